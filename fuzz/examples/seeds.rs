@@ -33,6 +33,8 @@ use anabranch_os::packet::write as write_packet;
 use anabranch_testkit::authority::{Authority, Listed, exit_microdescriptor, unsigned_consensus};
 use anabranch_testkit::onion_service;
 
+#[path = "seeds/proxies.rs"]
+mod proxies;
 #[path = "seeds/tcp.rs"]
 mod tcp;
 #[path = "seeds/tunnel.rs"]
@@ -57,6 +59,7 @@ fn main() -> Outcome {
     write(&corpus.join("documents"), &documents()?)?;
     write(&corpus.join("ip_packets"), &ip_packets()?)?;
     write(&corpus.join("socks"), &proxies())?;
+    write(&corpus.join("proxy_clients"), &proxies::answers())?;
     write(&corpus.join("mosh_login"), &logins())?;
     write(&corpus.join("onion_cells"), &cells())?;
     write(&corpus.join("pluggable"), &pluggable())?;
@@ -73,6 +76,7 @@ fn main() -> Outcome {
     write(&corpus.join("toml_keys"), &settings())?;
     write(&corpus.join("topology"), &topologies())?;
     write(&corpus.join("tunnel"), &tunnel::sessions())?;
+    write(&corpus.join("carrier"), &tunnel::carriers())?;
     write(&corpus.join("unordered"), &unordered())?;
     write(&corpus.join("uploads"), &uploads())?;
     write(&corpus.join("wg_quick"), &tunnels())?;

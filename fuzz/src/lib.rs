@@ -8,6 +8,7 @@
 //! `fuzz_targets/` and its seeds to `examples/seeds.rs`.
 
 pub mod camouflage;
+pub mod carrier;
 pub mod censor;
 pub mod conflux;
 pub mod consensuses;
@@ -25,6 +26,7 @@ pub mod onion_messages;
 pub mod onion_relay;
 pub mod onion_services;
 pub mod pluggable;
+pub mod proxy_clients;
 pub mod proxy_requests;
 pub mod quic_lanes;
 pub mod quic_moves;
@@ -49,6 +51,7 @@ pub type Check = fn(&[u8]);
 /// Every target: its name, which is that of its corpus too, and its check.
 pub const TARGETS: &[(&str, Check)] = &[
     ("camouflage", camouflage::check),
+    ("carrier", carrier::check),
     ("censor", censor::check),
     ("conflux", conflux::check),
     ("consensuses", consensuses::check),
@@ -65,6 +68,7 @@ pub const TARGETS: &[(&str, Check)] = &[
     ("onion_relay", onion_relay::check),
     ("onion_services", onion_services::check),
     ("pluggable", pluggable::check),
+    ("proxy_clients", proxy_clients::check),
     ("proxy_requests", proxy_requests::check),
     ("quic_lanes", quic_lanes::check),
     ("quic_moves", quic_moves::check),

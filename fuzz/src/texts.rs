@@ -9,7 +9,7 @@ use anabranch_multipath::{Boundary, Every, Jitter, LegView, PathView, Silence, T
 use anabranch_os::netlink::Prefix;
 use anabranch_os::target::Target;
 use anabranch_router::onion::authorities::Authority;
-use anabranch_splitter::paths::{MAX_NAME, MAX_PORTS, PathSpec};
+use anabranch_splitter::paths::{MAX_NAME, MAX_PORTS, PathSpec, StreamKind};
 use anabranch_splitter::steer::{PortRange, Ports};
 
 /// Every kind of text that a flag of `anabranch split` takes.
@@ -54,7 +54,9 @@ fn path_reads_back(text: &str) -> Option<PathSpec> {
     }
     let again: PathSpec = shown.parse().expect("what is shown is a path");
     assert_eq!(again.to_string(), shown, "{text:?}");
-    assert!(spec.proxy.is_some_and(|proxy| proxy.login.is_some()), "{text:?}");
+    let by_stream = spec.stream.as_ref().and_then(StreamKind::proxy);
+    let proxy = spec.proxy.as_ref().or(by_stream);
+    assert!(proxy.is_some_and(|proxy| proxy.login.is_some()), "{text:?}");
     Some(again)
 }
 

@@ -176,6 +176,8 @@ pub enum DownReason {
     Unreachable,
     /// The proxy that the path leads through does not serve us: it is gone, or refuses.
     Proxy,
+    /// The path is a stream to the far end, which has ended or is not open yet: it is dialled.
+    Dialling,
     /// This session has no socket there: the program has all the files that it may have.
     NoSocket,
     /// Used for a second without an answer, while the server was heard by other paths.

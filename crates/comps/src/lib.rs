@@ -44,6 +44,8 @@ pub use event::{CloseReason, DownReason, Event, Kept, SessionId};
 pub use io::{Failure, Held, Input, Output, Payload};
 pub use protocol::Protocol;
 pub use renumber::Renumbering;
-pub use stats::{Drops, FarEndCounters, Flow, PathCounters, Pinned, Silent, Snapshot, Unsplit};
+pub use stats::{
+    Drops, FarEndCounters, Flow, PathCounters, Pinned, Silent, Snapshot, StreamCounters, Unsplit,
+};
 pub use timers::{JitterTooLong, check_jitter};
 pub use tuples::TupleId;

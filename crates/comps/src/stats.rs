@@ -63,6 +63,21 @@ pub struct PathCounters {
     pub works: bool,
     /// Sessions that found it silent and do not use it.
     pub silent_sessions: usize,
+    /// What is known of the stream that it is, if it is one (told by the driver).
+    pub stream: Option<StreamCounters>,
+}
+
+/// A path that is a stream to the far end.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct StreamCounters {
+    /// How the stream gets there, by the word before it in a path: `tcp`, `ssh`.
+    pub kind: &'static str,
+    /// Bytes that wait for room in its socket.
+    pub queued: u64,
+    /// Packets that were dropped because they waited too long.
+    pub aged: u64,
+    /// Connections that ended.
+    pub ended: u64,
 }
 
 impl PathCounters {

@@ -1,17 +1,17 @@
 //! A program's first bytes, however they are cut.
 
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::net::{IpAddr, Ipv4Addr};
 
 use crate::answer::{
     ProxyEnd, REJECTED_4, http_answer, socks_answer, socks_reply, socks4_answer, socks4_reply,
 };
 use crate::http::{self, Connect, HttpRequest};
 use crate::names::name;
+use crate::socks5::{CONNECT, LOGIN_VERSION, SocksAddress, UnknownType, VERSION, method};
 use crate::{Family, Outcome, ProxyRequest, Reason, Service};
 
 /// The longest user ID, and the longest name, in a request of SOCKS4.
 const LONGEST_WORD: usize = 255;
-const CONNECT: u8 = 1;
 const RESOLVE: u8 = 0xf0;
 const RESOLVE_PTR: u8 = 0xf1;
 /// Tor's own code of SOCKS5: no descriptor of an onion service is found (proposal 304).
@@ -21,7 +21,6 @@ const NO_DESCRIPTOR: u8 = 0xf0;
 const MAGIC: &[u8] = b"<torS0X>";
 /// The one format that is understood: nothing follows, and the password isolates.
 const FORMAT_ISOLATION: &[u8] = b"0";
-const VERSION_LOGIN: u8 = 1;
 /// RFC 1929's status of a login that failed.
 const REFUSED_LOGIN: u8 = 1;
 
@@ -139,7 +138,7 @@ impl Dialogue {
     fn greet(&mut self, out: &mut Vec<u8>) -> Result<(), ProxyEnd> {
         match self.inbox.first() {
             None => Ok(()),
-            Some(5) => self.choose_method(out),
+            Some(&VERSION) => self.choose_method(out),
             Some(byte) if byte.is_ascii_uppercase() => {
                 self.stage = Stage::RequestHttp;
                 Ok(())
@@ -156,12 +155,13 @@ impl Dialogue {
         let Some(count) = self.inbox.get(1).map(|&count| usize::from(count)) else { return Ok(()) };
         let Some(methods) = self.inbox.get(2..2 + count) else { return Ok(()) };
         // Whoever offers a user wants isolation.
-        let (method, stage) = match (methods.contains(&2), methods.contains(&0)) {
-            (true, _) => (2, Stage::Login),
-            (_, true) => (0, Stage::Request),
-            _ => return Err(ProxyEnd(vec![5, 0xff])),
+        let offers = |method| methods.contains(&method);
+        let (method, stage) = match (offers(method::PASSWORD), offers(method::NONE)) {
+            (true, _) => (method::PASSWORD, Stage::Login),
+            (_, true) => (method::NONE, Stage::Request),
+            _ => return Err(ProxyEnd(vec![VERSION, method::NO_ACCEPTABLE])),
         };
-        out.extend([5, method]);
+        out.extend([VERSION, method]);
         self.inbox.drain(..2 + count);
         self.isolation = b"socks".to_vec();
         self.stage = stage;
@@ -170,8 +170,8 @@ impl Dialogue {
 
     fn log_in(&mut self, out: &mut Vec<u8>) -> Result<(), ProxyEnd> {
         let byte = |at: usize| self.inbox.get(at).map(|&byte| usize::from(byte));
-        if byte(0).is_some_and(|version| version != usize::from(VERSION_LOGIN)) {
-            return Err(ProxyEnd(vec![VERSION_LOGIN, REFUSED_LOGIN]));
+        if byte(0).is_some_and(|version| version != usize::from(LOGIN_VERSION)) {
+            return Err(ProxyEnd(vec![LOGIN_VERSION, REFUSED_LOGIN]));
         }
         let Some(password) = byte(1).map(|user| 2 + user) else { return Ok(()) };
         let Some(end) = byte(password).map(|length| password + 1 + length) else { return Ok(()) };
@@ -179,9 +179,9 @@ impl Dialogue {
             return Ok(());
         }
         if !self.understands(&self.inbox[2..password]) {
-            return Err(ProxyEnd(vec![VERSION_LOGIN, REFUSED_LOGIN]));
+            return Err(ProxyEnd(vec![LOGIN_VERSION, REFUSED_LOGIN]));
         }
-        out.extend([VERSION_LOGIN, 0]);
+        out.extend([LOGIN_VERSION, 0]);
         self.isolation = [b"socks", &self.inbox[1..end]].concat();
         self.inbox.drain(..end);
         self.stage = Stage::Request;
@@ -196,21 +196,14 @@ impl Dialogue {
     }
 
     fn socks_request(&mut self) -> Result<Option<ProxyRequest>, ProxyEnd> {
-        if self.inbox.first().is_some_and(|&version| version != 5) {
+        if self.inbox.first().is_some_and(|&version| version != VERSION) {
             return Err(ProxyEnd(socks_reply(1)));
         }
-        let [_, command, _, kind, rest @ ..] = &self.inbox[..] else { return Ok(None) };
-        let length = match (kind, rest.first()) {
-            (1, _) => 4,
-            (4, _) => 16,
-            (3, Some(&length)) => 1 + usize::from(length),
-            (3, None) => return Ok(None),
-            _ => return Err(ProxyEnd(socks_reply(8))),
-        };
-        let Some(address) = rest.get(..length) else { return Ok(None) };
-        let Some(&[high, low]) = rest.get(length..length + 2) else { return Ok(None) };
-        let host = host(*kind, address).ok_or_else(|| ProxyEnd(socks_reply(1)))?;
-        let port = u16::from_be_bytes([high, low]);
+        let [_, command, _, rest @ ..] = &self.inbox[..] else { return Ok(None) };
+        let read = SocksAddress::read(rest);
+        let read = read.map_err(|UnknownType(_)| ProxyEnd(socks_reply(8)))?;
+        let Some((address, length)) = read else { return Ok(None) };
+        let (host, port) = host(address).ok_or_else(|| ProxyEnd(socks_reply(1)))?;
         let request = match (*command, host.parse::<IpAddr>()) {
             (CONNECT, _) if port != 0 => ProxyRequest::Connect { host, port },
             (RESOLVE, _) => ProxyRequest::Resolve(host),
@@ -219,7 +212,7 @@ impl Dialogue {
             // BIND and UDP ASSOCIATE are not Tor's to give.
             _ => return Err(ProxyEnd(socks_reply(7))),
         };
-        self.inbox.drain(..4 + length + 2);
+        self.inbox.drain(..3 + length);
         self.stage = Stage::Socks;
         Ok(Some(request))
     }
@@ -283,12 +276,11 @@ fn word(bytes: &[u8]) -> Option<Option<&[u8]>> {
     }
 }
 
-/// The host of a SOCKS address as text; `None` for what is no name.
-fn host(kind: u8, address: &[u8]) -> Option<String> {
-    match kind {
-        1 => Some(Ipv4Addr::from(<[u8; 4]>::try_from(address).ok()?).to_string()),
-        4 => Some(Ipv6Addr::from(<[u8; 16]>::try_from(address).ok()?).to_string()),
-        _ => name(&address[1..]),
+/// The host of a SOCKS address as text, and the port; `None` for what is no name.
+fn host(address: SocksAddress<'_>) -> Option<(String, u16)> {
+    match address {
+        SocksAddress::Socket(socket) => Some((socket.ip().to_string(), socket.port())),
+        SocksAddress::Name(host, port) => Some((name(host)?, port)),
     }
 }
 

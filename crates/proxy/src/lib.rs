@@ -4,21 +4,25 @@
 //! onion network's client, or a transport.
 //!
 //! [`Dialogue`] reads a program's bytes into a [`ProxyRequest`] and writes the [`Outcome`] in the
-//! program's own protocol (`answer`). `http` reads the head of an HTTP request.
+//! program's own protocol (`answer`). `http` reads the head of an HTTP request. [`client`] has the
+//! other side of SOCKS5 and CONNECT; both sides share the messages in `socks5`.
 //!
 //! User and password open nothing: streams that bear different ones never share a circuit.
 
 use std::net::IpAddr;
 
 mod answer;
+pub mod client;
 mod dialogue;
 mod http;
 mod names;
 mod reason;
+mod socks5;
 
 pub use answer::ProxyEnd;
 pub use dialogue::Dialogue;
 pub use reason::Reason;
+pub use socks5::{SocksAddress, UnknownType};
 
 /// The service behind a proxy, which decides what its dialogues understand.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

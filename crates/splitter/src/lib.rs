@@ -4,7 +4,8 @@
 //!   route out of this machine; [`socks`] has the paths through proxies. [`wg_quick`] and [`mosh`]
 //!   prepare a user's own tunnel or login. [`metered`] counts for Prometheus.
 //! * **A far end.** [`merge`] is the driver in front of a server. [`far_end`] has the settings of
-//!   both ends, above all the key files.
+//!   both ends, above all the key files. `streams` has what both ends need where a path is a TCP
+//!   connection.
 //! * **Any program** (`--tun`). [`steer`] routes traffic into an interface, and undoes that at the
 //!   end.
 //!
@@ -20,4 +21,5 @@ pub mod paths;
 pub mod socks;
 pub mod split;
 pub mod steer;
+mod streams;
 pub mod wg_quick;

@@ -38,11 +38,14 @@ pub struct Peer {
     pub remote: SocketAddr,
     /// Ours, where there are several.
     pub local: Option<IpAddr>,
+    /// The stream that they came by, if by one ([`carrier`](crate::carrier)); answers leave by it.
+    /// The caller gives each stream a number of its own.
+    pub stream: Option<u64>,
 }
 
 impl From<SocketAddr> for Peer {
     fn from(remote: SocketAddr) -> Peer {
-        Peer { remote, local: None }
+        Peer { remote, local: None, stream: None }
     }
 }
 
@@ -312,6 +315,15 @@ impl<R: CryptoRng> Far<R> {
     pub fn peer(&self, client: ClientId, path: PathId) -> Option<Peer> {
         let running = self.clients.get(client.0 as usize)?.session.as_ref()?;
         running.peers.get(path.index())?.map(|(peer, _)| peer)
+    }
+
+    /// The paths that came by this stream lead nowhere until a packet arrives by another one.
+    pub fn lose_stream(&mut self, client: ClientId, stream: u64) {
+        let running = self.clients.get_mut(client.0 as usize);
+        let Some(running) = running.and_then(|one| one.session.as_mut()) else { return };
+        for peer in &mut running.peers {
+            peer.take_if(|(peer, _)| peer.stream == Some(stream));
+        }
     }
 
     /// Whether a path leads anywhere yet, and what a scheduler may know of it.

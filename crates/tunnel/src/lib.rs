@@ -22,6 +22,7 @@
 //!   (the differences between the paths) and the `pacer`.
 //! * `parts`: splits datagrams that are too long for one packet.
 //! * `capacity`: the rate that each path passes on, and pacing by it.
+//! * [`carrier`]: packets on a byte stream, for paths that are TCP connections.
 //! * `window`: the data in flight that each path may have, for schedules that use windows.
 //! * Decoys ([`Session::send_decoys`]) look like data, and the other end drops them.
 //!   [`anabranch_multipath::Decoys`] plans their times and paths.
@@ -31,6 +32,7 @@
 //! Deliberately absent: the choice of a path (`multipath` has that), sockets, clocks and entropy.
 
 mod capacity;
+pub mod carrier;
 mod datagram;
 mod delays;
 mod disguise;

@@ -67,6 +67,13 @@ pub struct Near<R> {
     /// When a handshake is to be begun.
     due: Time,
     tries: u32,
+    /// Handshakes in a row that went by the paths in turn.
+    turn: u32,
+    /// The path of the next handshake, where one is preferred.
+    first: Option<PathId>,
+    /// Paths, by their bits, for which a handshake was begun early since the last answer. A path
+    /// that appears again and again, and leads nowhere, takes no turn from others.
+    hastened: u64,
     agreed: Option<Time>,
     /// How often the far end said farewell, each time soon after it had answered.
     farewells: u32,
@@ -132,6 +139,9 @@ impl<R: CryptoRng> Near<R> {
             stamp: 0,
             due: Time::ZERO,
             tries: 0,
+            turn: 0,
+            first: None,
+            hastened: 0,
             agreed: None,
             farewells: 0,
             theirs: None,
@@ -192,6 +202,7 @@ impl<R: CryptoRng> Near<R> {
         let pause = FAREWELL * (1 << self.farewells);
         self.farewells = (self.farewells + 1).min(FAREWELLS);
         (self.theirs, self.tries, self.due) = (None, 0, now + pause);
+        (self.turn, self.hastened) = (0, 0);
     }
 
     /// Takes an answer to a handshake.
@@ -221,6 +232,7 @@ impl<R: CryptoRng> Near<R> {
         self.session.renew(self.generation, epoch, true);
         self.session.ask_at(now);
         (self.pending, self.tries, self.agreed) = (None, 0, Some(now));
+        (self.turn, self.hastened) = (0, 0);
         self.due = now + RENEW;
         Some(())
     }
@@ -238,8 +250,26 @@ impl<R: CryptoRng> Near<R> {
         self.session.say(now, &self.disguise, out)
     }
 
+    /// A path leads to the far end now and did not before. With a session all paths are asked at
+    /// once. Without one a handshake begins at once and goes by this path, the first time that it
+    /// appears.
+    pub fn on_path(&mut self, now: Time, path: PathId) {
+        if self.state() == State::Up {
+            return self.session.ask_at(now);
+        }
+        let is_one = path.index() < usize::from(self.paths).min(64);
+        let bit = if is_one { 1 << path.index() } else { 0 };
+        if bit & !self.hastened != 0 {
+            self.hastened |= bit;
+            (self.first, self.due) = (Some(path), self.due.min(now));
+        }
+    }
+
     fn greet(&mut self, now: Time, unix_millis: u64, out: &mut Vec<u8>) -> PathId {
-        let path = PathId::at(self.tries as usize % usize::from(self.paths));
+        let path = self.first.take().unwrap_or_else(|| {
+            self.turn += 1;
+            PathId::at((self.turn - 1) as usize % usize::from(self.paths))
+        });
         let pause = HASTE.get(self.tries as usize).copied().unwrap_or(RETRY);
         (self.tries, self.due) = (self.tries.saturating_add(1), now + pause);
         // A wall clock may be set back.

@@ -9,7 +9,7 @@ use std::time::Duration;
 use anabranch_multipath::seed::stream;
 use anabranch_multipath::{Decoys, PathId, Time};
 use anabranch_netem::{LinkSettings, Loss};
-use anabranch_tunnel::{DecoyCount, OVERHEAD, PacketKind, State};
+use anabranch_tunnel::{DecoyCount, Far, OVERHEAD, PacketKind, Peer, State};
 use rand::RngExt;
 use world::{World, address, near, pair, path};
 
@@ -593,4 +593,63 @@ fn what_a_path_took_is_acknowledged_by_that_path_alone() {
     let small = [0, 1].map(|path| world.seen[path].len() - large(path));
     assert_eq!((large(0), large(1)), (2000, 0));
     assert!(small[0] > 125 && small[1] <= 8, "{small:?}: questions and answers alone");
+}
+
+#[test]
+fn a_path_whose_stream_ended_leads_nowhere_until_it_comes_by_another() {
+    let (now, (own, theirs)) = (Time::from_secs(1), pair(31));
+    let clients = [(own.public, [9; 32])];
+    let mut far = Far::new(theirs.clone(), &clients, &[], stream(31, 3, "far"));
+    let mut near = near(31, theirs.public, own, [9; 32], 2);
+    let by = |stream| Peer { stream: Some(stream), ..Peer::from(address(0)) };
+    let mut hello = Vec::new();
+    near.say(now, 1, &mut hello).unwrap();
+    let PacketKind::Handshake(answer, Some(run)) = far.receive(now, by(7), &hello) else {
+        panic!("the client is known")
+    };
+    assert!(near.open(now, &answer));
+    let mut packet = |path| {
+        let mut packet = Vec::new();
+        assert!(near.seal(now, PathId(path), (1, b"datagram"), &mut packet));
+        packet
+    };
+    assert_eq!(far.receive(now, by(7), &packet(0)), PacketKind::Session(run.client));
+    assert_eq!(far.receive(now, by(8), &packet(1)), PacketKind::Session(run.client));
+    let stream_of =
+        |far: &Far<_>, path| far.peer(run.client, PathId(path)).and_then(|peer| peer.stream);
+    far.lose_stream(run.client, 7);
+    assert_eq!([0, 1].map(|path| stream_of(&far, path)), [None, Some(8)]);
+    assert!(!far.view(now, run.client, PathId(0)).usable);
+    let mut out = Vec::new();
+    assert_eq!(far.seal(now, run.client, PathId(0), (1, b"answer"), &mut out), None);
+    far.receive(now, by(9), &packet(0));
+    assert_eq!(stream_of(&far, 0), Some(9));
+}
+
+#[test]
+fn a_path_that_appears_carries_the_next_handshake_at_once() {
+    let (now, (own, theirs)) = (Time::from_secs(1), pair(32));
+    let mut near = near(32, theirs.public, own, [9; 32], 3);
+    let mut out = Vec::new();
+    assert_eq!(near.say(now, 1, &mut out), Some(PathId(0)));
+    assert_eq!(near.say(now, 1, &mut out), None, "it waits for an answer");
+    near.on_path(now, PathId(2));
+    assert_eq!(near.say(now, 2, &mut out), Some(PathId(2)));
+    near.on_path(now, PathId(3));
+    assert_eq!(near.say(now, 3, &mut out), None, "there is no such path");
+}
+
+#[test]
+fn a_path_that_appears_again_and_again_takes_no_turn_from_others() {
+    let (mut now, (own, theirs)) = (Time::from_secs(1), pair(33));
+    let mut near = near(33, theirs.public, own, [9; 32], 2);
+    let mut by = [0; 2];
+    for stamp in 0..100 {
+        near.on_path(now, PathId(1));
+        while let Some(path) = near.say(now, stamp, &mut Vec::new()) {
+            by[path.index()] += 1;
+        }
+        now += Duration::from_millis(100);
+    }
+    assert_eq!(by, [2, 3], "at 0 by path 1, then in turn at .5, 1.5, 3.5 and 8.5 s");
 }

@@ -1,4 +1,4 @@
-//! Seeds of `tunnel`.
+//! Seeds of `tunnel` and `carrier`.
 
 use super::Seeds;
 
@@ -14,5 +14,21 @@ pub(super) fn sessions() -> Seeds {
         ("padded", padded.to_vec()),
         ("leap", leap.to_vec()),
         ("backwards", order),
+    ]
+}
+
+/// Streams of packets, and choices of a sender.
+pub(super) fn carriers() -> Seeds {
+    let stream = |parts: &[&[u8]]| [&[3, 0][..], &parts.concat()].concat();
+    let packet = |length: u8| [&[0, length][..], &vec![length; length.into()]].concat();
+    let choices: Vec<u8> = (0..60).flat_map(|n| [n % 40, n * 3, n, 255 - n * 4]).collect();
+    vec![
+        ("packets", stream(&[&packet(25), &packet(200), &packet(31)])),
+        ("half", stream(&[&packet(40), &packet(90)[..50]])),
+        ("zero", stream(&[&packet(40), &[0, 0], &packet(40)])),
+        ("short", stream(&[&packet(24)])),
+        ("longest", stream(&[&[0xff, 0xff], &[7; 300]])),
+        ("banner", stream(&[b"SSH-2.0-OpenSSH_9.2p1\r\n"])),
+        ("sender", [&[0, 1][..], &choices].concat()),
     ]
 }

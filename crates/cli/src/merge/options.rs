@@ -31,6 +31,7 @@ const KEYS: &[Section] = &[Section {
     path: "",
     keys: &[
         "listen",
+        "listen-tcp",
         "to",
         "tun",
         "key",
@@ -59,6 +60,14 @@ pub(super) struct Options {
     #[arg(long, value_name = "ADDRESS:PORT", help_heading = "Ends", value_parser = address)]
     #[serde(deserialize_with = "forms::address")]
     listen: Option<SocketAddr>,
+
+    /// Also receive splitters' packets by TCP connections at this address, such as [::]:443, for
+    /// paths that are streams (tcp:, socks5-tcp:, http:, ssh:, onion:).
+    ///
+    /// Senders without an accepted key get no answer, and their connections are closed after 20 s.
+    #[arg(long, value_name = "ADDRESS:PORT", help_heading = "Ends", value_parser = address)]
+    #[serde(deserialize_with = "forms::address")]
+    listen_tcp: Option<SocketAddr>,
 
     /// Send each client's datagrams to this server. With several servers, repeat --to and give each
     /// a name: splitters choose by it (--behind NAME).
@@ -215,6 +224,7 @@ impl Options {
     pub(super) fn over(self, file: Options) -> Options {
         Options {
             listen: self.listen.or(file.listen),
+            listen_tcp: self.listen_tcp.or(file.listen_tcp),
             to: if self.to.is_empty() { file.to } else { self.to },
             tun: self.tun.or(file.tun),
             key: self.key.or(file.key),
@@ -287,6 +297,7 @@ impl Options {
         let every = published.parse().expect("a family's own run length is well formed");
         Ok(Settings {
             listen,
+            listen_tcp: self.listen_tcp,
             keys,
             servers: self.servers()?,
             tun: self.tun.clone(),

@@ -62,7 +62,7 @@ fn server(to: &Target, about: &Listening) -> String {
 fn rows(about: &Listening) -> Vec<Vec<String>> {
     let head = ["path", "interface", "source", "gateway", "MTU", "ports"].map(str::to_owned);
     let mut rows: Vec<_> = std::iter::once(head.to_vec()).chain(ways(about).map(row)).collect();
-    if ways(about).any(|egress| egress.proxy.is_some()) {
+    if ways(about).any(|egress| egress.proxy.is_some() || egress.stream.is_some()) {
         let cells = std::iter::once("proxy".to_owned()).chain(ways(about).map(proxy));
         rows.iter_mut().zip(cells).for_each(|(row, cell)| row.push(cell));
     }
@@ -76,6 +76,11 @@ fn ways(about: &Listening) -> impl Iterator<Item = &Egress> {
 
 /// A path's proxy, and what it takes from each datagram.
 fn proxy(egress: &Egress) -> String {
+    match (&egress.stream, egress.proxy) {
+        (Some(Some(by)), _) => return format!("{by} (TCP)"),
+        (Some(None), Some(to)) => return format!("tcp:{to}"),
+        _ => {}
+    }
     egress.proxy.map_or_else(
         || "-".to_owned(),
         |proxy| format!("{proxy} (SOCKS5, adds {} bytes to each datagram)", egress.overhead()),

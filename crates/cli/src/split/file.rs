@@ -15,6 +15,7 @@ const KEYS: &[Section] = &[
         keys: &[
             "listen",
             "to",
+            "to-tcp",
             "tun",
             "route",
             "netns",
@@ -25,6 +26,7 @@ const KEYS: &[Section] = &[
             "max-sessions",
             "path",
             "same-egress",
+            "onion-socks",
             "fwmark",
             "schedule",
             "every",
@@ -68,6 +70,11 @@ const KEYS: &[Section] = &[
             "user",
             "password",
             "password-file",
+            "tcp",
+            "socks5-tcp",
+            "http",
+            "ssh",
+            "onion",
         ],
     },
 ];

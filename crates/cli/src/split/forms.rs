@@ -7,7 +7,7 @@ use std::str::FromStr;
 
 use anabranch_os::target::Target;
 use anabranch_os::toml_keys::in_plain_words;
-use anabranch_splitter::paths::{PathSpec, SpecError};
+use anabranch_splitter::paths::{PathSpec, SpecError, StreamKind};
 use anabranch_splitter::socks::{Login, Password, Proxy, ProxyError};
 use serde::de::value::MapAccessDeserializer;
 use serde::de::{Error, MapAccess, SeqAccess, Visitor};
@@ -225,7 +225,10 @@ impl<'de> Visitor<'de> for OnePath {
     fn visit_map<A: MapAccess<'de>>(self, table: A) -> Result<PathChoice, A::Error> {
         let fields = PathFields::deserialize(MapAccessDeserializer::new(table))?;
         let proxy = fields.proxy().map_err(A::Error::custom)?;
-        let way = fields.way(proxy.is_some()).map_err(A::Error::custom)?;
+        let stream = fields.stream().map_err(A::Error::custom)?;
+        let led = proxy.is_some() || stream.is_some();
+        let way = fields.way(led).map_err(A::Error::custom)?;
+        let way = PathSpec { stream, ..way };
         Ok(PathChoice::One(match proxy {
             Some(proxy) => way.by(proxy),
             None => way,
@@ -245,10 +248,47 @@ struct PathFields {
     user: Option<String>,
     password: Option<Hidden>,
     password_file: Option<PathBuf>,
+    tcp: Option<String>,
+    socks5_tcp: Option<String>,
+    http: Option<String>,
+    ssh: Option<String>,
+    onion: Option<u8>,
 }
 
 impl PathFields {
-    /// The way to the server, or to the proxy if the path is `proxied`.
+    /// The stream that the path is, if it is one.
+    fn stream(&self) -> Result<Option<StreamKind>, String> {
+        let kinds = [
+            ("tcp", self.tcp.clone()),
+            ("socks5-tcp", self.socks5_tcp.clone()),
+            ("http", self.http.clone()),
+            ("ssh", self.ssh.clone()),
+            ("onion", self.onion.map(|count| count.to_string())),
+        ];
+        let given: Vec<_> =
+            kinds.iter().filter_map(|(word, value)| Some((*word, value.as_ref()?))).collect();
+        let &[(word, value)] = &given[..] else {
+            return match given.len() {
+                0 => Ok(None),
+                _ => Err(format!("path '{}' is one stream: give one of its kinds", self.name)),
+            };
+        };
+        if self.socks5.is_some() || self.ports.is_some() {
+            return Err(SpecError::StreamAnd(self.name.clone()).to_string());
+        }
+        match word {
+            "socks5-tcp" => Ok(Some(StreamKind::Socks5(self.proxy_at(value)?))),
+            "http" => Ok(Some(StreamKind::Http(self.proxy_at(value)?))),
+            _ => {
+                // As the flag has it, whose name is not looked at here.
+                let spec: PathSpec =
+                    format!("x={word}:{value}").parse().map_err(|error| format!("{error}"))?;
+                Ok(spec.stream)
+            }
+        }
+    }
+
+    /// The way to the server, or to the proxy or first hop if the path is `proxied`.
     fn way(&self, proxied: bool) -> Result<PathSpec, SpecError> {
         let PathFields { name, interface, wg, address, ports, .. } = self;
         let ports = match ports {
@@ -263,24 +303,35 @@ impl PathFields {
         }
     }
 
-    /// The proxy that the path leads through, if any.
+    /// The proxy that relays the path's datagrams, if any.
     fn proxy(&self) -> Result<Option<Proxy>, String> {
-        let password = match (&self.password, &self.password_file) {
-            (Some(_), Some(_)) => {
-                return Err("'password' and 'password-file' exclude each other: remove one".into());
-            }
-            (Some(Hidden::Text(text)), None) => Some(Password::Text(text.clone())),
-            (None, Some(file)) => Some(Password::File(file.clone())),
-            (None, None) => None,
-        };
+        let is_led = self.socks5_tcp.is_some() || self.http.is_some();
         let Some(at) = &self.socks5 else {
-            let stray = self.user.is_some() || password.is_some();
-            return match stray {
-                true => Err("'user' and 'password' belong to a path with 'socks5'".into()),
+            let stray = self.user.is_some() || self.password()?.is_some();
+            return match stray && !is_led {
+                true => Err("'user' and 'password' belong to a path with 'socks5', 'socks5-tcp' \
+                             or 'http'"
+                    .into()),
                 false => Ok(None),
             };
         };
-        let login = match (&self.user, password) {
+        self.proxy_at(at).map(Some)
+    }
+
+    fn password(&self) -> Result<Option<Password>, String> {
+        match (&self.password, &self.password_file) {
+            (Some(_), Some(_)) => {
+                Err("'password' and 'password-file' exclude each other: remove one".into())
+            }
+            (Some(Hidden::Text(text)), None) => Ok(Some(Password::Text(text.clone()))),
+            (None, Some(file)) => Ok(Some(Password::File(file.clone()))),
+            (None, None) => Ok(None),
+        }
+    }
+
+    /// The proxy at this address, with the table's user and password.
+    fn proxy_at(&self, at: &str) -> Result<Proxy, String> {
+        let login = match (&self.user, self.password()?) {
             (None, Some(_)) => return Err("there is a password, but no 'user': add 'user'".into()),
             (None, None) => None,
             (Some(user), password) => {
@@ -290,7 +341,7 @@ impl PathFields {
         };
         // Here a user name would be a second way to say the same, and has its own key.
         let at: Target = at.parse().map_err(|_| ProxyError::Form.to_string())?;
-        Ok(Some(Proxy { at, login }))
+        Ok(Proxy { at, login })
     }
 }
 

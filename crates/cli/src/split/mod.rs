@@ -45,6 +45,14 @@ PATHS
                       from the environment (ANABRANCH_SOCKS5_PASSWORD), from a file's first line
                       (USER:@FILE@HOST:PORT), from the TOML file, or from the option itself
                       (USER:PASSWORD@HOST:PORT), which all users of this machine can read
+  With a far end that has --listen-tcp, a path may be a TCP connection to it:
+  NAME=tcp:[HOST:PORT]
+                      goes straight to HOST:PORT, or to the address of --to-tcp or --to
+  NAME=socks5-tcp:[USER@]HOST:PORT, NAME=http:[USER@]HOST:PORT
+                      goes through this SOCKS5 proxy, or HTTP proxy by CONNECT; passwords as above
+  NAME=ssh:[USER@]HOST[:PORT]
+                      goes through OpenSSH (ssh -W), with its configuration, keys and agent
+  NAME=onion:N        becomes N paths, each a circuit of the Tor client at --onion-socks
   Kinds combine: lte=if:wwan0,ports:4   prx=socks5:anna@192.0.2.9:1080,if:wlan0
 
 EXAMPLES

@@ -31,6 +31,13 @@ pub(crate) struct Options {
     #[serde(deserialize_with = "forms::text")]
     pub(crate) to: Option<Target>,
 
+    /// Send to the far end at this address where a path is a TCP connection [default: as --to].
+    ///
+    /// Proxies and ssh resolve the name themselves.
+    #[arg(long, value_name = "HOST:PORT", help_heading = "Ends")]
+    #[serde(deserialize_with = "forms::text")]
+    pub(crate) to_tcp: Option<Target>,
+
     /// Create a network interface NAME that takes the datagrams of any program, in place of
     /// --listen and --to (needs root).
     ///
@@ -90,6 +97,10 @@ pub(crate) struct Options {
     /// (a source address), ports:N (N source ports) or socks5:[USER@]HOST:PORT (a proxy); repeat
     /// for each path. "auto" adds all of this machine's uplinks.
     ///
+    /// With a far end that has --listen-tcp, a path may be a TCP connection: tcp:HOST:PORT
+    /// (straight), socks5-tcp:[USER@]HOST:PORT or http:[USER@]HOST:PORT (through a proxy),
+    /// ssh:[USER@]HOST[:PORT] (through OpenSSH), onion:N (N circuits of a Tor client).
+    ///
     /// Commas combine kinds: lte=if:wwan0,ports:4. An uplink is an interface with a route to other
     /// networks.
     #[arg(long = "path", value_name = "NAME=KIND", help_heading = "Paths", value_parser = PathParser)]
@@ -102,6 +113,13 @@ pub(crate) struct Options {
     /// are refused.
     #[arg(long, help_heading = "Paths")]
     pub(crate) same_egress: bool,
+
+    /// Use the Tor client with this SOCKS port for onion: paths [default: 127.0.0.1:9050].
+    ///
+    /// Each circuit is a user of its own there, so that the client keeps them apart.
+    #[arg(long, value_name = "HOST:PORT", help_heading = "Paths")]
+    #[serde(deserialize_with = "forms::text")]
+    pub(crate) onion_socks: Option<Target>,
 
     /// Set this firewall mark (SO_MARK; decimal or 0x...) on the packets that the splitter sends,
     /// for routing rules that keep them out of a VPN that takes all traffic.
@@ -294,6 +312,7 @@ impl Options {
         Options {
             listen: self.listen.or(file.listen),
             to: self.to.or(file.to),
+            to_tcp: self.to_tcp.or(file.to_tcp),
             tun: self.tun.or(file.tun),
             route: self.route || file.route,
             netns: self.netns.or(file.netns),
@@ -304,6 +323,7 @@ impl Options {
             max_sessions: self.max_sessions.or(file.max_sessions),
             paths: if self.paths.is_empty() { file.paths } else { self.paths },
             same_egress: self.same_egress || file.same_egress,
+            onion_socks: self.onion_socks.or(file.onion_socks),
             fwmark: self.fwmark.or(file.fwmark),
             schedule: self.schedule.or(file.schedule),
             every: self.every.or(file.every),

@@ -10,7 +10,7 @@ use anabranch_multipath::DecoyBudget;
 use anabranch_multipath::schedule::Spec;
 use anabranch_multipath::seed::stream;
 use anabranch_splitter::far_end::{FarEnd, INTERFACE, Inner, KeyEnd, KeyFile};
-use anabranch_splitter::paths::{PathSpec, distinct};
+use anabranch_splitter::paths::{Circuits, PathSpec, StreamKind, circuits, distinct};
 use anabranch_splitter::split::{Entrance, Settings, fresh_seed};
 use anabranch_splitter::steer::{Ports, Request, UPLINK};
 
@@ -25,6 +25,7 @@ use crate::failure::Failure;
 /// Something is missing or does not fit together; nothing was opened, asked or written.
 pub(crate) fn settings(options: &Options) -> Result<Settings, Failure> {
     let paths = uplinks::expand(&options.paths)?;
+    let paths = streams(options, paths)?;
     distinct(&paths).map_err(in_setting("path"))?;
     let far_end = far_end(options, paths.len())?;
     let (entrance, far_end) = entrance(options, &paths, far_end)?;
@@ -38,12 +39,49 @@ pub(crate) fn settings(options: &Options) -> Result<Settings, Failure> {
         far_end,
         specs: paths,
         core,
+        to_tcp: options.to_tcp.clone(),
         fwmark: options.fwmark.map(|mark| mark.0),
         same_egress: options.same_egress,
         trace: options.trace.clone(),
         pcap: options.pcap.clone(),
         pcap_limits: pcap_limits(options),
     })
+}
+
+/// The SOCKS port of C tor, and of `anabranch client`.
+const ONION_SOCKS: &str = "127.0.0.1:9050";
+
+/// Fills in what paths that are streams leave open; those of several circuits become several paths.
+fn streams(options: &Options, paths: Vec<PathSpec>) -> Result<Vec<PathSpec>, Failure> {
+    if let Some(path) = paths.iter().find(|path| path.stream.is_some())
+        && options.key.is_none()
+    {
+        return Err(in_setting("path")(format!(
+            "path '{}' is a TCP connection, which needs a far end: start 'anabranch merge \
+             --listen-tcp ADDRESS:PORT' in front of the server, and add --key FILE \
+             (docs/guide/far-end.md)",
+            path.name
+        )));
+    }
+    let usual = || ONION_SOCKS.parse().expect("an address and a port");
+    let socks = options.onion_socks.clone().unwrap_or_else(usual);
+    let run = std::process::id().to_string();
+    let filled = paths.into_iter().flat_map(|path| match &path.stream {
+        Some(StreamKind::Tcp(None)) => {
+            let to = options.to_tcp.clone();
+            vec![path.streaming(StreamKind::Tcp(to))]
+        }
+        Some(StreamKind::Onion(Circuits::Count(count))) => {
+            let of = |(n, kind)| {
+                let name = format!("{}-{n}", path.name);
+                PathSpec { name, ..path.clone().streaming(kind) }
+            };
+            let run = format!("{run}-{}", path.name);
+            (1..).zip(circuits(*count, &socks, &run)).map(of).collect()
+        }
+        _ => vec![path],
+    });
+    Ok(filled.collect())
 }
 
 /// Where clients come in. A file may name a port and the command line an interface, so both are
@@ -164,6 +202,7 @@ fn far_end(options: &Options, paths: usize) -> Result<Option<FarEnd>, Failure> {
             ("behind", options.behind.is_some()),
             ("pad", !options.pad.is_empty()),
             ("decoys", options.decoys.is_some()),
+            ("to-tcp", options.to_tcp.is_some()),
         ];
         return match given.into_iter().find(|(_, given)| *given) {
             Some(("decoys", _)) => refuse(

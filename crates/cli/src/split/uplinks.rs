@@ -9,6 +9,7 @@ use crate::failure::Failure;
 
 /// What stands behind `--path`.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[expect(clippy::large_enum_variant, reason = "there is a handful of them")]
 pub(crate) enum PathChoice {
     /// Every uplink that no other path names.
     Uplinks,

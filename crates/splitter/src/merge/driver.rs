@@ -3,7 +3,7 @@
 
 use std::collections::BTreeSet;
 use std::io;
-use std::net::SocketAddr;
+use std::net::{SocketAddr, TcpListener};
 use std::os::unix::net::UnixStream;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -28,6 +28,7 @@ use super::guests::{Destination, Guest};
 use super::hub::Hub;
 use super::outbox::Outbox;
 use super::settings::{Failure, Listening, News, Reread, Screen, Server, Settings, Snapshot};
+use super::streams::{Packets, STREAMS, Streams};
 use crate::far_end::Inner;
 use crate::split::signals::signals;
 
@@ -36,6 +37,7 @@ const LISTENER: u64 = u64::MAX;
 const STOP: u64 = u64::MAX - 1;
 const HUB: u64 = u64::MAX - 2;
 const RELOAD: u64 = u64::MAX - 3;
+const TCP_LISTENER: u64 = u64::MAX - 4;
 /// Receive and send buffers of the listener, in bytes: it is shared by all clients.
 const BUFFER: usize = 16 << 20;
 /// Messages taken from a socket at once.
@@ -101,6 +103,8 @@ fn run_driver(mut driver: Driver<'_>) -> Result<Snapshot, Failure> {
                 STOP => driver.stopped = true,
                 HUB => driver.on_hub()?,
                 RELOAD => driver.on_hangup(),
+                TCP_LISTENER => driver.on_streams(),
+                token if token & STREAMS > 0 => driver.on_stream(token & !STREAMS, event),
                 token => driver.on_server(token, &mut buffers),
             }
         }
@@ -122,6 +126,10 @@ pub(super) struct Driver<'s> {
     pub(super) clock: Clock,
     poller: Poller,
     listener: UdpSocket,
+    /// Streams of clients, where any may come.
+    streams: Option<Streams>,
+    /// Kept for its memory alone.
+    packets: Packets,
     /// Readable when the run is to end.
     _stop: UnixStream,
     pub(super) hangup: Option<Hangup>,
@@ -157,9 +165,12 @@ impl<'s> Driver<'s> {
         let mut far = Far::new(settings.keys.own.clone(), &clients, &settings.pad, rng);
         far.prefer_aes(has_aes());
         let listener = open_listener(settings.listen)?;
+        let streams = settings.listen_tcp.map(open_tcp).transpose()?;
         let hub = settings.tun.as_ref().map(|name| Hub::open(name, &settings.keys)).transpose()?;
         let poller = Poller::new(EVENTS).map_err(system("opening an epoll set"))?;
         poller.add(&listener, LISTENER).map_err(system("filling the epoll set"))?;
+        let streams_added = streams.as_ref().map_or(Ok(()), |tcp| poller.add(tcp, TCP_LISTENER));
+        streams_added.map_err(system("filling the epoll set"))?;
         poller.add(&stop, STOP).map_err(system("filling the epoll set"))?;
         let hub_added = hub.as_ref().map_or(Ok(()), |hub| poller.add(hub, HUB));
         hub_added.map_err(system("filling the epoll set"))?;
@@ -175,6 +186,8 @@ impl<'s> Driver<'s> {
             clock,
             poller,
             listener,
+            streams,
+            packets: Packets::default(),
             _stop: stop,
             hangup: None,
             reread: None,
@@ -199,6 +212,7 @@ impl<'s> Driver<'s> {
     pub(super) fn about(&self) -> Listening {
         Listening {
             listen: self.listener.local_addr().unwrap_or(self.settings.listen),
+            listen_tcp: self.streams.as_ref().and_then(|streams| streams.local_addr().ok()),
             public: self.settings.keys.own.public.0,
             servers: self.servers.clone(),
             tun: self.hub.as_ref().map(|hub| {
@@ -241,7 +255,7 @@ impl<'s> Driver<'s> {
         let now = self.clock.now();
         let mut spoke = Vec::new();
         for run in runs {
-            let from = Peer { remote: run.from, local: run.to };
+            let from = Peer { remote: run.from, local: run.to, stream: None };
             for packet in run.datagrams() {
                 let client = self.take(now, from, packet);
                 spoke.extend(client.filter(|client| spoke.last() != Some(client)));
@@ -250,7 +264,54 @@ impl<'s> Driver<'s> {
         spoke.sort_unstable();
         spoke.dedup();
         spoke.into_iter().for_each(|client| self.tend(now, client));
-        self.send();
+        self.send(now);
+    }
+
+    /// Clients, or strangers, open streams.
+    fn on_streams(&mut self) {
+        let now = self.clock.now();
+        if let Some(streams) = &mut self.streams {
+            streams.accept(now, &self.poller);
+        }
+    }
+
+    /// Packets have arrived by a stream, or it has room.
+    fn on_stream(&mut self, number: u64, event: Ready) {
+        let now = self.clock.now();
+        let Some(streams) = &mut self.streams else { return };
+        if event.write {
+            streams.flush_one(now, number, &self.poller);
+        }
+        let mut packets = std::mem::take(&mut self.packets);
+        if event.read
+            && let Some(peer) = streams.read(number, &mut packets)
+        {
+            let mut spoke = Vec::new();
+            for packet in packets.iter() {
+                let Some(client) = self.take(now, peer, packet) else { continue };
+                let bound = self.streams.as_mut().is_some_and(|one| one.bind(number, client));
+                spoke.extend(Some(client).filter(|client| spoke.last() != Some(client)));
+                if !bound {
+                    break;
+                }
+            }
+            spoke.into_iter().for_each(|client| self.tend(now, client));
+        }
+        self.packets = packets;
+        self.send(now);
+    }
+
+    /// Paths whose streams have ended lead nowhere now.
+    fn follow_streams(&mut self, now: Time) {
+        while let Some((number, client)) = self.streams.as_mut().and_then(Streams::ended) {
+            self.far.lose_stream(client, number);
+            self.tend(now, client);
+        }
+    }
+
+    /// A client's session is over, and its streams with it.
+    pub(super) fn close_streams(&mut self, client: ClientId) {
+        self.streams.iter_mut().for_each(|streams| streams.close_all(client));
     }
 
     /// Takes a packet; the client that it is of.
@@ -318,17 +379,28 @@ impl<'s> Driver<'s> {
     /// Hands on what a client has sent, says what is to be said, sets its timer.
     pub(super) fn tend(&mut self, now: Time, client: ClientId) {
         self.hand_on(now, client);
-        loop {
-            let start = self.outbox.bytes.len();
-            let Some(to) = self.far.say(now, client, &mut self.outbox.bytes) else { break };
-            self.outbox.add(to, start);
-        }
+        self.say(now, client);
         self.deal_delayed(now, client);
         self.use_windows(now, client);
         let guest = &mut self.guests[client.0 as usize];
         let news = guest.look(now, &self.far);
         news.iter().for_each(|news| self.screen.news(now, news));
         self.arm(now, client);
+    }
+
+    /// Says to a client what this end has to say by itself.
+    fn say(&mut self, now: Time, client: ClientId) {
+        loop {
+            let start = self.outbox.bytes.len();
+            let Some(to) = self.far.say(now, client, &mut self.outbox.bytes) else { return };
+            match (to.stream, &mut self.streams) {
+                (Some(stream), Some(streams)) => {
+                    streams.push(now, stream, &self.outbox.bytes[start..], true);
+                    self.outbox.bytes.truncate(start);
+                }
+                _ => self.outbox.add(to, start),
+            }
+        }
     }
 
     /// Hands on what a client has sent.
@@ -405,7 +477,7 @@ impl<'s> Driver<'s> {
         for run in runs {
             self.deal(now, key, &run);
         }
-        self.send();
+        self.send(now);
         self.arm(now, key.0);
     }
 
@@ -426,7 +498,7 @@ impl<'s> Driver<'s> {
             let run = Received { from, to: None, ecn: 0, stride, bytes: packet };
             self.deal(now, (client, flow), &run);
         }
-        self.send();
+        self.send(now);
         arena.packets().for_each(|(client, _)| self.arm(now, client));
         if let Some(hub) = &mut self.hub {
             hub.recycle(arena);
@@ -492,7 +564,11 @@ impl<'s> Driver<'s> {
         self.counted.unsent += guest.take_dropped();
     }
 
-    pub(super) fn send(&mut self) {
+    pub(super) fn send(&mut self, now: Time) {
+        if let Some(streams) = &mut self.streams {
+            self.counted.unsent += self.outbox.share(now, streams);
+            streams.flush(now, &self.poller);
+        }
         self.counted.unsent += self.outbox.send(&self.listener, &mut self.queue);
     }
 
@@ -520,7 +596,8 @@ impl<'s> Driver<'s> {
             self.guests[client.0 as usize].armed = None;
             self.tend(now, client);
         }
-        self.send();
+        self.follow_streams(now);
+        self.send(now);
         if now >= self.next_sweep {
             self.next_sweep = now + SWEEP;
             self.sweep(now);
@@ -534,8 +611,12 @@ impl<'s> Driver<'s> {
 
     fn sweep(&mut self, now: Time) {
         self.flows.close_idle(now, self.settings.idle);
+        if let Some(streams) = &mut self.streams {
+            streams.sweep(now, &self.poller, TCP_LISTENER);
+        }
         for client in self.far.expire(now) {
             self.flows.close_all(client);
+            self.close_streams(client);
             let guest = &mut self.guests[client.0 as usize];
             guest.end();
             let news = News::Ended { client: guest.name() };
@@ -547,8 +628,10 @@ impl<'s> Driver<'s> {
         let present = self.guests.iter().filter(|guest| !guest.is_gone());
         let far = &mut self.far;
         let memory = self.listener.memory().unwrap_or_default();
+        let streams = self.streams.as_ref();
         Snapshot {
-            clients: present.map(|guest| guest.snapshot(far)).collect(),
+            clients: present.map(|guest| guest.snapshot(far, streams)).collect(),
+            streams: streams.map(Streams::snapshot),
             flows: self.flows.len(),
             missed: memory.drops.into(),
             ..self.counted.clone()
@@ -564,7 +647,7 @@ impl<'s> Driver<'s> {
             self.far.session(client).into_iter().for_each(|session| session.close());
             self.tend(now, client);
         }
-        self.send();
+        self.send(now);
         self.hasty.store(true, Ordering::Release);
         self.screen.finish(now, &snapshot);
         snapshot
@@ -579,6 +662,14 @@ pub(super) fn look_up(servers: &[Server]) -> Result<Vec<(String, SocketAddr)>, F
         Ok((server.name.clone(), found[0]))
     });
     found.collect()
+}
+
+fn open_tcp(listen: SocketAddr) -> Result<Streams, Failure> {
+    let opened = TcpListener::bind(listen).and_then(Streams::new);
+    opened.map_err(|error| {
+        let why = holders::unbindable(Transport::Tcp, listen, &error);
+        Failure::Listen(listen, io::Error::new(error.kind(), why))
+    })
 }
 
 fn open_listener(listen: SocketAddr) -> Result<UdpSocket, Failure> {

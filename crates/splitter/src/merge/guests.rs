@@ -13,6 +13,7 @@ use anabranch_tunnel::{ClientId, Datagram, DecoyCount, Far};
 use rand_chacha::ChaCha20Rng;
 
 use super::settings::{ClientSnapshot, News, PathSnapshot, Settings};
+use super::streams::Streams;
 use crate::far_end::decoy_flow;
 use crate::far_end::keys::PublicKey;
 
@@ -251,14 +252,23 @@ impl Guest {
         }
     }
 
-    pub(super) fn snapshot(&self, far: &mut Far<ChaCha20Rng>) -> ClientSnapshot {
+    pub(super) fn snapshot(
+        &self,
+        far: &mut Far<ChaCha20Rng>,
+        streams: Option<&Streams>,
+    ) -> ClientSnapshot {
+        let mut paths = self.paths.clone();
+        for (place, path) in paths.iter_mut().enumerate() {
+            let stream = far.peer(self.id, PathId::at(place)).and_then(|peer| peer.stream);
+            path.stream = stream.zip(streams).and_then(|(number, streams)| streams.look(number));
+        }
         let session = far.session(self.id);
         let (lost, patience) =
             session.map_or_else(Default::default, |session| (session.lost(), session.patience()));
         ClientSnapshot {
             name: self.name(),
             up: self.splitter.is_some(),
-            paths: self.paths.clone(),
+            paths,
             lost,
             patience,
             decoys: self.all_decoys().map(decoy_flow),

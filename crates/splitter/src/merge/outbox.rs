@@ -8,6 +8,8 @@ use rand_chacha::ChaCha20Rng;
 
 use anabranch_os::udp::{Datagrams, SendQueue, UdpSocket};
 
+use super::streams::Streams;
+
 /// Packets that wait to be sent.
 #[derive(Default)]
 pub(super) struct Outbox {
@@ -54,18 +56,31 @@ impl Outbox {
         }
     }
 
-    /// Sends all; how many did not go.
-    pub(super) fn send(&mut self, socket: &UdpSocket, queue: &mut SendQueue) -> u64 {
-        if self.pieces.is_empty() {
-            return 0;
-        }
-        let mut batch = queue.batch(socket);
+    /// Gives the packets for streams to these; how many did not find room.
+    pub(super) fn share(&mut self, now: Time, streams: &mut Streams) -> u64 {
+        let mut failed = 0;
         for Piece { to, part, stride } in &self.pieces {
-            let bytes = &self.bytes[part.clone()];
-            let (to, source) = (Some(to.remote), to.local);
-            batch.push(Datagrams { bytes, stride: *stride, ecn: 0, to, source });
+            let Some(stream) = to.stream else { continue };
+            let packets = self.bytes[part.clone()].chunks(*stride);
+            failed +=
+                packets.filter(|packet| !streams.push(now, stream, packet, false)).count() as u64;
         }
-        let failed = batch.send().failed() as u64;
+        self.pieces.retain(|piece| piece.to.stream.is_none());
+        failed
+    }
+
+    /// Sends all that is for no stream; how many did not go.
+    pub(super) fn send(&mut self, socket: &UdpSocket, queue: &mut SendQueue) -> u64 {
+        let mut failed = 0;
+        if !self.pieces.is_empty() {
+            let mut batch = queue.batch(socket);
+            for Piece { to, part, stride } in &self.pieces {
+                let bytes = &self.bytes[part.clone()];
+                let (to, source) = (Some(to.remote), to.local);
+                batch.push(Datagrams { bytes, stride: *stride, ecn: 0, to, source });
+            }
+            failed = batch.send().failed() as u64;
+        }
         self.pieces.clear();
         self.bytes.clear();
         failed

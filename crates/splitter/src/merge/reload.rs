@@ -49,8 +49,9 @@ impl Driver<'_> {
         for client in left.collect::<Vec<_>>() {
             self.far.session(client).into_iter().for_each(|session| session.close());
             self.tend(now, client);
-            self.send();
+            self.send(now);
             self.flows.close_all(client);
+            self.close_streams(client);
         }
         let clients: Vec<_> =
             self.settings.keys.peers.iter().map(|peer| (peer.public, peer.psk)).collect();
@@ -76,6 +77,7 @@ impl Driver<'_> {
 fn refuse_fixed(old: &Settings, new: &Settings) -> Result<(), String> {
     let changed = [
         ("listen", old.listen != new.listen),
+        ("listen-tcp", old.listen_tcp != new.listen_tcp),
         ("tun", old.tun != new.tun),
         ("key (this end's own)", old.keys.own.public != new.keys.own.public),
         ("pad", old.pad != new.pad),

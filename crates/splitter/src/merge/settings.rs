@@ -18,6 +18,8 @@ use crate::split::dealing;
 pub struct Settings {
     /// Where packets of all clients come to.
     pub listen: SocketAddr,
+    /// Where clients' streams come to, if any may.
+    pub listen_tcp: Option<SocketAddr>,
     /// Our keys, and those of the clients.
     pub keys: KeyFile,
     /// The servers, at least one where there is no interface; names are looked up once, at the
@@ -59,6 +61,8 @@ pub struct Server {
 pub struct Listening {
     /// Where packets come to; the port is the kernel's choice if 0 was asked for.
     pub listen: SocketAddr,
+    /// Where streams come to, if any may; the port as for `listen`.
+    pub listen_tcp: Option<SocketAddr>,
     /// Our public key.
     pub public: [u8; 32],
     /// The servers' names and addresses.
@@ -154,9 +158,31 @@ pub struct Snapshot {
     pub unsent: u64,
     /// Datagrams to clients that left before their delay ended, because more waited than may.
     pub hurried: u64,
+    /// Streams, where they are accepted.
+    pub streams: Option<StreamsSnapshot>,
     /// Packets of clients that the interface refused: from an address that is not theirs, or
     /// no IP packets.
     pub refused: u64,
+}
+
+/// All streams.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct StreamsSnapshot {
+    /// Open ones of clients.
+    pub bound: usize,
+    /// Open ones whose sender is not known.
+    pub strangers: usize,
+    /// Packets to clients that were dropped because they waited too long for room.
+    pub aged: u64,
+}
+
+/// The stream that a path is.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct StreamSnapshot {
+    /// Bytes that wait for room.
+    pub queued: u64,
+    /// Packets that were dropped because they waited too long.
+    pub aged: u64,
 }
 
 /// One client.
@@ -184,6 +210,8 @@ pub struct PathSnapshot {
     pub from: Option<SocketAddr>,
     /// Whether it is heard.
     pub up: bool,
+    /// The stream that it comes by, if by one.
+    pub stream: Option<StreamSnapshot>,
     /// Datagrams to the server that came by it.
     pub inward: Flow,
     /// Datagrams of the server that went by it.
@@ -222,7 +250,7 @@ pub enum Failure {
     Alike(String, String),
     /// The interface of this name cannot be made.
     Interface(String, io::Error),
-    /// The socket for clients cannot be opened.
+    /// The socket for clients' packets, or for their streams, cannot be opened.
     Listen(SocketAddr, io::Error),
     /// The system refused something else: (what was tried, its answer).
     System(&'static str, io::Error),

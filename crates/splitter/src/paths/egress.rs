@@ -41,9 +41,16 @@ pub struct Egress {
     /// The proxy (TCP) that datagrams go through; interface, route and MTU are those of the way
     /// there.
     pub proxy: Option<SocketAddr>,
+    /// Whether it is a stream, and what tells its observers from those of other streams by the same
+    /// interface.
+    pub stream: Option<Apart>,
     /// Something that works but is probably not meant.
     pub note: Option<String>,
 }
+
+/// What tells the observers of a stream from others: the proxy and the login there, or the host of
+/// ssh; nothing for a straight connection.
+pub type Apart = Option<String>;
 
 impl Egress {
     /// The address to bind to for talking to `server`; the kernel chooses the port.
@@ -68,7 +75,8 @@ impl Egress {
 
     /// Bytes that a proxy's header takes from each datagram to the server (RFC 1928, section 7).
     pub fn overhead(&self) -> u32 {
-        self.proxy.map_or(0, |_| Header::length_to(self.server))
+        let relay = self.proxy.filter(|_| self.stream.is_none());
+        relay.map_or(0, |_| Header::length_to(self.server))
     }
 
     /// The largest UDP payload in bytes that fits.
@@ -86,7 +94,7 @@ impl Egress {
     /// Without an interface to bind to, only the server that was asked about is known to: the route
     /// to another may lead anywhere.
     pub fn leads_to(&self, server: SocketAddr) -> bool {
-        if self.proxy.is_some() {
+        if self.proxy.is_some() || self.stream.is_some() {
             return true;
         }
         let alike = server.is_ipv4() == self.server.is_ipv4();
@@ -134,6 +142,7 @@ mod tests {
             mtu: Some(mtu),
             ports: 1,
             proxy: None,
+            stream: None,
             note: None,
         }
     }
@@ -160,6 +169,13 @@ mod tests {
         let six = proxied("[2001:db8::1]:1", "198.51.100.1:1080");
         assert_eq!(six.udp_payload(), Some(1500 - 28 - 22), "IPv6 behind a proxy with IPv4");
         assert!(four.leads_to(six.server), "a proxy takes datagrams to anywhere");
+    }
+
+    #[test]
+    fn a_stream_takes_nothing_from_a_datagram() {
+        let by = "198.51.100.1:1080".parse().ok();
+        let stream = Egress { proxy: by, stream: Some(None), ..egress("192.0.2.1:1", 1500) };
+        assert_eq!(stream.udp_payload(), Some(1472));
     }
 
     #[test]

@@ -39,6 +39,10 @@ pub enum SpecError {
     Proxy(ProxyError),
     /// Source ports to rotate over, for a proxy.
     ProxyPorts,
+    /// No stream; says why.
+    Stream(String),
+    /// The named path is a stream, and something that only datagrams have.
+    StreamAnd(String),
     /// There is no path at all.
     None,
     /// Two paths have this name.
@@ -60,7 +64,8 @@ impl fmt::Display for SpecError {
             SpecError::Kind(kind) => write!(
                 f,
                 "'{kind}' is not a kind of path: choose one of if:DEVICE, wg:FILE, addr:ADDRESS, \
-                 ports:N, socks5:[USER@]HOST:PORT"
+                 ports:N, socks5:[USER@]HOST:PORT; with a far end also tcp:HOST:PORT, \
+                 socks5-tcp:[USER@]HOST:PORT, http:[USER@]HOST:PORT, ssh:[USER@]HOST[:PORT], onion:N"
             ),
             SpecError::Twice(kind) => {
                 write!(f, "the kind '{kind}' is given twice for one path: remove one")
@@ -88,6 +93,12 @@ impl fmt::Display for SpecError {
             SpecError::ProxyPorts => f.write_str(
                 "'ports' excludes a proxy, which chooses the ports that the server sees: remove \
                  'ports', or add several paths",
+            ),
+            SpecError::Stream(why) => f.write_str(why),
+            SpecError::StreamAnd(name) => write!(
+                f,
+                "path '{name}': a TCP connection excludes 'ports' and 'socks5' (which relays \
+                 UDP; through a SOCKS5 proxy by TCP, write socks5-tcp:HOST:PORT)"
             ),
             SpecError::None => f.write_str("no path is given: name at least one"),
             SpecError::SameName(name) => write!(f, "two paths are called '{name}': rename one"),
@@ -135,6 +146,8 @@ pub enum Fault {
     NoRouteBy(IpAddr, String),
     /// Another path leaves by the same interface with the same address.
     SameEgress(String),
+    /// The name of the far end does not resolve.
+    Name(Target, io::Error),
     /// The proxy cannot be used.
     Proxy(Target, ProxyFault),
     /// The kernel knows no route.
@@ -235,6 +248,7 @@ impl fmt::Display for Fault {
                 "'{device}' has no route to {server}: add one, such as \
                  'ip route add default via GATEWAY dev {device} metric 900'"
             ),
+            Fault::Name(at, error) => write!(f, "the name '{}' does not resolve: {error}", at.host),
             Fault::Proxy(at, fault) => write!(f, "the proxy {at} {fault}"),
             Fault::SameEgress(other) => write!(
                 f,

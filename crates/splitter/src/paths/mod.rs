@@ -10,9 +10,11 @@ mod egress;
 mod error;
 mod resolve;
 mod spec;
+mod stream;
 
-pub use egress::{Egress, Mtu, recommended};
+pub use egress::{Apart, Egress, Mtu, recommended};
 pub use error::{Fault, PathError, SpecError};
 pub(crate) use resolve::refuse_same;
 pub use resolve::{Names, again, anywhere, check, redirect, resolve, resolve_by, uplinks};
 pub use spec::{MAX_NAME, MAX_PORTS, PathSpec, distinct};
+pub use stream::{Circuits, MAX_CIRCUITS, SshHost, StreamKind, circuits};

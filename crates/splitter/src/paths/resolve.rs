@@ -7,7 +7,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use anabranch_os::netlink::{self, Address, Link, LinkKind, Route, RouteError, route_to};
 use anabranch_os::target::Target;
 
-use super::{Egress, PathError, PathSpec};
+use super::{Egress, PathError, PathSpec, StreamKind};
 use crate::paths::error::Fault;
 use crate::socks::{Proxy, ProxyFault};
 
@@ -164,8 +164,10 @@ pub fn check(specs: &[PathSpec], same_egress: bool) -> Result<(), PathError> {
     let machine = Machine::ask().map_err(|error| blame(first, error.into()))?;
     for (index, spec) in specs.iter().enumerate() {
         machine.check(spec).map_err(|fault| blame(spec, fault))?;
+        let apart = |spec: &PathSpec| spec.stream.as_ref().and_then(StreamKind::apart);
         let is_twin = |other: &&PathSpec| {
             (&other.device, other.source, &other.proxy) == (&spec.device, spec.source, &spec.proxy)
+                && apart(other) == apart(spec)
         };
         match specs[..index].iter().find(is_twin) {
             Some(twin) if !same_egress => {
@@ -189,12 +191,13 @@ fn all_towards(
     let machine = Machine::ask().map_err(|error| blame(first, error.into()))?;
     let mut egresses = Vec::new();
     for spec in specs {
-        let way = match &spec.proxy {
-            Some(proxy) => {
+        let way = match (&spec.proxy, &spec.stream) {
+            (Some(proxy), _) => {
                 let found = lookup(&proxy.at);
                 to_proxy(&machine, spec, proxy, found, server, fwmark)
             }
-            None => machine.way(spec, server, fwmark),
+            (None, Some(kind)) => to_stream(&machine, spec, kind, server, fwmark, lookup),
+            (None, None) => machine.way(spec, server, fwmark),
         };
         egresses.push(way.map_err(|fault| blame(spec, fault))?);
     }
@@ -216,9 +219,42 @@ fn to_proxy(
     let blame = |fault| Fault::Proxy(proxy.at.clone(), fault);
     proxy.credentials().map_err(blame)?;
     let found = found.map_err(|error| blame(ProxyFault::Name(error)))?;
+    to_first(machine, spec, &found, server, fwmark)
+}
+
+fn to_first(
+    machine: &Machine,
+    spec: &PathSpec,
+    found: &[SocketAddr],
+    server: SocketAddr,
+    fwmark: Option<u32>,
+) -> Result<Egress, Fault> {
     let mut ways = found.iter().map(|&at| machine.way_through(spec, server, at, fwmark));
     let first = ways.next().expect("a name that resolves has an address");
     first.or_else(|fault| ways.find_map(Result::ok).ok_or(fault))
+}
+
+/// The way to the first hop of a stream. Where that is the far end, or a host of ssh, it is the way
+/// to the server: OpenSSH finds its own.
+fn to_stream(
+    machine: &Machine,
+    spec: &PathSpec,
+    kind: &StreamKind,
+    server: SocketAddr,
+    fwmark: Option<u32>,
+    lookup: Names<'_>,
+) -> Result<Egress, Fault> {
+    if let Some(proxy) = kind.proxy() {
+        return to_proxy(machine, spec, proxy, lookup(&proxy.at), server, fwmark);
+    }
+    match kind {
+        StreamKind::Tcp(Some(at)) => {
+            let found = lookup(at).map_err(|error| Fault::Name(at.clone(), error))?;
+            to_first(machine, spec, &found, server, fwmark)
+        }
+        StreamKind::Tcp(None) => machine.way_through(spec, server, server, fwmark),
+        _ => machine.way(spec, server, fwmark),
+    }
 }
 
 /// Refuses two paths that share interface and source address: to an observer they are one path.
@@ -236,9 +272,11 @@ pub(crate) fn refuse_same<'e>(
     Ok(())
 }
 
-/// What tells a path from others.
-fn seen_as(egress: &Egress) -> (u32, Option<IpAddr>, Option<SocketAddr>) {
-    (egress.index, egress.sends_as, egress.proxy)
+/// What tells a path from others. A straight stream is seen where its interface is.
+fn seen_as(egress: &Egress) -> (u32, Option<IpAddr>, Option<SocketAddr>, Option<&str>) {
+    let proxy = egress.proxy.filter(|_| egress.stream != Some(None));
+    let apart = egress.stream.as_ref().and_then(Option::as_deref);
+    (egress.index, egress.sends_as, proxy, apart)
 }
 
 /// This machine's interfaces and addresses at one moment.
@@ -260,7 +298,8 @@ impl Machine {
         if let Some(source) = spec.source {
             self.holder_up(source)?;
         }
-        let Some(proxy) = &spec.proxy else { return Ok(()) };
+        let by_stream = spec.stream.as_ref().and_then(StreamKind::proxy);
+        let Some(proxy) = spec.proxy.as_ref().or(by_stream) else { return Ok(()) };
         let had = proxy.credentials().map(drop);
         had.map_err(|fault| Fault::Proxy(proxy.at.clone(), fault))
     }
@@ -411,6 +450,7 @@ impl Machine {
             mtu: Some(route.mtu),
             ports: spec.ports,
             proxy: None,
+            stream: spec.stream.as_ref().map(StreamKind::apart),
             note: self.note(spec, route, link, source.filter(|_| !inward)),
         }
     }

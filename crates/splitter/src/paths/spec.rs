@@ -6,7 +6,7 @@ use std::net::IpAddr;
 use std::path::Path;
 use std::str::FromStr;
 
-use super::SpecError;
+use super::{SpecError, StreamKind};
 use crate::socks::Proxy;
 use crate::wg_quick::interface_name;
 
@@ -16,12 +16,12 @@ pub const MAX_NAME: usize = 32;
 pub const MAX_PORTS: u16 = 64;
 /// The word before a proxy.
 const PROXY: &str = "socks5";
-/// All words before the parts of a path.
+/// The other words before the parts of a path that are no streams.
 const KINDS: [&str; 5] = ["if", "wg", "addr", "ports", PROXY];
 
-/// One path: `NAME=KIND[,KIND]…`, where a kind is `if:DEVICE`, `wg:FILE`, `addr:ADDRESS`, `ports:N`
-/// or `socks5:[USER[:PASSWORD]@]HOST:PORT`. The last may have commas in it, and takes all that no
-/// kind follows.
+/// One path: `NAME=KIND[,KIND]…`, where a kind is `if:DEVICE`, `wg:FILE`, `addr:ADDRESS`,
+/// `ports:N`, `socks5:[USER[:PASSWORD]@]HOST:PORT` or one of [`StreamKind`]. A proxy may have
+/// commas in it, and takes all that no kind follows.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PathSpec {
     /// Letters, digits, `_`, `.` and `-`, not only dots; at most [`MAX_NAME`] of them.
@@ -37,6 +37,9 @@ pub struct PathSpec {
     /// The proxy that it leads through (`socks5:`). Its device and address are then those by which
     /// the proxy is reached.
     pub proxy: Option<Proxy>,
+    /// The stream that it is; without one it carries datagrams. Its device and address are those
+    /// by which the stream's first hop is reached.
+    pub stream: Option<StreamKind>,
 }
 
 impl PathSpec {
@@ -57,7 +60,8 @@ impl PathSpec {
         }
         let ports = check_ports(ports.unwrap_or(1))?;
         let device = device.map(str::to_owned);
-        Ok(PathSpec { name: name.into(), device, tunnel: None, source, ports, proxy: None })
+        let (tunnel, proxy, stream) = (None, None, None);
+        Ok(PathSpec { name: name.into(), device, tunnel, source, ports, proxy, stream })
     }
 
     /// A path through the tunnel that wg-quick makes of the file `tunnel`.
@@ -79,6 +83,11 @@ impl PathSpec {
     /// The path through `proxy`, which is reached the way that this path has been so far.
     pub fn by(self, proxy: Proxy) -> PathSpec {
         PathSpec { proxy: Some(proxy), ..self }
+    }
+
+    /// The stream `kind`, whose first hop is reached the way that this path has been so far.
+    pub fn streaming(self, kind: StreamKind) -> PathSpec {
+        PathSpec { stream: Some(kind), ..self }
     }
 }
 
@@ -115,13 +124,19 @@ impl FromStr for PathSpec {
                 "addr" => parts.source.replace(address(value)?).is_some(),
                 "ports" => parts.ports.replace(number(value)?).is_some(),
                 PROXY => parts.proxy.replace(value.parse().map_err(SpecError::Proxy)?).is_some(),
-                _ => return Err(SpecError::Kind(hide(&format!("{word}:{value}")))),
+                _ => match StreamKind::read(word, value) {
+                    Some(kind) => parts.stream.replace(kind?).is_some(),
+                    None => return Err(SpecError::Kind(hide(&format!("{word}:{value}")))),
+                },
             };
             if before {
                 return Err(SpecError::Twice(word.into()));
             }
         }
-        let Parts { device, tunnel, source, mut ports, proxy } = parts;
+        let Parts { device, tunnel, source, mut ports, proxy, stream } = parts;
+        if stream.is_some() && (proxy.is_some() || ports.replace(1).is_some()) {
+            return Err(SpecError::StreamAnd(name.into()));
+        }
         if proxy.is_some() && ports.replace(1).is_some() {
             return Err(SpecError::ProxyPorts);
         }
@@ -130,10 +145,7 @@ impl FromStr for PathSpec {
             Some(tunnel) => PathSpec::through(name, tunnel, source, ports),
             None => PathSpec::new(name, device, source, ports),
         }?;
-        Ok(match proxy {
-            Some(proxy) => way.by(proxy),
-            None => way,
-        })
+        Ok(PathSpec { proxy, stream, ..way })
     }
 }
 
@@ -144,6 +156,7 @@ struct Parts<'t> {
     source: Option<IpAddr>,
     ports: Option<u16>,
     proxy: Option<Proxy>,
+    stream: Option<StreamKind>,
 }
 
 /// The kinds of a path, each as (word, value). A comma that no known kind follows belongs to a
@@ -155,7 +168,7 @@ fn split(kinds: &str) -> Result<Vec<(&str, &str)>, SpecError> {
         let (word, behind) = rest.split_once(':').ok_or_else(|| SpecError::Kind(hide(rest)))?;
         let commas = behind.match_indices(',').map(|(at, _)| at);
         let ends =
-            |at: &usize| word != PROXY || KINDS.iter().any(|kind| starts(&behind[at + 1..], kind));
+            |at: &usize| !has_password(word) || words().any(|kind| starts(&behind[at + 1..], kind));
         let end = commas.into_iter().find(ends);
         found.push((word, &behind[..end.unwrap_or(behind.len())]));
         match end {
@@ -163,6 +176,16 @@ fn split(kinds: &str) -> Result<Vec<(&str, &str)>, SpecError> {
             None => return Ok(found),
         }
     }
+}
+
+/// Every word before a part of a path.
+fn words() -> impl Iterator<Item = &'static str> {
+    KINDS.into_iter().chain(StreamKind::WORDS)
+}
+
+/// Whether a password, which may hold a comma, may follow `word`.
+fn has_password(word: &str) -> bool {
+    [PROXY, "socks5-tcp", "http"].contains(&word)
 }
 
 fn starts(text: &str, kind: &str) -> bool {
@@ -190,9 +213,10 @@ impl fmt::Display for PathSpec {
         };
         let source = self.source.map(|source| format!("addr:{source}"));
         let proxy = self.proxy.as_ref().map(|proxy| format!("{PROXY}:{proxy}"));
-        let alone = device.is_none() && source.is_none() && proxy.is_none();
+        let stream = self.stream.as_ref().map(|kind| format!("{}:{kind}", kind.word()));
+        let alone = [&device, &source, &proxy, &stream].into_iter().all(|kind| kind.is_none());
         let ports = (alone || self.ports > 1).then(|| format!("ports:{}", self.ports));
-        let kinds: Vec<_> = [device, source, ports, proxy].into_iter().flatten().collect();
+        let kinds: Vec<_> = [device, source, ports, proxy, stream].into_iter().flatten().collect();
         write!(f, "{}={}", self.name, kinds.join(","))
     }
 }
@@ -230,6 +254,12 @@ mod tests {
             "vpn=wg:/etc/wireguard/vpn.conf,ports:2",
             "prx=socks5:proxy.example.net:1080",
             "prx=if:wwan0,addr:192.0.2.7,socks5:anna@[2001:db8::1]:1080",
+            "t=tcp:vpn.example.net:443",
+            "t=if:wwan0,tcp:",
+            "s=addr:192.0.2.7,socks5-tcp:anna@[2001:db8::1]:1080",
+            "h=http:anna:@secrets/proxy@proxy.example.net:3128",
+            "s=if:wwan0,ssh:anna@relay.example.net:2222",
+            "o=onion:3",
         ] {
             assert_eq!(parse(text).unwrap().to_string(), text);
         }
@@ -271,8 +301,24 @@ mod tests {
     }
 
     #[test]
+    fn a_stream_excludes_ports_and_a_relay_of_datagrams() {
+        for text in ["a=tcp:h:1,ports:4", "a=socks5:h:1,tcp:", "a=ports:1,onion:2"] {
+            assert_eq!(parse(text), Err(SpecError::StreamAnd("a".into())), "{text}");
+        }
+        assert_eq!(parse("a=tcp:h:1,ssh:h"), Err(SpecError::Twice("ssh".into())));
+        for text in ["a=tcp:h", "a=ssh:-x", "a=onion:0"] {
+            assert!(matches!(parse(text), Err(SpecError::Stream(_))), "{text}");
+        }
+        let spec = parse("a=http:anna:a,b@h:1,if:wwan0").unwrap();
+        assert_eq!(spec.to_string(), "a=if:wwan0,http:anna:...@h:1");
+    }
+
+    #[test]
     fn no_error_repeats_a_password() {
         for text in [
+            "prx=socks5-tcp:anna:secret@host",
+            "prx=http:anna:secret@host:1,http:anna:secret@host:2",
+            "prx=ssh:anna:secret@host",
             "prx=socks5:anna:secret@host",
             "prx=sox5:anna:secret@host:1",
             "socks5:anna:secret@host:1",

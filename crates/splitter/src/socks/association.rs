@@ -4,9 +4,10 @@ use std::io::{self, Read, Write};
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpStream};
 use std::time::{Duration, Instant};
 
+use anabranch_proxy::client::Credentials;
 use socket2::{Domain, Protocol, Socket, TcpKeepalive, Type};
 
-use super::dialogue::{Credentials, converse};
+use super::dialogue::converse;
 use super::fault::ProxyFault;
 
 /// From the first packet to the relay's address.
@@ -66,9 +67,10 @@ pub fn associate(
     credentials: Option<&Credentials>,
 ) -> Result<Association, ProxyFault> {
     let until = Instant::now() + PATIENCE;
-    let control = connect(reach).map_err(ProxyFault::of_connecting)?;
-    let mut stream = Hasty { stream: &control, until };
+    let control = connect(reach, PATIENCE).map_err(ProxyFault::of_connecting)?;
+    let mut stream = Hasty::new(&control, until);
     let relay = converse(&mut stream, credentials, reach.proxy.is_ipv6())?;
+    let control: TcpStream = control.into();
     control.set_nonblocking(true).map_err(ProxyFault::Io)?;
     let ip = relay_at(reach.proxy.ip(), relay.ip());
     Ok(Association { control, relay: SocketAddr::new(ip, relay.port()) })
@@ -111,7 +113,8 @@ fn is_shared(ip: Ipv4Addr) -> bool {
     first == 100 && second & 0xc0 == 64
 }
 
-fn connect(reach: &Reach) -> io::Result<TcpStream> {
+/// Connects to the first hop of `reach` within `patience`.
+pub(crate) fn connect(reach: &Reach, patience: Duration) -> io::Result<Socket> {
     let domain = Domain::for_address(reach.proxy);
     let socket = Socket::new(domain, Type::STREAM, Some(Protocol::TCP))?;
     if let Some(device) = &reach.device {
@@ -121,20 +124,24 @@ fn connect(reach: &Reach) -> io::Result<TcpStream> {
         socket.set_mark(mark)?;
     }
     socket.bind(&reach.local.into())?;
-    socket.connect_timeout(&reach.proxy.into(), PATIENCE)?;
+    socket.connect_timeout(&reach.proxy.into(), patience)?;
     socket.set_tcp_nodelay(true)?;
     let often = TcpKeepalive::new().with_time(KEEPALIVE).with_interval(KEEPALIVE_AGAIN);
     socket.set_tcp_keepalive(&often.with_retries(KEEPALIVES))?;
-    Ok(socket.into())
+    Ok(socket)
 }
 
 /// A stream that ends at a moment, however slowly the other side drips.
-struct Hasty<'s> {
-    stream: &'s TcpStream,
+pub(crate) struct Hasty<'s> {
+    stream: &'s Socket,
     until: Instant,
 }
 
 impl Hasty<'_> {
+    pub(crate) fn new(stream: &Socket, until: Instant) -> Hasty<'_> {
+        Hasty { stream, until }
+    }
+
     fn left(&self) -> io::Result<Option<Duration>> {
         let left = self.until.saturating_duration_since(Instant::now());
         if left.is_zero() { Err(io::ErrorKind::TimedOut.into()) } else { Ok(Some(left)) }
@@ -144,14 +151,16 @@ impl Hasty<'_> {
 impl Read for Hasty<'_> {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
         self.stream.set_read_timeout(self.left()?)?;
-        self.stream.read(buffer)
+        let mut stream = self.stream;
+        stream.read(buffer)
     }
 }
 
 impl Write for Hasty<'_> {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         self.stream.set_write_timeout(self.left()?)?;
-        self.stream.write(bytes)
+        let mut stream = self.stream;
+        stream.write(bytes)
     }
 
     fn flush(&mut self) -> io::Result<()> {
@@ -233,7 +242,8 @@ mod tests {
             }
         });
         let until = Instant::now() + Duration::from_millis(200);
-        let error = Hasty { stream: &stream, until }.read_exact(&mut [0; 4096]).unwrap_err();
+        let stream = Socket::from(stream);
+        let error = Hasty::new(&stream, until).read_exact(&mut [0; 4096]).unwrap_err();
         assert!(matches!(ProxyFault::of_stream(error), ProxyFault::Timeout));
         assert!(Instant::now() < until + Duration::from_secs(5));
         drop(stream);

@@ -1,33 +1,15 @@
 //! The dialogue: who we are, and the wish for a relay. Blocking, over any stream.
 
-use std::fmt;
 use std::io::{Read, Write};
-use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::net::SocketAddr;
+
+use anabranch_proxy::client::{Credentials, SocksDialogue, SocksGrant, SocksRequest};
 
 use super::fault::ProxyFault;
-use super::messages::{self, Address, method};
-
-/// A user name and a password, each of 1 to 255 bytes.
-#[derive(Clone, PartialEq, Eq)]
-pub struct Credentials {
-    /// The user name.
-    pub user: String,
-    /// The password.
-    pub password: String,
-}
-
-impl fmt::Debug for Credentials {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Credentials").field("user", &self.user).finish_non_exhaustive()
-    }
-}
 
 /// Asks the proxy at the other end of `stream` to relay UDP (RFC 1928, sections 3, 4 and 7).
 /// Returns the relay's address as the proxy tells it; the unspecified address means "where you
 /// have reached me". `v6` is whether we reach the proxy by IPv6.
-///
-/// We tell no address of our own, which the proxy would then take datagrams from alone: behind a
-/// network address translator we do not know it (section 7 provides for that).
 ///
 /// # Errors
 /// The proxy does not want to, or does not make sense.
@@ -36,62 +18,35 @@ pub fn converse(
     credentials: Option<&Credentials>,
     v6: bool,
 ) -> Result<SocketAddr, ProxyFault> {
-    match choose(stream, credentials)? {
-        method::NONE => {}
-        method::PASSWORD => log_in(stream, credentials.ok_or(ProxyFault::LoginWanted)?)?,
-        method::NO_ACCEPTABLE if credentials.is_none() => return Err(ProxyFault::LoginWanted),
-        method::NO_ACCEPTABLE => return Err(ProxyFault::NoMethod),
-        _ => {
-            return Err(ProxyFault::Garbage("a method of logging in that was not offered".into()));
+    let (mut out, request) = (Vec::new(), SocksRequest::Associate { v6 });
+    let mut client = SocksDialogue::new(request, credentials.cloned(), &mut out);
+    loop {
+        say(stream, &std::mem::take(&mut out))?;
+        let mut bytes = vec![0; client.missing()];
+        stream.read_exact(&mut bytes).map_err(ProxyFault::of_stream)?;
+        if let Some(grant) = client.take(&bytes, &mut out)? {
+            return relay_of(grant);
         }
     }
-    request(stream, v6)
 }
 
-/// Offers the methods of logging in that we have; returns the proxy's choice.
-fn choose(
-    stream: &mut (impl Read + Write),
-    credentials: Option<&Credentials>,
-) -> Result<u8, ProxyFault> {
-    let methods: &[u8] = match credentials {
-        Some(_) => &[method::PASSWORD, method::NONE],
-        None => &[method::NONE],
-    };
-    say(stream, &messages::hello(methods))?;
-    messages::read_method(stream)
-}
-
-/// RFC 1929, section 2. The version in the answer is not looked at: some proxies repeat SOCKS' own.
-fn log_in(stream: &mut (impl Read + Write), credentials: &Credentials) -> Result<(), ProxyFault> {
-    let mut message = vec![1];
-    for field in [&credentials.user, &credentials.password] {
-        let length = u8::try_from(field.len());
-        message.push(length.map_err(|_| ProxyFault::Password("it is too long".into()))?);
-        message.extend(field.as_bytes());
-    }
-    say(stream, &message)?;
-    let mut answer = [0; 2];
-    stream.read_exact(&mut answer).map_err(ProxyFault::of_stream)?;
-    if answer[1] == 0 { Ok(()) } else { Err(ProxyFault::LoginRefused) }
-}
-
-fn request(stream: &mut (impl Read + Write), v6: bool) -> Result<SocketAddr, ProxyFault> {
-    let anywhere = match v6 {
-        true => SocketAddr::from((Ipv6Addr::UNSPECIFIED, 0)),
-        false => SocketAddr::from((Ipv4Addr::UNSPECIFIED, 0)),
-    };
-    say(stream, &messages::associate(anywhere))?;
-    match messages::read_reply(stream)? {
-        Address::Socket(relay) if relay.port() == 0 => {
+fn relay_of(grant: SocksGrant) -> Result<SocketAddr, ProxyFault> {
+    match grant {
+        SocksGrant::Socket(relay) if relay.port() == 0 => {
             Err(ProxyFault::Garbage("a relay without a port".into()))
         }
-        Address::Socket(relay) => Ok(relay),
-        Address::Name => Err(ProxyFault::Garbage("a name instead of the relay's address".into())),
+        SocksGrant::Socket(relay) => Ok(relay),
+        SocksGrant::Name => {
+            Err(ProxyFault::Garbage("a name instead of the relay's address".into()))
+        }
     }
 }
 
 /// Each message in one piece, so that it is one segment.
 fn say(stream: &mut impl Write, message: &[u8]) -> Result<(), ProxyFault> {
+    if message.is_empty() {
+        return Ok(());
+    }
     stream.write_all(message).and_then(|()| stream.flush()).map_err(ProxyFault::of_stream)
 }
 

@@ -3,6 +3,8 @@
 use std::fmt;
 use std::io;
 
+use anabranch_proxy::client::ClientFault;
+
 /// What is wrong with a proxy. Shown behind its name, as in "the proxy 192.0.2.1:1080 hangs up …".
 #[derive(Debug)]
 pub enum ProxyFault {
@@ -38,7 +40,7 @@ pub enum ProxyFault {
 
 impl ProxyFault {
     /// What an error of the connection means in mid-dialogue.
-    pub(super) fn of_stream(error: io::Error) -> ProxyFault {
+    pub(crate) fn of_stream(error: io::Error) -> ProxyFault {
         use io::ErrorKind;
         match error.kind() {
             ErrorKind::UnexpectedEof
@@ -52,10 +54,25 @@ impl ProxyFault {
     }
 
     /// What an error of connecting means.
-    pub(super) fn of_connecting(error: io::Error) -> ProxyFault {
+    pub(crate) fn of_connecting(error: io::Error) -> ProxyFault {
         match error.kind() {
             io::ErrorKind::TimedOut => ProxyFault::Timeout,
             _ => ProxyFault::Connect(error),
+        }
+    }
+}
+
+impl From<ClientFault> for ProxyFault {
+    fn from(fault: ClientFault) -> ProxyFault {
+        match fault {
+            ClientFault::Foreign(byte) => ProxyFault::NotSocks(byte),
+            ClientFault::LoginWanted => ProxyFault::LoginWanted,
+            ClientFault::NoMethod => ProxyFault::NoMethod,
+            ClientFault::LoginRefused => ProxyFault::LoginRefused,
+            ClientFault::NoCommand => ProxyFault::NoUdp,
+            ClientFault::Refused(why) => ProxyFault::Refused(why),
+            ClientFault::Garbage(what) => ProxyFault::Garbage(what),
+            other => ProxyFault::Password(other.to_string()),
         }
     }
 }

@@ -6,19 +6,19 @@
 //!   that keeps the relay alive, and the relay's address. It blocks, so it has a thread of its own.
 //! * [`Header`] goes before each datagram to the relay; [`Opened`] takes it off the answers.
 //!
-//! The messages are our own (`messages`): the libraries for clients that relay UDP bring an
+//! The messages are those of `anabranch_proxy`: the libraries for clients that relay UDP bring an
 //! asynchronous runtime.
 
 mod association;
 mod dialogue;
 mod fault;
-mod messages;
 mod packet;
 mod proxy;
 
-pub(crate) use association::is_over;
+pub use anabranch_proxy::client::Credentials;
 pub use association::{Association, Reach, associate};
-pub use dialogue::{Credentials, converse};
+pub(crate) use association::{Hasty, connect, is_over};
+pub use dialogue::converse;
 pub use fault::ProxyFault;
 pub use packet::{Header, Opened};
 pub use proxy::{Login, PASSWORD_VARIABLE, Password, Proxy, ProxyError};

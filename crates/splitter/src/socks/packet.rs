@@ -4,8 +4,7 @@ use std::net::SocketAddr;
 use std::ops::Range;
 
 use anabranch_os::udp::Received;
-
-use super::messages::{Address, read_address, write_address};
+use anabranch_proxy::SocksAddress;
 
 /// The header before datagrams to one server: 10 bytes for IPv4, 22 for IPv6.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -19,7 +18,7 @@ impl Header {
     pub fn to(server: SocketAddr) -> Header {
         // Two reserved bytes, and no fragment.
         let mut bytes = vec![0, 0, 0];
-        write_address(&mut bytes, server);
+        SocksAddress::Socket(server).write(&mut bytes);
         Header { bytes: bytes.into(), server }
     }
 
@@ -129,9 +128,8 @@ impl Opened {
 /// The reserved bytes are not looked at. A sender who is told by name is nobody we know.
 fn inside(datagram: &[u8]) -> Option<(SocketAddr, &[u8])> {
     let [_, _, 0, rest @ ..] = datagram else { return None };
-    let mut rest = rest;
-    match read_address(&mut rest) {
-        Ok(Address::Socket(from)) => Some((from, rest)),
+    match SocksAddress::read(rest) {
+        Ok(Some((SocksAddress::Socket(from), length))) => Some((from, &rest[length..])),
         _ => None,
     }
 }

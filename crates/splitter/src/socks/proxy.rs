@@ -7,8 +7,8 @@ use std::path::PathBuf;
 use std::str::FromStr;
 
 use anabranch_os::target::Target;
+use anabranch_proxy::client::Credentials;
 
-use super::dialogue::Credentials;
 use super::fault::ProxyFault;
 
 /// Where a password is looked for if none is named.

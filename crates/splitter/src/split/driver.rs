@@ -15,6 +15,7 @@ use super::door::Door;
 use super::onward::{Back, Outgoing, batch_of};
 use super::report::Report;
 use super::sockets::CONTROL;
+use super::streams::STREAMS;
 use super::tunnel::{TUNNEL, Tunnel};
 use super::uplinks::Uplinks;
 use super::warnings::Warnings;
@@ -32,6 +33,7 @@ const LAST_SPARE: u64 = SPARES + u16::MAX as u64;
 pub(super) const RELOAD: u64 = u64::MAX - 5;
 pub(super) const STEERED: u64 = u64::MAX - 6;
 pub(super) const LOOKED_UP: u64 = u64::MAX - 7;
+pub(super) const DIALS: u64 = u64::MAX - 8;
 
 /// Messages taken from a socket at once.
 const RUNS: usize = 32;
@@ -80,7 +82,7 @@ fn run_driver(mut driver: Driver<'_>) -> Result<Snapshot, Failure> {
     while !driver.control.stopped {
         driver.wait(&mut ready)?;
         for event in ready.drain(..) {
-            driver.on_ready(event.token, event.error, &mut buffers)?;
+            driver.on_ready(event, &mut buffers)?;
         }
         driver.on_time()?;
     }
@@ -129,13 +131,8 @@ impl Driver<'_> {
         Ok(())
     }
 
-    fn on_ready(
-        &mut self,
-        token: u64,
-        error: bool,
-        buffers: &mut RecvBatch,
-    ) -> Result<(), Failure> {
-        match token {
+    fn on_ready(&mut self, event: Ready, buffers: &mut RecvBatch) -> Result<(), Failure> {
+        match event.token {
             LISTENER if self.door.port().is_none() => self.on_packets()?,
             LISTENER => self.on_clients(buffers),
             STOP => self.control.stopped = true,
@@ -145,9 +142,13 @@ impl Driver<'_> {
             RELOAD => self.on_hangup(),
             LOOKED_UP => self.on_looked_up(),
             PROXIES => self.on_proxies(),
-            SPARES..=LAST_SPARE => self.on_spare(PathId::at((token - SPARES) as usize)),
+            DIALS => self.on_dials(),
+            token @ SPARES..=LAST_SPARE => self.on_spare(PathId::at((token - SPARES) as usize)),
             token if token & CONTROL > 0 => self.on_control(token & !CONTROL),
-            token => self.on_server(token, error, buffers),
+            token if token & STREAMS > 0 => {
+                self.on_stream(PathId::at((token - STREAMS) as usize), event);
+            }
+            token => self.on_server(token, event.error, buffers),
         }
         Ok(())
     }
@@ -297,6 +298,7 @@ impl Driver<'_> {
         self.look_again(now);
         self.uplinks.resolver.on_time(now);
         self.on_proxy_time(now);
+        self.on_stream_time(now);
         if self.core.next_timeout().is_some_and(|due| due <= now) {
             self.settle(now);
         }
@@ -397,6 +399,9 @@ impl Driver<'_> {
         let snapshot = Snapshot { pinned, ..self.core.snapshot() };
         let mut snapshot = self.report.complete(self.door.port(), missed, snapshot);
         self.tunnel.as_mut().into_iter().for_each(|tunnel| tunnel.complete(now, &mut snapshot));
+        for (place, path) in snapshot.paths.iter_mut().enumerate() {
+            path.stream = self.uplinks.streams.counters(PathId::at(place));
+        }
         snapshot
     }
 

@@ -87,7 +87,7 @@ impl Driver<'_> {
         }
         self.hand_over(now);
         let words = self.tunnel.as_mut().map(|tunnel| tunnel.words(now)).unwrap_or_default();
-        self.send_as_is(now, &words);
+        self.send_words(now, words);
         while let Some(news) = self.tunnel.as_mut().and_then(|tunnel| tunnel.news(now)) {
             self.on_far_end_news(now, &news);
         }
@@ -139,6 +139,6 @@ impl Driver<'_> {
     /// Says farewell to the far end.
     pub(super) fn leave_far_end(&mut self, now: Time) {
         let words = self.tunnel.as_mut().map(|tunnel| tunnel.leave(now)).unwrap_or_default();
-        self.send_as_is(now, &words);
+        self.send_words(now, words);
     }
 }

@@ -5,12 +5,14 @@
 //! is the core's affair.
 //!
 //! Between the core and the machine stand five parts, none of which knows the loop: the `door`
-//! where clients come in; the `uplinks` that lead out (`ways`, `sockets`, `proxies`, `resolver`);
+//! where clients come in; the `uplinks` that lead out (`ways`, `sockets`, `proxies`,
+//! `streams`, `resolver`);
 //! the `tunnel` to a far end, if there is one; `control`, what a running splitter is told (signals,
 //! new settings, the machine's network); `report`, what it tells (screen, captures, counters). What
-//! the loop does with them stands in files of its own: `send`, `relays` (proxies), `far_end`,
-//! `packets` (the interface), `reload`.
+//! the loop does with them stands in files of its own: `send`, `relays` (proxies), `by_stream`,
+//! `far_end`, `packets` (the interface), `reload`.
 
+mod by_stream;
 mod control;
 mod door;
 mod driver;
@@ -31,6 +33,7 @@ mod settings;
 pub(crate) mod signals;
 mod sockets;
 mod start;
+mod streams;
 mod taps;
 mod trial;
 mod tunnel;

@@ -192,7 +192,10 @@ impl Driver<'_> {
             let name = &self.uplinks.ways.of(look.path).name;
             self.report.screen.warn(&format!("path '{name}': {moved}; sessions continue"));
         }
-        let broken = self.uplinks.proxies.on_look(now, look);
+        let broken = match self.uplinks.streams.has(look.path) {
+            true => self.uplinks.streams.on_look(now, look),
+            false => self.uplinks.proxies.on_look(now, look),
+        };
         self.tell_path(now, look.path, broken);
     }
 

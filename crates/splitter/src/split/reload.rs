@@ -173,6 +173,7 @@ fn refuse_fixed(old: &Settings, new: &Settings) -> Result<(), String> {
     let changed = [
         ("listen", listen(old) != listen(new)),
         ("to", entrance.to() != new.entrance.to()),
+        ("to-tcp", old.to_tcp != new.to_tcp),
         ("tun", *entrance != new.entrance),
         ("decoys", far_end.is_some() && new.far_end.is_some() && old.decoys() != new.decoys()),
         ("key", *far_end != new.far_end),

@@ -18,10 +18,14 @@ impl Driver<'_> {
         for range in groups(outgoing) {
             self.send_group(now, &outgoing[range]);
         }
+        self.flush_streams(now);
     }
 
     fn send_group(&mut self, now: Time, group: &[Outgoing<'_>]) {
         let first = &group[0];
+        if self.uplinks.streams.has(first.path) {
+            return self.send_by_stream(now, group);
+        }
         let key = (first.session, first.tuple, first.path);
         if self.uplinks.sockets.of(key.0, key.1).is_none() {
             match self.open(now, key) {

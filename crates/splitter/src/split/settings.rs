@@ -58,6 +58,8 @@ pub struct Settings {
     pub core: Config,
     /// The far end that `entrance` leads to; `None` for an unaltered server.
     pub far_end: Option<FarEnd>,
+    /// The far end for paths that are streams, where that is another address than `entrance` has.
+    pub to_tcp: Option<Target>,
     /// The mark that our own packets bear (SO_MARK), for routing rules to know them by.
     pub fwmark: Option<u32>,
     /// Whether two paths may leave by one interface with one address.

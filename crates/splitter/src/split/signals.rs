@@ -79,6 +79,7 @@ mod tests {
             },
             specs: vec!["a=addr:127.0.0.2".parse().unwrap()],
             core: Config::of(1),
+            to_tcp: None,
             fwmark: None,
             same_egress: false,
             far_end: None,

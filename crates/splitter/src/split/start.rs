@@ -14,13 +14,14 @@ use anabranch_os::udp::{UdpOptions, UdpSocket};
 use super::control::Control;
 use super::door::Door;
 use super::driver::{
-    Driver, EVENTS, LISTENER, LOOKED_UP, NAMES, NETWORK, PROXIES, RELOAD, STEERED, STOP,
+    DIALS, Driver, EVENTS, LISTENER, LOOKED_UP, NAMES, NETWORK, PROXIES, RELOAD, STEERED, STOP,
 };
 use super::manager;
 use super::needed;
 use super::proxies::Proxies;
 use super::report::Report;
 use super::resolver::Resolver;
+use super::streams::Streams;
 use super::taps::Taps;
 use super::trial::try_paths;
 use super::tunnel::Tunnel;
@@ -64,7 +65,10 @@ impl<'s> Driver<'s> {
         let (door, ways, told) = open_door(&settings, &mut about)?;
         warnings.extend(told);
         let fwmark = mark(&settings, &about);
-        let uplinks = Uplinks::new((ways, fwmark), proxies, (resolver, literal));
+        let far = settings.to_tcp.as_ref().or(settings.entrance.to());
+        let streams = Streams::new(&settings.specs, far, fwmark, settings.core.seed);
+        let streams = streams.map_err(system("opening a pair of sockets"))?;
+        let uplinks = Uplinks::new((ways, fwmark), (proxies, streams), (resolver, literal));
         let report = Report::new(screen, taps, clock.now());
         let in_parts = false;
         let mut driver = Driver {
@@ -91,7 +95,9 @@ impl<'s> Driver<'s> {
         self.uplinks.proxies.paths().into_iter().for_each(|path| self.watch_spare(path));
         manager::ready(&self.about);
         warnings.iter().for_each(|warning| self.report.screen.warn(warning));
-        self.seek_far_end(self.clock.now());
+        let now = self.clock.now();
+        self.seek_far_end(now);
+        self.uplinks.streams.paths().into_iter().for_each(|path| self.tell_stream(now, path));
         Ok(())
     }
 
@@ -106,7 +112,8 @@ impl<'s> Driver<'s> {
             .try_for_each(|watched| self.poller.add(watched, STEERED))?;
         self.poller.add(&self.uplinks.resolver, NAMES)?;
         self.poller.add(&self.control.lookup, LOOKED_UP)?;
-        self.poller.add(&self.uplinks.proxies, PROXIES)
+        self.poller.add(&self.uplinks.proxies, PROXIES)?;
+        self.poller.add(&self.uplinks.streams, DIALS)
     }
 }
 

@@ -220,6 +220,16 @@ impl Tunnel {
         }
     }
 
+    /// Takes a packet that came by a stream. Whether it was of the far end.
+    pub(super) fn open_one(&mut self, now: Time, packet: &[u8]) -> bool {
+        self.near.open(now, packet)
+    }
+
+    /// A path has a connection to the far end now.
+    pub(super) fn on_path(&mut self, now: Time, path: PathId) {
+        self.near.on_path(now, path);
+    }
+
     /// What came out, gathered in `bytes`, neighbours of one flow and path together.
     pub(super) fn arrived(&mut self, now: Time, bytes: &mut Vec<u8>) -> Vec<Arrival> {
         let mut arrived: Vec<Arrival> = Vec::new();

@@ -13,6 +13,7 @@ use anabranch_os::udp::SendQueue;
 use super::proxies::Proxies;
 use super::resolver::Resolver;
 use super::sockets::Sockets;
+use super::streams::Streams;
 use super::ways::Ways;
 use crate::socks::Association;
 
@@ -21,6 +22,7 @@ pub(super) struct Uplinks {
     pub(super) ways: Ways,
     pub(super) sockets: Sockets,
     pub(super) proxies: Proxies,
+    pub(super) streams: Streams,
     pub(super) resolver: Resolver,
     /// The server, where the user named an address.
     pub(super) literal: Option<SocketAddr>,
@@ -35,12 +37,12 @@ impl Uplinks {
     /// Nothing is open yet. Sockets bear the mark `fwmark`.
     pub(super) fn new(
         (ways, fwmark): (Ways, Option<u32>),
-        proxies: Proxies,
+        (proxies, streams): (Proxies, Streams),
         (resolver, literal): (Resolver, Option<SocketAddr>),
     ) -> Uplinks {
         let (sockets, queue) = (Sockets::new(fwmark), SendQueue::new());
         let (servers, protocols) = (HashMap::new(), HashMap::new());
-        Uplinks { ways, sockets, proxies, resolver, literal, servers, protocols, queue }
+        Uplinks { ways, sockets, proxies, streams, resolver, literal, servers, protocols, queue }
     }
 
     /// When something of these has to be looked at though nothing came.
@@ -50,6 +52,7 @@ impl Uplinks {
             self.ways.next_timeout(),
             self.resolver.next_timeout(),
             self.proxies.next_timeout(),
+            self.streams.next_timeout(),
         ];
         dues.into_iter().flatten().min()
     }

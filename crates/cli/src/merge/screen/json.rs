@@ -57,6 +57,7 @@ enum Record<'a> {
 #[derive(Serialize)]
 struct About<'a> {
     listen: String,
+    listen_tcp: Option<String>,
     public: String,
     servers: Vec<Server<'a>>,
     tun: Option<Interface<'a>>,
@@ -90,7 +91,23 @@ struct Stats<'a> {
     unsent: u64,
     hurried: u64,
     refused: u64,
+    streams: Option<Streams>,
     clients: Vec<Client<'a>>,
+}
+
+/// All streams.
+#[derive(Serialize)]
+struct Streams {
+    bound: usize,
+    strangers: usize,
+    aged: u64,
+}
+
+/// The stream that a path is.
+#[derive(Serialize)]
+struct PathStream {
+    queued_bytes: u64,
+    aged: u64,
 }
 
 #[derive(Serialize)]
@@ -127,6 +144,7 @@ impl From<[Flow; 2]> for Decoys {
 struct Path {
     from: Option<String>,
     up: bool,
+    stream: Option<PathStream>,
     in_packets: u64,
     in_bytes: u64,
     out_packets: u64,
@@ -164,6 +182,7 @@ impl<'a> From<&'a Listening> for About<'a> {
         let servers = about.servers.iter().map(|(name, at)| Server { name, at: at.to_string() });
         About {
             listen: about.listen.to_string(),
+            listen_tcp: about.listen_tcp.map(|address| address.to_string()),
             public: secret_text(&about.public),
             servers: servers.collect(),
             tun: about.tun.as_ref().map(|(name, inner)| Interface {
@@ -186,6 +205,9 @@ fn stats(snapshot: &Snapshot) -> Stats<'_> {
         let paths = client.paths.iter().map(|path| Path {
             from: path.from.map(|from| from.to_string()),
             up: path.up,
+            stream: path
+                .stream
+                .map(|stream| PathStream { queued_bytes: stream.queued, aged: stream.aged }),
             in_packets: path.inward.datagrams,
             in_bytes: path.inward.bytes,
             out_packets: path.outward.datagrams,
@@ -203,7 +225,12 @@ fn stats(snapshot: &Snapshot) -> Stats<'_> {
     });
     let Snapshot { flows, handshakes, strangers, missed, unsent, hurried, refused, .. } = *snapshot;
     let clients = clients.collect();
-    Stats { flows, handshakes, strangers, missed, unsent, hurried, refused, clients }
+    let streams = snapshot.streams.map(|streams| Streams {
+        bound: streams.bound,
+        strangers: streams.strangers,
+        aged: streams.aged,
+    });
+    Stats { flows, handshakes, strangers, missed, unsent, hurried, refused, streams, clients }
 }
 
 impl Screen for Json {

@@ -100,16 +100,27 @@ impl Model {
 
     /// What was not carried, in words, if there was any.
     pub(super) fn losses(&self) -> Option<String> {
-        let Snapshot { strangers, missed, unsent, refused, .. } = self.snapshot;
+        let Snapshot { strangers, missed, unsent, refused, streams, .. } = self.snapshot;
+        let aged = streams.map_or(0, |streams| streams.aged);
         let counts = [
             (strangers, "packets dropped: unknown sender, or sent twice"),
             (missed, "packets dropped because the receive buffer was full"),
             (unsent, "datagrams to clients not sent"),
+            (aged, "packets to clients dropped after waiting 200 ms for their TCP connection"),
             (refused, "packets that the --tun interface did not accept"),
         ];
         let told = counts.into_iter().filter(|(count, _)| *count > 0);
         let told: Vec<_> = told.map(|(count, what)| format!("{count} {what}")).collect();
         (!told.is_empty()).then(|| told.join("; "))
+    }
+}
+
+/// Where a path comes from, in words.
+pub(super) fn from(path: &PathSnapshot) -> String {
+    match path.from {
+        Some(from) if path.stream.is_some() => format!("tcp {from}"),
+        Some(from) => from.to_string(),
+        None => "-".to_owned(),
     }
 }
 
@@ -119,6 +130,8 @@ fn share(bytes: u64, total: u64) -> f64 {
 
 #[cfg(test)]
 pub(super) mod tests {
+    use anabranch_splitter::merge::{StreamSnapshot, StreamsSnapshot};
+
     use super::*;
 
     /// One client with two paths, which carried so many bytes in.
@@ -133,6 +146,19 @@ pub(super) mod tests {
         let home = ClientSnapshot { name: "home".into(), up: true, paths, ..Default::default() };
         let away = ClientSnapshot { name: "away".into(), ..Default::default() };
         Snapshot { clients: vec![away, home], strangers: 2, ..Snapshot::default() }
+    }
+
+    #[test]
+    fn a_stream_is_told_apart_and_what_grew_too_old_for_it_is_a_loss() {
+        let mut counters = snapshot([10, 10]);
+        let path = &mut counters.clients[1].paths[0];
+        path.stream = Some(StreamSnapshot { queued: 0, aged: 3 });
+        assert_eq!(from(path), "tcp 192.0.2.1:4000");
+        assert_eq!(from(&counters.clients[1].paths[1]), "192.0.2.1:4000");
+        counters.streams = Some(StreamsSnapshot { bound: 1, strangers: 0, aged: 3 });
+        let mut model = Model::default();
+        model.snapshot(Time::from_secs(1), &counters);
+        assert!(model.losses().unwrap().contains("3 packets to clients dropped"));
     }
 
     #[test]

@@ -8,7 +8,7 @@ use anabranch_pages::figures::scaled;
 use anabranch_splitter::far_end::{Inner, secret_text};
 use anabranch_splitter::merge::{Listening, News, Screen, Snapshot};
 
-use super::model::{Model, Row};
+use super::model::{Model, Row, from};
 use super::{is_warning, words};
 use crate::screen::journal::{Journal, Priority};
 use crate::screen::lines::Lines;
@@ -70,10 +70,11 @@ pub(super) fn about(about: &Listening) -> [String; 2] {
     let interface = interface.map(|(name, Inner { four, six })| format!("{name} ({four}, {six})"));
     let servers = servers.chain(interface).collect::<Vec<_>>().join(", ");
     let Listening { listen, seed, .. } = about;
+    let tcp = about.listen_tcp.map(|tcp| format!(" and {tcp} (TCP)")).unwrap_or_default();
     let dealing = about.dealing();
     let public = secret_text(&about.public);
     [
-        format!("listening on {listen} for {servers}: {dealing}, seed {seed}"),
+        format!("listening on {listen}{tcp} for {servers}: {dealing}, seed {seed}"),
         format!("public key {public}; accepts: {}", about.clients.join(", ")),
     ]
 }
@@ -138,7 +139,7 @@ fn summary(snapshot: &Snapshot) -> String {
             vec![
                 client.name.clone(),
                 place.to_string(),
-                path.from.map_or_else(|| "-".to_owned(), |from| from.to_string()),
+                from(path),
                 path.inward.datagrams.to_string(),
                 path.inward.bytes.to_string(),
                 path.outward.datagrams.to_string(),

@@ -212,6 +212,7 @@ fn down(reason: DownReason) -> &'static str {
     match reason {
         DownReason::Interface => "its interface or address has disappeared",
         DownReason::Unreachable => "the server is unreachable by it",
+        DownReason::Dialling => "its connection to the far end is not open",
         DownReason::Proxy => "its proxy closed the connection or refuses to relay",
         DownReason::NoSocket => "the limit of open files is reached (ulimit -n)",
         DownReason::Silent => "used for a second without an answer",

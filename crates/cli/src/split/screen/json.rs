@@ -4,7 +4,7 @@ use std::io;
 
 use anabranch_comps::{
     CloseReason, DownReason, Drops, Event, FarEndCounters, Kept, PathCounters, Pinned, Silent,
-    Snapshot,
+    Snapshot, StreamCounters,
 };
 use anabranch_multipath::Time;
 use anabranch_splitter::paths::Egress;
@@ -344,6 +344,17 @@ struct Path {
     copies: u64,
     refused: u64,
     drops: Dropped,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    stream: Option<PathStream>,
+}
+
+/// The stream that a path is.
+#[derive(Serialize)]
+struct PathStream {
+    kind: &'static str,
+    queued_bytes: u64,
+    aged: u64,
+    ended: u64,
 }
 
 #[derive(Serialize)]
@@ -518,7 +529,15 @@ impl Path {
             copies: counters.copies,
             refused: counters.refused,
             drops: Dropped::of(counters.drops),
+            stream: counters.stream.map(PathStream::from),
         }
+    }
+}
+
+impl From<StreamCounters> for PathStream {
+    fn from(stream: StreamCounters) -> PathStream {
+        let StreamCounters { kind, queued, aged, ended } = stream;
+        PathStream { kind, queued_bytes: queued, aged, ended }
     }
 }
 
@@ -602,6 +621,7 @@ fn down(reason: DownReason) -> &'static str {
         DownReason::Interface => "interface",
         DownReason::Unreachable => "unreachable",
         DownReason::Proxy => "proxy",
+        DownReason::Dialling => "dialling",
         DownReason::NoSocket => "no-socket",
         DownReason::Silent => "silent",
         DownReason::NeverAnswered => "never-answered",

@@ -160,7 +160,16 @@ impl Row {
     /// Datagrams that did not go out, for whatever cause.
     pub(super) fn dropped(&self) -> u64 {
         let drops = self.counters.drops;
-        drops.full + drops.too_big + drops.unreachable
+        let aged = self.counters.stream.map_or(0, |stream| stream.aged);
+        drops.full + drops.too_big + drops.unreachable + aged
+    }
+
+    /// The path's name, and its kind if it is a stream.
+    pub(super) fn label(&self) -> String {
+        match self.counters.stream {
+            Some(stream) => format!("{} {}", self.name, stream.kind),
+            None => self.name.clone(),
+        }
     }
 }
 
@@ -195,7 +204,7 @@ fn share(bytes: u64, total: u64) -> f64 {
 
 #[cfg(test)]
 pub(super) mod tests {
-    use anabranch_comps::Flow;
+    use anabranch_comps::{Flow, StreamCounters};
 
     use super::*;
 
@@ -219,6 +228,18 @@ pub(super) mod tests {
         assert_eq!(model.rows[0].up, Direction { rate: 0.0, share: 0.25 });
         assert_eq!(model.rows[1].up, Direction { rate: 12_000.0, share: 0.75 });
         assert_eq!(model.rows[1].down, Direction { rate: 2_000.0, share: 1.0 });
+    }
+
+    #[test]
+    fn a_stream_shows_its_kind_and_what_grew_too_old_is_dropped() {
+        let (mut model, mut counters) = (Model::default(), snapshot(&[(1000, 0), (0, 0)]));
+        counters.paths[0].drops.full = 2;
+        let stream = StreamCounters { kind: "ssh", queued: 9, aged: 5, ended: 1 };
+        counters.paths[0].stream = Some(stream);
+        model.begin(&about(&["a", "b"]));
+        model.snapshot(Time::from_secs(1), &counters);
+        assert_eq!((model.rows[0].label().as_str(), model.rows[0].dropped()), ("a ssh", 7));
+        assert_eq!(model.rows[1].label(), "b");
     }
 
     #[test]

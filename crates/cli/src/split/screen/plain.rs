@@ -179,7 +179,7 @@ fn summary(model: &Model) -> String {
     let body = model.rows.iter().chain(&removed).map(|row| {
         let counters = &row.counters;
         vec![
-            row.name.clone(),
+            row.label(),
             counters.up.datagrams.to_string(),
             counters.up.bytes.to_string(),
             percent(row.up.share),

@@ -8,7 +8,7 @@ use ratatui::layout::Rect;
 use ratatui::text::{Line, Span, Text};
 use ratatui::widgets::Paragraph;
 
-use super::super::model::{Model, Row};
+use super::super::model::{Model, Row, from as source};
 use crate::screen::Recent;
 use crate::screen::frame::{Look, Order, Picture, fitted, names, title};
 use crate::screen::meter::Meter;
@@ -114,7 +114,7 @@ fn past(row: &Row, width: u16, ink: Palette) -> Span<'static> {
 }
 
 fn from(row: &Row, _: u16, _: Palette) -> Span<'static> {
-    row.counters.from.map_or_else(|| "-".to_owned(), |from| from.to_string()).into()
+    source(&row.counters).into()
 }
 
 #[cfg(test)]

@@ -21,7 +21,7 @@ use crate::text::{millis, share, sparks};
 const SESSIONS: u16 = 4;
 
 const COLUMNS: [Column<Row>; 12] = [
-    Column::<Row>::text("path", 10, 0, |row, _, _| row.name.clone().into()).up_to(16),
+    Column::<Row>::text("path", 10, 0, |row, _, _| row.label().into()).up_to(16),
     Column::text("state", 9, 1, state),
     Column::number("bit/s up", 8, 2, |row, _, _| scaled(row.up.rate, "").into()),
     Column::text("share", 10, 4, |row, _, ink| part(row.up.share, ink)),

@@ -1,0 +1,579 @@
+//! `anabranch split --key` with paths that are TCP connections to `anabranch merge --listen-tcp`:
+//! straight, through proxies, mixed with UDP; what ends and comes back, and what strangers get.
+
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
+
+mod program;
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::io::{ErrorKind, Read, Write};
+use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream, UdpSocket};
+use std::path::Path;
+use std::process::{Command, Output};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::thread::{self, JoinHandle};
+use std::time::{Duration, Instant};
+
+use program::Program;
+use serde_json::Value;
+use tempfile::TempDir;
+
+const PATIENCE: Duration = Duration::from_secs(30);
+
+/// One test at a time: they are about time.
+static TURN: Mutex<()> = Mutex::new(());
+
+fn anabranch(arguments: &[&str]) -> Output {
+    Command::new(env!("CARGO_BIN_EXE_anabranch")).args(arguments).output().unwrap()
+}
+
+/// A far end with a server that gives everything back, and the keys of a splitter.
+struct Far {
+    folder: TempDir,
+    program: Program,
+    udp: SocketAddr,
+    tcp: SocketAddr,
+    _server: Server,
+    _turn: MutexGuard<'static, ()>,
+}
+
+/// A UDP server that gives everything back.
+struct Server {
+    over: Arc<AtomicBool>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Server {
+    fn start() -> (Server, SocketAddr) {
+        let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
+        socket.set_read_timeout(Some(Duration::from_millis(50))).unwrap();
+        let (at, over) = (socket.local_addr().unwrap(), Arc::new(AtomicBool::new(false)));
+        let until = Arc::clone(&over);
+        let thread = thread::spawn(move || {
+            let mut buffer = [0; 2_048];
+            while !until.load(Ordering::Relaxed) {
+                if let Ok((length, from)) = socket.recv_from(&mut buffer) {
+                    socket.send_to(&buffer[..length], from).unwrap();
+                }
+            }
+        });
+        (Server { over, thread: Some(thread) }, at)
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        self.over.store(true, Ordering::Relaxed);
+        let _ = self.thread.take().unwrap().join();
+    }
+}
+
+impl Far {
+    fn start() -> Far {
+        let turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
+        let folder = TempDir::new().unwrap();
+        let files = ["far.key", "home.key"].map(|name| folder.path().join(name));
+        let [far, home] = files.each_ref().map(|file| file.display().to_string());
+        assert!(anabranch(&["key", &far, &home]).status.success());
+        let (server, to) = Server::start();
+        let mut program = Program::start(&[
+            "merge",
+            "--json",
+            "--listen",
+            "127.0.0.1:0",
+            "--listen-tcp",
+            "127.0.0.1:0",
+            "--to",
+            &to.to_string(),
+            "--key",
+            &far,
+            "--schedule",
+            "uniform",
+            "--seed",
+            "7",
+        ]);
+        let about = program.next("listening");
+        let address = |key: &str| about[key].as_str().unwrap().parse().unwrap();
+        let (udp, tcp) = (address("listen"), address("listen_tcp"));
+        Far { folder, program, udp, tcp, _server: server, _turn: turn }
+    }
+
+    fn near(&self, paths: &[&str]) -> Near {
+        self.near_with(paths, &[])
+    }
+
+    fn near_with(&self, paths: &[&str], options: &[&str]) -> Near {
+        let key = self.folder.path().join("home.key").display().to_string();
+        let (to, tcp) = (self.udp.to_string(), self.tcp.to_string());
+        let mut arguments = vec![
+            "split",
+            "--json",
+            "--listen",
+            "127.0.0.1:0",
+            "--to",
+            &to,
+            "--to-tcp",
+            &tcp,
+            "--key",
+            &key,
+            "--schedule",
+            "uniform",
+            "--every",
+            "7p",
+            "--seed",
+            "7",
+        ];
+        arguments.extend(paths.iter().flat_map(|path| ["--path", *path]));
+        arguments.extend(options);
+        let mut program = Program::start(&arguments);
+        let listen = program.next("listening")["listen"].as_str().unwrap().parse().unwrap();
+        let client = UdpSocket::bind("127.0.0.1:0").unwrap();
+        client.set_read_timeout(Some(Duration::from_millis(100))).unwrap();
+        Near { program, listen, client, sent: 0 }
+    }
+}
+
+/// A splitter and a program that uses it.
+struct Near {
+    program: Program,
+    listen: SocketAddr,
+    client: UdpSocket,
+    sent: u32,
+}
+
+impl Near {
+    fn is_up(&mut self) {
+        self.program.find("far_end", |event| event["state"] == "up");
+    }
+
+    /// Waits until all paths work, as the counters show.
+    fn all_work(&mut self) -> Value {
+        self.program.find("stats", |stats| {
+            stats["paths"].as_array().unwrap().iter().all(|path| path["state"] == "up")
+        })
+    }
+
+    /// Sends so many datagrams to the server, one each millisecond; the numbers of those that came
+    /// back, in the order in which they came.
+    fn exchange(&mut self, count: u32) -> Vec<u32> {
+        let (mut back, mut room) = (Vec::new(), [0; 2_048]);
+        let first = self.sent;
+        self.client.set_read_timeout(Some(Duration::from_millis(1))).unwrap();
+        for number in first..first + count {
+            let mut datagram = vec![7; 600];
+            datagram[..4].copy_from_slice(&number.to_be_bytes());
+            self.client.send_to(&datagram, self.listen).unwrap();
+            back.extend(self.take(&mut room));
+        }
+        self.sent += count;
+        let mut last = Instant::now();
+        while back.len() < count as usize && last.elapsed() < Duration::from_secs(2) {
+            if let Some(number) = self.take(&mut room) {
+                back.push(number);
+                last = Instant::now();
+            }
+        }
+        back.retain(|number| (first..self.sent).contains(number));
+        back
+    }
+
+    fn take(&self, room: &mut [u8]) -> Option<u32> {
+        let length = self.client.recv(room).ok()?;
+        Some(u32::from_be_bytes(room[..length][..4].try_into().unwrap()))
+    }
+
+    /// Everything that is sent comes back, and once.
+    fn passes(&mut self, count: u32) {
+        let back = self.exchange(count);
+        let distinct: BTreeSet<_> = back.iter().collect();
+        assert_eq!(distinct.len(), back.len(), "some came twice");
+        assert_eq!(back.len(), count as usize, "some did not come");
+    }
+
+    /// Nearly all comes back in order, too. A machine that does not let a thread run when it should
+    /// makes some late: such an exchange says nothing, and another one is made.
+    fn passes_in_order(&mut self, count: u32) {
+        let mut told = Vec::new();
+        for _ in 0..5 {
+            let back = self.exchange(count);
+            assert_eq!(back.len(), count as usize, "some did not come");
+            let late = back.windows(2).filter(|two| two[0] > two[1]).count();
+            if late <= count as usize / 50 {
+                return;
+            }
+            told.push(late);
+        }
+        panic!("of {count} came late: {told:?}");
+    }
+
+    fn end(mut self) -> Value {
+        self.program.signal("-INT");
+        self.program.next("summary")
+    }
+}
+
+/// What a proxy speaks.
+#[derive(Clone, Copy, PartialEq)]
+enum Manner {
+    Socks,
+    Http,
+}
+
+/// A proxy that connects whoever asks to one place, and keeps the users' names.
+struct Proxy {
+    at: SocketAddr,
+    over: Arc<AtomicBool>,
+    open: Arc<Mutex<Vec<TcpStream>>>,
+    users: Arc<Mutex<Vec<String>>>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Proxy {
+    fn start(manner: Manner, at: Option<SocketAddr>) -> Proxy {
+        let listener = TcpListener::bind(at.unwrap_or("127.0.0.1:0".parse().unwrap())).unwrap();
+        let at = listener.local_addr().unwrap();
+        let over = Arc::new(AtomicBool::new(false));
+        let (open, users) = (Arc::default(), Arc::default());
+        let mut proxy = Proxy { at, over, open, users, thread: None };
+        let (over, open, users) =
+            (Arc::clone(&proxy.over), Arc::clone(&proxy.open), Arc::clone(&proxy.users));
+        proxy.thread = Some(thread::spawn(move || {
+            for client in listener.incoming().map_while(Result::ok) {
+                if over.load(Ordering::Relaxed) {
+                    return;
+                }
+                let (open, users) = (Arc::clone(&open), Arc::clone(&users));
+                thread::spawn(move || serve(manner, client, &open, &users));
+            }
+        }));
+        proxy
+    }
+
+    /// Ends with all its connections; its port is free then.
+    fn stop(mut self) -> SocketAddr {
+        self.over.store(true, Ordering::Relaxed);
+        let _ = TcpStream::connect(self.at);
+        self.thread.take().unwrap().join().unwrap();
+        for stream in self.open.lock().unwrap().drain(..) {
+            let _ = stream.shutdown(Shutdown::Both);
+        }
+        self.at
+    }
+}
+
+fn serve(
+    manner: Manner,
+    mut client: TcpStream,
+    open: &Mutex<Vec<TcpStream>>,
+    users: &Mutex<Vec<String>>,
+) -> Option<()> {
+    let to = match manner {
+        Manner::Socks => socks(&mut client, users)?,
+        Manner::Http => http(&mut client)?,
+    };
+    let far = TcpStream::connect(to).ok()?;
+    let granted: &[u8] = match manner {
+        Manner::Socks => b"\x05\0\0\x01\0\0\0\0\0\0",
+        Manner::Http => b"HTTP/1.1 200 Connection established\r\nVia: test\r\n\r\n",
+    };
+    client.write_all(granted).ok()?;
+    let ends = [client, far];
+    open.lock().unwrap().extend(ends.iter().map(|end| end.try_clone().unwrap()));
+    for (from, to) in [(0, 1), (1, 0)] {
+        let (mut from, mut to) = (ends[from].try_clone().unwrap(), ends[to].try_clone().unwrap());
+        thread::spawn(move || {
+            let _ = std::io::copy(&mut from, &mut to);
+            let _ = to.shutdown(Shutdown::Both);
+        });
+    }
+    Some(())
+}
+
+fn exactly<const LENGTH: usize>(stream: &mut TcpStream) -> Option<[u8; LENGTH]> {
+    let mut bytes = [0; LENGTH];
+    stream.read_exact(&mut bytes).ok()?;
+    Some(bytes)
+}
+
+fn text(stream: &mut TcpStream) -> Option<String> {
+    let [length] = exactly(stream)?;
+    let mut text = vec![0; length.into()];
+    stream.read_exact(&mut text).ok()?;
+    String::from_utf8(text).ok()
+}
+
+fn socks(client: &mut TcpStream, users: &Mutex<Vec<String>>) -> Option<String> {
+    let [_, count] = exactly(client)?;
+    let mut methods = vec![0; count.into()];
+    client.read_exact(&mut methods).ok()?;
+    if methods.contains(&2) {
+        client.write_all(&[5, 2]).ok()?;
+        let [_] = exactly(client)?;
+        let (user, _password) = (text(client)?, text(client)?);
+        users.lock().unwrap().push(user);
+        client.write_all(&[1, 0]).ok()?;
+    } else {
+        client.write_all(&[5, 0]).ok()?;
+    }
+    let [_, _, _, kind] = exactly(client)?;
+    assert_eq!(kind, 1, "the test's far end is an IPv4 address");
+    let [a, b, c, d, high, low] = exactly(client)?;
+    Some(format!("{a}.{b}.{c}.{d}:{}", u16::from_be_bytes([high, low])))
+}
+
+fn http(client: &mut TcpStream) -> Option<String> {
+    let mut head = Vec::new();
+    while !head.ends_with(b"\r\n\r\n") {
+        head.extend(exactly::<1>(client)?);
+    }
+    let head = String::from_utf8(head).ok()?;
+    Some(head.strip_prefix("CONNECT ")?.split(' ').next()?.to_owned())
+}
+
+fn shares(paths: &Value, field: &str) -> Vec<f64> {
+    let counts = paths.as_array().unwrap().iter().map(|path| path[field].as_f64().unwrap());
+    let counts: Vec<f64> = counts.collect();
+    counts.iter().map(|count| count / counts.iter().sum::<f64>()).collect()
+}
+
+const THREE: [&str; 3] =
+    ["a=addr:127.0.0.2,tcp:", "b=addr:127.0.0.3,tcp:", "c=addr:127.0.0.4,tcp:"];
+
+#[test]
+fn three_streams_carry_all_in_order_and_each_its_share() {
+    let mut far = Far::start();
+    let mut near = far.near(&THREE);
+    near.is_up();
+    near.all_work();
+    near.passes_in_order(1_500);
+    let summary = near.end();
+    for field in ["up_packets", "down_packets"] {
+        let shares = shares(&summary["paths"], field);
+        assert!(shares.iter().all(|share| *share > 0.2), "{field}: {shares:?}");
+    }
+    for path in summary["paths"].as_array().unwrap() {
+        assert_eq!(path["stream"]["kind"], "tcp", "{path}");
+    }
+    far.program.next("ended");
+    far.program.signal("-INT");
+    let summary = far.program.next("summary");
+    assert_eq!(summary["missed"], 0);
+}
+
+#[test]
+fn streams_and_datagrams_mix() {
+    let far = Far::start();
+    let socks = Proxy::start(Manner::Socks, None);
+    let http = Proxy::start(Manner::Http, None);
+    let (by_socks, by_http) = (format!("s=socks5-tcp:{}", socks.at), format!("h=http:{}", http.at));
+    let mut near = far.near(&["u=addr:127.0.0.2", "t=addr:127.0.0.3,tcp:", &by_socks, &by_http]);
+    near.is_up();
+    near.all_work();
+    near.passes(1_000);
+    let summary = near.end();
+    let kinds: Vec<_> = summary["paths"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|path| path["stream"]["kind"].as_str().unwrap_or("udp").to_owned())
+        .collect();
+    assert_eq!(kinds, ["udp", "tcp", "socks5-tcp", "http"]);
+    let shares = shares(&summary["paths"], "down_packets");
+    assert!(shares.iter().all(|share| *share > 0.1), "{shares:?}");
+}
+
+#[test]
+fn a_proxy_that_is_restarted_takes_its_path_down_and_no_session_is_lost() {
+    let far = Far::start();
+    let proxy = Proxy::start(Manner::Socks, None);
+    let path = format!("s=socks5-tcp:{}", proxy.at);
+    let mut near = far.near(&["u=addr:127.0.0.2", &path]);
+    near.is_up();
+    near.all_work();
+    near.passes(300);
+    let at = proxy.stop();
+    let down = near.program.find("path", |event| event["state"] == "down");
+    assert_eq!((&down["path"], &down["reason"]), (&"s".into(), &"dialling".into()));
+    let warning = near.program.find("warning", |warning| {
+        warning["text"].as_str().unwrap().contains("connection refused")
+    });
+    let text = warning["text"].as_str().unwrap();
+    assert!(text.starts_with("path 's' (socks5-tcp): the proxy "), "{text}");
+    near.passes(300);
+    let _again = Proxy::start(Manner::Socks, Some(at));
+    near.program.find("path", |event| event["state"] == "up" && event["path"] == "s");
+    near.passes(300);
+    let summary = near.end();
+    assert!(summary["paths"][1]["stream"]["ended"].as_u64().unwrap() >= 1, "{summary}");
+    assert_eq!(summary["sessions"], 1, "{summary}");
+}
+
+#[test]
+fn each_onion_circuit_is_a_path_and_a_user_of_its_own() {
+    let far = Far::start();
+    let tor = Proxy::start(Manner::Socks, None);
+    let mut near = far.near_with(&["o=onion:3"], &["--onion-socks", &tor.at.to_string()]);
+    near.is_up();
+    let stats = near.all_work();
+    let names: Vec<_> =
+        stats["paths"].as_array().unwrap().iter().map(|path| path["name"].clone()).collect();
+    assert_eq!(names, ["o-1", "o-2", "o-3"]);
+    near.passes(300);
+    let users = tor.users.lock().unwrap().clone();
+    assert_eq!(users.iter().collect::<BTreeSet<_>>().len(), 3, "{users:?}");
+    assert_eq!(near.end()["paths"][0]["stream"]["kind"], "onion");
+}
+
+/// Whatever a stranger sends, it reads nothing, and is not told by a close where it went wrong.
+#[test]
+fn a_stranger_gets_silence_and_hurts_no_session() {
+    let mut far = Far::start();
+    let mut near = far.near(&THREE);
+    near.is_up();
+    near.all_work();
+    let says: [&[u8]; 6] = [
+        b"\0\0",
+        b"\xff\xff\0",
+        b"GET / HTTP/1.1\r\nHost: a\r\n\r\n",
+        &[&[0, 40][..], &[7; 40]].concat(),
+        &[&[0, 200][..], &[7; 100]].concat(),
+        b"",
+    ];
+    let mut strangers: Vec<TcpStream> = says
+        .iter()
+        .map(|says| {
+            let mut stream = TcpStream::connect(far.tcp).unwrap();
+            stream.write_all(says).unwrap();
+            stream
+        })
+        .collect();
+    thread::sleep(Duration::from_secs(1));
+    for (stranger, says) in strangers.iter_mut().zip(says) {
+        stranger.set_nonblocking(true).unwrap();
+        let heard = stranger.read(&mut [0; 64]).map_err(|error| error.kind());
+        assert_eq!(heard, Err(ErrorKind::WouldBlock), "{says:?}");
+    }
+    near.passes(300);
+    far.program.find("stats", |stats| {
+        (&stats["streams"]["bound"], &stats["streams"]["strangers"]) == (&3.into(), &6.into())
+    });
+    // After their time they are closed.
+    let closed = |stranger: &mut TcpStream| {
+        stranger.set_nonblocking(false).unwrap();
+        stranger.set_read_timeout(Some(PATIENCE)).unwrap();
+        stranger.read(&mut [0; 64]).is_ok_and(|length| length == 0)
+    };
+    assert!(strangers.iter_mut().all(closed));
+    near.passes(300);
+}
+
+/// Ten thousand connections without a handshake: the far end keeps 1,024 of them, and serves its
+/// client, and one that comes meanwhile.
+#[test]
+fn ten_thousand_connections_without_a_handshake_hurt_nobody() {
+    let mut far = Far::start();
+    let mut near = far.near(&THREE[..2]);
+    near.is_up();
+    let mut held = Vec::new();
+    for n in 0..10_000 {
+        held.push(TcpStream::connect(far.tcp).unwrap());
+        if n % 1_000 == 999 {
+            // This side may not hold so many; the far end has closed all but the last.
+            held.drain(..500);
+            near.passes(50);
+        }
+        if held.len() > 600 {
+            held.drain(..100);
+        }
+    }
+    far.program.find("stats", |stats| stats["streams"]["strangers"].as_u64().unwrap() <= 1_024);
+    let memory = fs::read_to_string(format!("/proc/{}/status", far.program.child.id())).unwrap();
+    let line = memory.lines().find(|line| line.starts_with("VmRSS:")).unwrap();
+    let kib: u64 = line.split_whitespace().nth(1).unwrap().parse().unwrap();
+    assert!(kib < 200 << 10, "{line}");
+    near.passes(300);
+    drop(near);
+    let mut other = far.near(&THREE[1..]);
+    other.is_up();
+    other.passes(300);
+}
+
+#[test]
+fn what_is_no_far_end_is_told_in_one_line_and_other_paths_go_on() {
+    let far = Far::start();
+    let banner = TcpListener::bind("127.0.0.1:0").unwrap();
+    let at = banner.local_addr().unwrap();
+    thread::spawn(move || {
+        for mut client in banner.incoming().map_while(Result::ok) {
+            let _ = client.write_all(b"\0\0 this is no far end");
+        }
+    });
+    let wrong = format!("w=tcp:{at}");
+    let mut near = far.near(&["u=addr:127.0.0.2", &wrong]);
+    let mut warned = None;
+    let keep = |event: &Value, warned: &mut Option<Value>| {
+        if event["event"] == "warning" {
+            warned.get_or_insert(event.clone());
+        }
+    };
+    let state = near.program.until("far_end", |event| keep(event, &mut warned));
+    assert_eq!(state["state"], "up", "{state}");
+    let warning = warned.unwrap_or_else(|| near.program.next("warning"));
+    let text = warning["text"].as_str().unwrap();
+    assert!(text.starts_with("path 'w' (tcp): its other end is no far end of ours"), "{text}");
+    near.passes(300);
+}
+
+#[test]
+fn without_a_far_end_a_stream_is_refused_with_what_to_do() {
+    let fixed = ["split", "--check", "--listen", "127.0.0.1:0", "--to", "127.0.0.1:9"];
+    let output = anabranch(&[&fixed[..], &["--path", "a=tcp:"]].concat());
+    let told = String::from_utf8(output.stderr).unwrap();
+    assert_eq!(output.status.code(), Some(2), "{told}");
+    assert!(told.contains("path 'a' is a TCP connection, which needs a far end"), "{told}");
+    assert!(told.contains("--listen-tcp"), "{told}");
+}
+
+#[test]
+fn streams_through_one_interface_are_one_path_unless_proxies_set_them_apart() {
+    let far = Far::start();
+    let key = far.folder.path().join("home.key").display().to_string();
+    let check = |paths: &[&str]| {
+        let fixed = ["split", "--check", "--listen", "127.0.0.1:0", "--to", "127.0.0.1:9", "--key"];
+        let paths: Vec<_> = paths.iter().flat_map(|path| ["--path", *path]).collect();
+        anabranch(&[&fixed[..], &[&key], &paths].concat())
+    };
+    let same = check(&["a=addr:127.0.0.2,tcp:", "b=addr:127.0.0.2"]);
+    assert_eq!(same.status.code(), Some(2), "{same:?}");
+    let apart = check(&["a=onion:2", "b=http:127.0.0.1:3128", "c=tcp:"]);
+    let told = String::from_utf8(apart.stdout.clone()).unwrap();
+    assert!(apart.status.success(), "{apart:?}");
+    assert!(told.contains("a-1") && told.contains("a-2"), "{told}");
+    assert!(!told.contains(":stream@"), "no password shows: {told}");
+}
+
+#[test]
+fn a_file_names_streams_by_their_own_keys() {
+    let far = Far::start();
+    let path = |name: &str| far.folder.path().join(name).display().to_string();
+    let (key, file) = (path("home.key"), path("home.toml"));
+    let text = format!(
+        "listen = '127.0.0.1:0'\nto = '127.0.0.1:9'\nkey = '{key}'\nonion-socks = '127.0.0.1:1'\n\
+         [[path]]\nname = 'a'\ntcp = '127.0.0.1:443'\naddress = '127.0.0.2'\n\
+         [[path]]\nname = 'b'\nhttp = '127.0.0.1:3128'\nuser = 'anna'\npassword = 'secret'\n\
+         [[path]]\nname = 'c'\nonion = 2\n[[path]]\nname = 'd'\nssh = 'anna@relay'\n"
+    );
+    fs::write(Path::new(&file), &text).unwrap();
+    let output = anabranch(&["split", "--check", &file]);
+    let told = String::from_utf8(output.stdout.clone()).unwrap();
+    assert!(output.status.success(), "{output:?}");
+    for words in ["tcp:127.0.0.1:443", "http:anna:...@127.0.0.1:3128", "c-2", "ssh:anna@relay"] {
+        assert!(told.contains(words), "{words} in {told}");
+    }
+    fs::write(Path::new(&file), text.replace("address = '127.0.0.2'", "ports = 4")).unwrap();
+    let output = anabranch(&["split", "--check", &file]);
+    let told = String::from_utf8(output.stderr).unwrap();
+    assert!(told.contains("excludes 'ports'"), "{told}");
+}

@@ -1,0 +1,139 @@
+//! The client's side of a dialogue with a proxy, for programs that reach something through one.
+//!
+//! [`SocksDialogue`] and [`HttpDialogue`] append what is to be sent, and take the proxy's bytes
+//! however they are cut. Each holds a bounded part of an answer, and each error says what the proxy
+//! did.
+
+mod http;
+mod socks;
+
+use std::fmt;
+use std::net::IpAddr;
+
+pub use http::HttpDialogue;
+pub use socks::{SocksDialogue, SocksGrant, SocksRequest};
+
+use crate::names::name;
+
+/// A user name and a password, each of 1 to 255 bytes.
+#[derive(Clone, PartialEq, Eq)]
+pub struct Credentials {
+    /// The user name.
+    pub user: String,
+    /// The password.
+    pub password: String,
+}
+
+impl fmt::Debug for Credentials {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Credentials").field("user", &self.user).finish_non_exhaustive()
+    }
+}
+
+/// The host and port that a proxy is asked to connect to.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Destination {
+    host: String,
+    port: u16,
+}
+
+impl Destination {
+    /// A name or an address without brackets, and a port. `None` if it is no host, or the port is
+    /// 0.
+    #[must_use]
+    pub fn new(host: &str, port: u16) -> Option<Destination> {
+        let is_address = host.parse::<IpAddr>().is_ok();
+        let host = name(host.as_bytes()).filter(|host| is_address || !host.contains(':'))?;
+        (port != 0).then_some(Destination { host, port })
+    }
+
+    fn address(&self) -> Option<IpAddr> {
+        self.host.parse().ok()
+    }
+}
+
+impl fmt::Display for Destination {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Destination { host, port } = self;
+        match self.address() {
+            Some(IpAddr::V6(_)) => write!(f, "[{host}]:{port}"),
+            _ => write!(f, "{host}:{port}"),
+        }
+    }
+}
+
+/// Why a proxy does not serve us. Shown after its name, as in "the proxy 192.0.2.1:1080 wants …".
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum ClientFault {
+    /// Its answer begins with this byte, which the protocol does not have there.
+    Foreign(u8),
+    /// It wants a user name and a password, and none were given.
+    LoginWanted,
+    /// It accepts no method of logging in that is known here.
+    NoMethod,
+    /// It refuses the user name or the password.
+    LoginRefused,
+    /// The user name or the password cannot be sent in this protocol.
+    UnfitLogin,
+    /// It does not know the command.
+    NoCommand,
+    /// It refuses; with its reason.
+    Refused(String),
+    /// Its answer is malformed; with what is wrong.
+    Garbage(String),
+    /// Its answer exceeds this number of bytes and has no end.
+    Endless(usize),
+}
+
+impl fmt::Display for ClientFault {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            ClientFault::Foreign(byte) => {
+                write!(f, "does not speak the protocol (its answer begins with 0x{byte:02x})")
+            }
+            ClientFault::LoginWanted => f.write_str("wants a user name and a password"),
+            ClientFault::NoMethod => f.write_str(
+                "accepts neither a user name with a password nor clients without a login",
+            ),
+            ClientFault::LoginRefused => {
+                f.write_str("refuses the user name or the password: check both")
+            }
+            ClientFault::UnfitLogin => f.write_str(
+                "cannot be sent this login: a user name and a password have 1 to 255 bytes, and \
+                 for HTTP no colon in the user name",
+            ),
+            ClientFault::NoCommand => f.write_str("does not know this command"),
+            ClientFault::Refused(why) => write!(f, "refuses: {why}"),
+            ClientFault::Garbage(what) => write!(f, "sent a malformed answer: {what}"),
+            ClientFault::Endless(bytes) => {
+                write!(f, "sent more than {bytes} bytes without completing its answer")
+            }
+        }
+    }
+}
+
+impl std::error::Error for ClientFault {}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_destination_shows_as_an_authority() {
+        let shown = |host: &str, port| Destination::new(host, port).map(|to| to.to_string());
+        assert_eq!(shown("far.example.net", 443).as_deref(), Some("far.example.net:443"));
+        assert_eq!(shown("2001:db8::1", 9).as_deref(), Some("[2001:db8::1]:9"));
+        assert_eq!(shown("192.0.2.1", 1).as_deref(), Some("192.0.2.1:1"));
+        for host in ["", "a b", "a\r\nHost: b", "a:b", "ä", &"x".repeat(256)] {
+            assert_eq!(shown(host, 443), None, "{host}");
+        }
+        assert_eq!(shown("a", 0), None);
+    }
+
+    #[test]
+    fn a_password_shows_nowhere() {
+        let login = Credentials { user: "anna".into(), password: "secret".into() };
+        assert!(!format!("{login:?}").contains("secret"));
+    }
+}

@@ -1,0 +1,375 @@
+//! A client of a SOCKS5 proxy (RFC 1928), with user name and password (RFC 1929).
+
+use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
+
+use super::{ClientFault, Credentials, Destination};
+use crate::socks5::{
+    ASSOCIATE, CONNECT, LOGIN_VERSION, SocksAddress, UnknownType, VERSION, method,
+};
+
+/// Replies to a request, by their numbers (section 6).
+const REPLIES: [&str; 9] = [
+    "succeeded",
+    "general failure",
+    "not allowed by its rules",
+    "network unreachable",
+    "host unreachable",
+    "connection refused",
+    "TTL expired",
+    "command not supported",
+    "address type not supported",
+];
+const SUCCEEDED: u8 = 0;
+const COMMAND_NOT_SUPPORTED: u8 = 7;
+/// Bytes of the longest reply: version, reply, reserved, type, a name of 255 bytes, port.
+const LONGEST: usize = 4 + 1 + 255 + 2;
+
+/// A request of a proxy.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum SocksRequest {
+    /// A stream to a host.
+    Connect(Destination),
+    /// A relay of datagrams, for a client that reaches the proxy by IPv6 if `v6`. It names no
+    /// address of its own: behind a network address translator it knows none (section 7).
+    Associate {
+        /// Whether the unspecified address is that of IPv6.
+        v6: bool,
+    },
+}
+
+/// A dialogue with a SOCKS5 proxy.
+#[derive(Debug)]
+pub struct SocksDialogue {
+    request: SocksRequest,
+    login: Option<Credentials>,
+    inbox: Vec<u8>,
+    stage: Stage,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Stage {
+    Method,
+    Login,
+    Reply,
+    Done,
+}
+
+impl SocksDialogue {
+    /// Begins a dialogue; appends its first message to `out`.
+    #[must_use]
+    pub fn new(
+        request: SocksRequest,
+        login: Option<Credentials>,
+        out: &mut Vec<u8>,
+    ) -> SocksDialogue {
+        match login {
+            Some(_) => out.extend([VERSION, 2, method::PASSWORD, method::NONE]),
+            None => out.extend([VERSION, 1, method::NONE]),
+        }
+        SocksDialogue { request, login, inbox: Vec::new(), stage: Stage::Method }
+    }
+
+    /// Takes bytes of the proxy; appends what is to be sent to `out`. Returns the address that the
+    /// proxy granted once it has: that of its relay, or of its end of the stream. `None` in it
+    /// stands for a host's name.
+    ///
+    /// # Errors
+    /// The proxy refuses, or does not speak SOCKS5.
+    pub fn take(
+        &mut self,
+        bytes: &[u8],
+        out: &mut Vec<u8>,
+    ) -> Result<Option<SocksGrant>, ClientFault> {
+        self.inbox.extend_from_slice(bytes);
+        loop {
+            let before = self.stage;
+            let grant = match before {
+                Stage::Method => self.choose(out).map(|()| None),
+                Stage::Login => self.logged_in(out).map(|()| None),
+                Stage::Reply => self.reply(),
+                Stage::Done => return Ok(None),
+            }?;
+            if grant.is_some() || before == self.stage {
+                return Ok(grant);
+            }
+        }
+    }
+
+    /// The bytes after the proxy's last message: the first ones of the stream.
+    #[must_use]
+    pub fn rest(&self) -> &[u8] {
+        &self.inbox
+    }
+
+    /// Bytes that are missing from the message that is awaited, at least; 0 at the end. A caller
+    /// that reads no more than these takes nothing of the stream.
+    #[must_use]
+    pub fn missing(&self) -> usize {
+        match self.stage {
+            Stage::Method | Stage::Login => 2_usize.saturating_sub(self.inbox.len()).max(1),
+            Stage::Reply => self.missing_of_reply(),
+            Stage::Done => 0,
+        }
+    }
+
+    fn choose(&mut self, out: &mut Vec<u8>) -> Result<(), ClientFault> {
+        self.check_version()?;
+        let Some([_, chosen]) = self.inbox.first_chunk() else { return Ok(()) };
+        match (*chosen, &self.login) {
+            (method::NONE, _) => self.ask(out),
+            (method::PASSWORD, Some(login)) => {
+                write_login(login, out)?;
+                self.stage = Stage::Login;
+            }
+            (method::PASSWORD | method::NO_ACCEPTABLE, None) => {
+                return Err(ClientFault::LoginWanted);
+            }
+            (method::NO_ACCEPTABLE, Some(_)) => return Err(ClientFault::NoMethod),
+            _ => {
+                let what = "a method of logging in that was not offered";
+                return Err(ClientFault::Garbage(what.into()));
+            }
+        }
+        self.inbox.drain(..2);
+        Ok(())
+    }
+
+    /// RFC 1929, section 2. The version in the answer is not looked at: some proxies repeat SOCKS'
+    /// own.
+    fn logged_in(&mut self, out: &mut Vec<u8>) -> Result<(), ClientFault> {
+        match self.inbox.first_chunk() {
+            Some([_, 0]) => {
+                self.inbox.drain(..2);
+                self.ask(out);
+                Ok(())
+            }
+            Some(_) => Err(ClientFault::LoginRefused),
+            None => Ok(()),
+        }
+    }
+
+    fn ask(&mut self, out: &mut Vec<u8>) {
+        let (command, address) = match &self.request {
+            SocksRequest::Associate { v6 } => (ASSOCIATE, SocksAddress::Socket(anywhere(*v6))),
+            SocksRequest::Connect(to) => (CONNECT, address_of(to)),
+        };
+        out.extend([VERSION, command, 0]);
+        address.write(out);
+        self.stage = Stage::Reply;
+    }
+
+    fn reply(&mut self) -> Result<Option<SocksGrant>, ClientFault> {
+        self.check_version()?;
+        let [_, reply, reserved, rest @ ..] = &self.inbox[..] else { return Ok(None) };
+        if *reserved != 0 {
+            return Err(ClientFault::Garbage("a malformed message".into()));
+        }
+        let Some(words) = REPLIES.get(usize::from(*reply)) else {
+            return Err(ClientFault::Refused(format!("the unknown reason 0x{reply:02x}")));
+        };
+        let read = SocksAddress::read(rest).map_err(|UnknownType(kind)| {
+            ClientFault::Garbage(format!("an address of the unknown type 0x{kind:02x}"))
+        })?;
+        let Some((address, length)) = read else { return Ok(None) };
+        match *reply {
+            SUCCEEDED => {}
+            COMMAND_NOT_SUPPORTED => return Err(ClientFault::NoCommand),
+            _ => return Err(ClientFault::Refused((*words).into())),
+        }
+        let grant = match address {
+            SocksAddress::Socket(socket) => SocksGrant::Socket(socket),
+            SocksAddress::Name(..) => SocksGrant::Name,
+        };
+        self.inbox.drain(..3 + length);
+        self.stage = Stage::Done;
+        Ok(Some(grant))
+    }
+
+    fn check_version(&self) -> Result<(), ClientFault> {
+        match self.inbox.first() {
+            Some(&byte) if byte != VERSION => Err(ClientFault::Foreign(byte)),
+            _ => Ok(()),
+        }
+    }
+
+    /// A reply has at least 4 bytes, then as many as its type of address says.
+    fn missing_of_reply(&self) -> usize {
+        let whole = match (self.inbox.get(3), self.inbox.get(4)) {
+            (Some(1), _) => 4 + 4 + 2,
+            (Some(4), _) => 4 + 16 + 2,
+            (Some(3), Some(&length)) => 4 + 1 + usize::from(length) + 2,
+            (Some(_), _) => 5,
+            (None, _) => 4,
+        };
+        whole.min(LONGEST).saturating_sub(self.inbox.len()).max(1)
+    }
+}
+
+/// The address that a proxy granted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum SocksGrant {
+    /// An IP address and a port, which may be unspecified.
+    Socket(SocketAddr),
+    /// A host's name.
+    Name,
+}
+
+fn anywhere(v6: bool) -> SocketAddr {
+    match v6 {
+        true => SocketAddr::from((Ipv6Addr::UNSPECIFIED, 0)),
+        false => SocketAddr::from((Ipv4Addr::UNSPECIFIED, 0)),
+    }
+}
+
+fn address_of(to: &Destination) -> SocksAddress<'_> {
+    match to.address() {
+        Some(ip) => SocksAddress::Socket(SocketAddr::new(ip, to.port)),
+        None => SocksAddress::Name(to.host.as_bytes(), to.port),
+    }
+}
+
+fn write_login(login: &Credentials, out: &mut Vec<u8>) -> Result<(), ClientFault> {
+    let fields = [login.user.as_bytes(), login.password.as_bytes()];
+    if fields.iter().any(|field| !(1..=255).contains(&field.len())) {
+        return Err(ClientFault::UnfitLogin);
+    }
+    out.push(LOGIN_VERSION);
+    for field in fields {
+        out.push(u8::try_from(field.len()).expect("it was looked at"));
+        out.extend(field);
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{Dialogue, Outcome, ProxyRequest, Reason, Service};
+
+    const OPEN: &[u8] = b"\x05\0\0\x01\0\0\0\0\0\0";
+
+    fn anna() -> Credentials {
+        Credentials { user: "anna".into(), password: "secret".into() }
+    }
+
+    fn connect() -> SocksRequest {
+        SocksRequest::Connect(Destination::new("far.example.net", 443).unwrap())
+    }
+
+    /// A dialogue with a proxy that says `says` in pieces: its end, what it heard, what is left.
+    fn with(
+        says: &[&[u8]],
+        piece: usize,
+        login: Option<Credentials>,
+    ) -> (Result<Option<SocksGrant>, ClientFault>, Vec<u8>, Vec<u8>) {
+        let mut heard = Vec::new();
+        let mut client = SocksDialogue::new(connect(), login, &mut heard);
+        let mut outcome = Ok(None);
+        for piece in says.concat().chunks(piece) {
+            match client.take(piece, &mut heard) {
+                Ok(None) => {}
+                Ok(grant) => outcome = Ok(grant),
+                Err(fault) => return (Err(fault), heard, Vec::new()),
+            }
+        }
+        (outcome, heard, client.rest().to_vec())
+    }
+
+    #[test]
+    fn a_stream_is_asked_for_by_name_and_what_follows_is_the_streams() {
+        for piece in [1, 2, 3, 100] {
+            let (grant, heard, rest) = with(&[b"\x05\0", OPEN, b"rest"], piece, None);
+            assert_eq!(grant, Ok(Some(SocksGrant::Socket("0.0.0.0:0".parse().unwrap()))));
+            assert_eq!(heard, b"\x05\x01\0\x05\x01\0\x03\x0ffar.example.net\x01\xbb");
+            assert_eq!(rest, b"rest");
+        }
+    }
+
+    #[test]
+    fn a_login_goes_to_those_alone_who_want_it() {
+        let (grant, heard, _) = with(&[b"\x05\x02\x01\0", OPEN], 3, Some(anna()));
+        assert!(grant.unwrap().is_some());
+        assert!(heard.starts_with(b"\x05\x02\x02\0\x01\x04anna\x06secret\x05\x01\0\x03"));
+        let (grant, heard, _) = with(&[b"\x05\0", OPEN], 3, Some(anna()));
+        assert!(grant.unwrap().is_some());
+        assert!(!heard.windows(6).any(|part| part == b"secret"));
+    }
+
+    #[test]
+    fn each_refusal_has_its_own_fault() {
+        let refused = |why: &str| ClientFault::Refused(why.into());
+        let garbage = |what: &str| ClientFault::Garbage(what.into());
+        let cases: [(&[u8], Option<Credentials>, ClientFault); 11] = [
+            (b"HTTP/1.1 400", None, ClientFault::Foreign(b'H')),
+            (b"\x05\xff", None, ClientFault::LoginWanted),
+            (b"\x05\x02", None, ClientFault::LoginWanted),
+            (b"\x05\xff", Some(anna()), ClientFault::NoMethod),
+            (b"\x05\x01", None, garbage("a method of logging in that was not offered")),
+            (b"\x05\x02\x01\x01", Some(anna()), ClientFault::LoginRefused),
+            (b"\x05\0\x05\x07\0\x01\0\0\0\0\0\0", None, ClientFault::NoCommand),
+            (b"\x05\0\x05\x05\0\x01\0\0\0\0\0\0", None, refused("connection refused")),
+            (b"\x05\0\x05\x2a\0\x01\0\0\0\0\0\0", None, refused("the unknown reason 0x2a")),
+            (b"\x05\0\x05\0\0\x07", None, garbage("an address of the unknown type 0x07")),
+            (b"\x05\0SSH-2.0", None, ClientFault::Foreign(b'S')),
+        ];
+        for (says, login, fault) in cases {
+            for piece in [1, 100] {
+                let found = with(&[says], piece, login.clone()).0;
+                assert_eq!(found, Err(fault.clone()), "{says:?}");
+            }
+        }
+    }
+
+    #[test]
+    fn half_an_answer_is_no_grant_and_never_asks_for_more_than_a_reply() {
+        let whole = [b"\x05\x02\x01\0", OPEN].concat();
+        for length in 0..whole.len() {
+            assert_eq!(with(&[&whole[..length]], 1, Some(anna())).0, Ok(None), "{length}");
+        }
+        for reply in [OPEN, b"\x05\0\0\x03\x0ffar.example.net\0\x09", b"\x05\0\0\x04"] {
+            let mut out = Vec::new();
+            let mut client = SocksDialogue::new(connect(), None, &mut out);
+            let mut says = [b"\x05\0", reply, &[0; 30]].concat();
+            while client.missing() > 0 {
+                let piece: Vec<u8> = says.drain(..client.missing()).collect();
+                client.take(&piece, &mut out).unwrap();
+            }
+            assert_eq!(client.rest(), b"", "nothing of the stream was taken");
+        }
+    }
+
+    #[test]
+    fn a_login_that_no_message_holds_is_refused_here() {
+        for user in [String::new(), "x".repeat(256)] {
+            let login = Credentials { user, password: "secret".into() };
+            assert_eq!(with(&[b"\x05\x02"], 2, Some(login)).0, Err(ClientFault::UnfitLogin));
+        }
+    }
+
+    /// The two sides of this crate understand each other.
+    #[test]
+    fn our_proxy_reads_what_our_client_asks() {
+        for (host, login) in [("far.example.net", None), ("2001:db8::1", Some(anna()))] {
+            let to = Destination::new(host, 443).unwrap();
+            let mut there = Vec::new();
+            let mut client =
+                SocksDialogue::new(SocksRequest::Connect(to), login.clone(), &mut there);
+            let mut proxy = Dialogue::new(Service::Tor { extended: false });
+            let mut request = None;
+            while request.is_none() {
+                let mut back = Vec::new();
+                request = proxy.take(&std::mem::take(&mut there), &mut back).unwrap();
+                assert!(request.is_some() || !back.is_empty(), "neither side goes on");
+                assert_eq!(client.take(&back, &mut there), Ok(None));
+            }
+            let expected = ProxyRequest::Connect { host: host.into(), port: 443 };
+            assert_eq!(request, Some(expected));
+            let told = proxy.login().filter(|login| !login.0.is_empty());
+            assert_eq!(told.is_some(), login.is_some());
+            let granted = client.take(&proxy.answer(&Outcome::Connected), &mut there);
+            assert!(granted.unwrap().is_some());
+            let answer = proxy.answer(&Outcome::Failed(Reason::Refused));
+            assert_eq!(answer[1], 5);
+        }
+    }
+}

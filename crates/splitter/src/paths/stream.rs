@@ -1,0 +1,245 @@
+//! Paths that are byte streams: how the user writes them.
+
+use std::fmt;
+use std::str::FromStr;
+
+use anabranch_os::target::Target;
+
+use super::SpecError;
+use crate::socks::{Login, Password, Proxy};
+
+/// Circuits of one `onion:` path at most.
+pub const MAX_CIRCUITS: u8 = 16;
+/// The port of ssh.
+const SSH_PORT: u16 = 22;
+
+/// How a path's stream reaches the far end.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum StreamKind {
+    /// `tcp:[HOST:PORT]`: a TCP connection to the far end, at this address if it is given.
+    Tcp(Option<Target>),
+    /// `socks5-tcp:[USER[:PASSWORD]@]HOST:PORT`: through a SOCKS5 proxy.
+    Socks5(Proxy),
+    /// `http:[USER[:PASSWORD]@]HOST:PORT`: through an HTTP proxy, by CONNECT.
+    Http(Proxy),
+    /// `ssh:[USER@]HOST[:PORT]`: through the system's OpenSSH client.
+    Ssh(SshHost),
+    /// `onion:K`: circuits of an onion network's client, a path for each.
+    Onion(Circuits),
+}
+
+/// A host that OpenSSH logs in to, or its name in OpenSSH's configuration.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SshHost {
+    /// The user; without one OpenSSH's configuration decides.
+    pub user: Option<String>,
+    /// A name or an address, without brackets.
+    pub host: String,
+    /// The port; without one OpenSSH's configuration decides.
+    pub port: Option<u16>,
+}
+
+/// Circuits of an onion network's client.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Circuits {
+    /// This many, each to become a path of its own.
+    Count(u8),
+    /// One of them: the client's SOCKS port with a user of its own, which keeps its streams apart
+    /// from others'.
+    One(Proxy),
+}
+
+impl StreamKind {
+    /// The words before the kinds, in the order of the enum.
+    pub const WORDS: [&'static str; 5] = ["tcp", "socks5-tcp", "http", "ssh", "onion"];
+
+    /// The word before it.
+    pub fn word(&self) -> &'static str {
+        let place = match self {
+            StreamKind::Tcp(_) => 0,
+            StreamKind::Socks5(_) => 1,
+            StreamKind::Http(_) => 2,
+            StreamKind::Ssh(_) => 3,
+            StreamKind::Onion(_) => 4,
+        };
+        StreamKind::WORDS[place]
+    }
+
+    /// Reads the kind after `word`; `None` for a word of no stream.
+    pub(super) fn read(word: &str, value: &str) -> Option<Result<StreamKind, SpecError>> {
+        let proxy = || value.parse().map_err(SpecError::Proxy);
+        Some(match word {
+            "tcp" if value.is_empty() => Ok(StreamKind::Tcp(None)),
+            "tcp" => match value.parse() {
+                Ok(target) => Ok(StreamKind::Tcp(Some(target))),
+                Err(error) => Err(SpecError::Stream(error.to_string())),
+            },
+            "socks5-tcp" => proxy().map(StreamKind::Socks5),
+            "http" => proxy().map(StreamKind::Http),
+            "ssh" => value.parse().map(StreamKind::Ssh),
+            "onion" => count(value).map(|count| StreamKind::Onion(Circuits::Count(count))),
+            _ => return None,
+        })
+    }
+
+    /// The proxy that it leads through.
+    pub fn proxy(&self) -> Option<&Proxy> {
+        match self {
+            StreamKind::Socks5(proxy)
+            | StreamKind::Http(proxy)
+            | StreamKind::Onion(Circuits::One(proxy)) => Some(proxy),
+            StreamKind::Tcp(_) | StreamKind::Ssh(_) | StreamKind::Onion(Circuits::Count(_)) => None,
+        }
+    }
+
+    /// The host that our own TCP connection goes to, `far` being the far end; `None` where OpenSSH
+    /// makes the connection.
+    pub fn first_hop<'s>(&'s self, far: &'s Target) -> Option<&'s Target> {
+        match self {
+            StreamKind::Tcp(at) => Some(at.as_ref().unwrap_or(far)),
+            StreamKind::Ssh(_) => None,
+            other => other.proxy().map(|proxy| &proxy.at),
+        }
+    }
+
+    /// The text that tells its observers from those of other streams through the same interface;
+    /// `None` where they see what an observer of the interface sees.
+    pub(super) fn apart(&self) -> Option<String> {
+        match self {
+            StreamKind::Tcp(_) => None,
+            other => Some(format!("{}:{other}", other.word())),
+        }
+    }
+}
+
+impl fmt::Display for StreamKind {
+    /// As the user wrote it after the word, but for a password, which shows as three dots.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            StreamKind::Tcp(at) => at.as_ref().map_or(Ok(()), |at| at.fmt(f)),
+            StreamKind::Socks5(proxy) | StreamKind::Http(proxy) => proxy.fmt(f),
+            StreamKind::Ssh(host) => host.fmt(f),
+            StreamKind::Onion(Circuits::Count(count)) => count.fmt(f),
+            StreamKind::Onion(Circuits::One(proxy)) => proxy.fmt(f),
+        }
+    }
+}
+
+fn count(text: &str) -> Result<u8, SpecError> {
+    let count = text.parse().ok().filter(|count| (1..=MAX_CIRCUITS).contains(count));
+    count.ok_or_else(|| {
+        SpecError::Stream(format!(
+            "'{text}' is not a number of circuits: write 1 to {MAX_CIRCUITS}"
+        ))
+    })
+}
+
+/// The paths of `count` circuits: each is a user of its own at the SOCKS port `at` of an onion
+/// network's client, which isolates streams by user and password. `run` tells this run's users from
+/// another's.
+pub fn circuits(count: u8, at: &Target, run: &str) -> Vec<StreamKind> {
+    let user = |n: u8| format!("anabranch-{run}-{n}");
+    let login = |n| Login::new(&user(n), Password::Text("stream".into()));
+    let proxies = (1..=count).map(|n| Proxy { at: at.clone(), login: login(n).ok() });
+    proxies.map(|proxy| StreamKind::Onion(Circuits::One(proxy))).collect()
+}
+
+impl FromStr for SshHost {
+    type Err = SpecError;
+
+    fn from_str(text: &str) -> Result<SshHost, SpecError> {
+        // What is before the host may be a password, which belongs nowhere.
+        let shown =
+            || text.rsplit_once('@').map_or_else(|| text.to_owned(), |(_, at)| format!("...@{at}"));
+        let error = || {
+            SpecError::Stream(format!(
+                "'{}' is not a host for ssh: write HOST, USER@HOST or USER@HOST:PORT; passwords \
+                 are ssh's own affair",
+                shown()
+            ))
+        };
+        let (user, at) = match text.rsplit_once('@') {
+            Some((user, at)) => (Some(user), at),
+            None => (None, text),
+        };
+        // A port is given, or there is none: `Target` reads both the same.
+        let whole = at.parse::<Target>().or_else(|_| format!("{at}:{SSH_PORT}").parse::<Target>());
+        let Target { host, port } = whole.map_err(|_| error())?;
+        let has_port = at.parse::<Target>().is_ok();
+        // What begins with '-' would be an option.
+        let plain = |text: &str| {
+            let allowed = |c: char| c.is_ascii_alphanumeric() || "_.-:%".contains(c);
+            !text.is_empty() && !text.starts_with('-') && text.chars().all(allowed)
+        };
+        let good = plain(&host) && user.is_none_or(|user| plain(user) && !user.contains(':'));
+        let user = user.map(str::to_owned);
+        let port = has_port.then_some(port);
+        if good { Ok(SshHost { user, host, port }) } else { Err(error()) }
+    }
+}
+
+impl fmt::Display for SshHost {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let SshHost { user, host, port } = self;
+        user.as_ref().map_or(Ok(()), |user| write!(f, "{user}@"))?;
+        match host.contains(':') {
+            true => write!(f, "[{host}]")?,
+            false => f.write_str(host)?,
+        }
+        port.map_or(Ok(()), |port| write!(f, ":{port}"))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn ssh(text: &str) -> Result<SshHost, SpecError> {
+        text.parse()
+    }
+
+    #[test]
+    fn a_host_of_ssh_has_a_user_and_a_port_only_if_they_are_given() {
+        for text in ["relay", "anna@relay.example.net", "anna@192.0.2.1:2222", "[2001:db8::1]:22"] {
+            assert_eq!(ssh(text).unwrap().to_string(), text);
+        }
+        let host = ssh("anna@relay").unwrap();
+        assert_eq!((host.user.as_deref(), host.port), (Some("anna"), None));
+    }
+
+    #[test]
+    fn nothing_that_ssh_would_take_for_an_option_passes() {
+        for text in ["", "-oProxyCommand=x", "anna@-x", "-x@host", "a b", "host:0", "a:secret@host"]
+        {
+            assert!(ssh(text).is_err(), "{text}");
+        }
+        assert!(!ssh("anna:secret@host").unwrap_err().to_string().contains("secret"));
+    }
+
+    #[test]
+    fn each_circuit_is_a_user_of_its_own() {
+        let at = "127.0.0.1:9050".parse().unwrap();
+        let found = circuits(3, &at, "5f");
+        let users: Vec<_> = found
+            .iter()
+            .map(|kind| kind.proxy().unwrap().credentials().unwrap().unwrap().user)
+            .collect();
+        assert_eq!(users, ["anabranch-5f-1", "anabranch-5f-2", "anabranch-5f-3"]);
+        assert!(found[0].apart() != found[1].apart());
+    }
+
+    #[test]
+    fn only_a_straight_stream_is_seen_as_its_interface_is() {
+        let read = |word, value| StreamKind::read(word, value).unwrap().unwrap();
+        assert_eq!(read("tcp", "192.0.2.1:443").apart(), None);
+        assert!(read("http", "192.0.2.1:443").apart().is_some());
+        let far: Target = "far.example.net:443".parse().unwrap();
+        assert_eq!(read("tcp", "").first_hop(&far), Some(&far));
+        assert_eq!(read("ssh", "relay").first_hop(&far), None);
+        assert_eq!(read("http", "192.0.2.1:80").first_hop(&far).unwrap().port, 80);
+        for count in ["0", "17", "x", ""] {
+            assert!(StreamKind::read("onion", count).unwrap().is_err(), "{count}");
+        }
+        assert!(StreamKind::read("if", "eth0").is_none());
+    }
+}

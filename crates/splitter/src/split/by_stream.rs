@@ -1,0 +1,134 @@
+//! Paths that are streams in the loop: what leaves by them and what comes, dials that end, and what
+//! the core is told of such paths.
+
+use std::net::SocketAddr;
+
+use anabranch_comps::{Failure, Input};
+use anabranch_multipath::{PathId, Time};
+use anabranch_os::poller::Ready;
+use anabranch_os::udp::Received;
+
+use super::driver::Driver;
+use super::onward::Outgoing;
+use super::streams::Outcome;
+
+impl Driver<'_> {
+    /// Gives a path's stream what the tunnel has sealed for it. What finds no room, or no
+    /// connection, is dropped, as a full socket drops datagrams.
+    pub(super) fn send_by_stream(&mut self, now: Time, group: &[Outgoing<'_>]) {
+        for outgoing in group {
+            let streams = &mut self.uplinks.streams;
+            let refused =
+                outgoing.each().filter(|packet| !streams.push(now, outgoing.path, packet, false));
+            let (packets, bytes) =
+                refused.fold((0, 0), |(count, sum), packet| (count + 1, sum + packet.len()));
+            if packets > 0 {
+                let (session, tuple) = (outgoing.session, outgoing.tuple);
+                let (datagrams, bytes, failure) = (packets, bytes as u64, Failure::Full);
+                self.core.handle(now, Input::Failed { session, tuple, failure, datagrams, bytes });
+            }
+        }
+    }
+
+    /// Sends what the tunnel has to say by itself: probes and handshakes do not grow too old.
+    pub(super) fn send_words(&mut self, now: Time, words: Vec<Outgoing<'static>>) {
+        let streams = &mut self.uplinks.streams;
+        let (by_stream, others): (Vec<_>, Vec<_>) =
+            words.into_iter().partition(|word| streams.has(word.path));
+        for word in by_stream {
+            // By a path without a connection nothing is said; it is dialled.
+            streams.push(now, word.path, &word.bytes, true);
+        }
+        self.send_as_is(now, &others);
+        self.flush_streams(now);
+    }
+
+    /// Gives the sockets of streams what was appended.
+    pub(super) fn flush_streams(&mut self, now: Time) {
+        let ended = self.uplinks.streams.flush(now, &self.poller);
+        ended.into_iter().for_each(|(path, warning)| self.stream_ended(now, path, warning));
+    }
+
+    /// Dials have ended.
+    pub(super) fn on_dials(&mut self) {
+        let now = self.clock.now();
+        while let Some(outcome) = self.uplinks.streams.answer(now, &self.poller) {
+            match outcome {
+                Outcome::Opened(opened) => self.on_stream_opened(now, opened.path, &opened.rest),
+                Outcome::Failed(warning) => self.report.warn(warning),
+                Outcome::Moved(path, found) => self.on_hop_moved(now, path, &found),
+            }
+        }
+        self.settle(now);
+    }
+
+    fn on_stream_opened(&mut self, now: Time, path: PathId, rest: &[u8]) {
+        self.tell_stream(now, path);
+        if let Some(tunnel) = &mut self.tunnel {
+            tunnel.on_path(now, path);
+        }
+        if !rest.is_empty() {
+            self.read_stream(now, path, Some(rest));
+        }
+        self.tend_tunnel(now);
+    }
+
+    fn on_hop_moved(&mut self, now: Time, path: PathId, found: &[SocketAddr]) {
+        match self.uplinks.ways.redirect(path, found) {
+            Some(look) => self.on_look(now, &look),
+            None => {
+                let warning = self.uplinks.streams.fail_move(now, path);
+                self.report.warn(warning);
+            }
+        }
+    }
+
+    /// A path's stream is readable, or has room.
+    pub(super) fn on_stream(&mut self, path: PathId, event: Ready) {
+        let now = self.clock.now();
+        if event.write
+            && let Some((path, warning)) = self.uplinks.streams.flush_one(now, path, &self.poller)
+        {
+            return self.stream_ended(now, path, warning);
+        }
+        if event.read {
+            self.read_stream(now, path, None);
+        }
+    }
+
+    /// Takes packets of the far end, from the stream or from what was read of it before.
+    fn read_stream(&mut self, now: Time, path: PathId, rest: Option<&[u8]>) {
+        let Some(tunnel) = &mut self.tunnel else { return };
+        let take = |packet: &[u8]| tunnel.open_one(now, packet);
+        let streams = &mut self.uplinks.streams;
+        let taken = match rest {
+            Some(rest) => streams.take(now, path, rest, take),
+            None => streams.read(now, path, take),
+        };
+        if let Err(warning) = taken {
+            self.stream_ended(now, path, warning);
+        }
+        self.on_far_end(now, std::iter::empty::<Received<'_>>());
+    }
+
+    /// What time brings to streams.
+    pub(super) fn on_stream_time(&mut self, now: Time) {
+        if self.uplinks.streams.next_timeout().is_none_or(|due| due > now) {
+            return;
+        }
+        let ended = self.uplinks.streams.on_time(now, &self.uplinks.ways);
+        ended.into_iter().for_each(|(path, warning)| self.stream_ended(now, path, warning));
+    }
+
+    fn stream_ended(&mut self, now: Time, path: PathId, warning: Option<String>) {
+        self.report.warn(warning);
+        self.tell_stream(now, path);
+        self.settle(now);
+    }
+
+    /// The core is told whether a path has a connection.
+    pub(super) fn tell_stream(&mut self, now: Time, path: PathId) {
+        let broken = self.uplinks.streams.broken(path);
+        self.tell_path(now, path, broken);
+    }
+}

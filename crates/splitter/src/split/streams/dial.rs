@@ -1,0 +1,374 @@
+//! One dial of a stream: the connection, and the dialogue with a proxy. Blocking, so each has a
+//! thread for as long as it lasts.
+
+use std::fmt;
+use std::io::{self, Read, Write};
+use std::net::SocketAddr;
+use std::os::unix::net::UnixStream;
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use anabranch_os::target::Target;
+use anabranch_proxy::client::{
+    ClientFault, Destination, HttpDialogue, SocksDialogue, SocksRequest,
+};
+use socket2::Socket;
+
+use crate::paths::{SshHost, StreamKind};
+use crate::socks::{Hasty, Proxy, ProxyFault, Reach, connect};
+use crate::streams::prepare;
+
+/// Time for a TCP connection.
+const CONNECTING: Duration = Duration::from_secs(8);
+/// Time for a proxy's dialogue: a client of an onion network builds a circuit meanwhile.
+const TALKING: Duration = Duration::from_secs(60);
+/// Bytes of a proxy's answer that are read at once.
+const AT_ONCE: usize = 1_024;
+
+/// What a dial needs.
+pub(super) struct Order {
+    pub(super) kind: StreamKind,
+    /// The way to the first hop; `None` where OpenSSH finds its own.
+    pub(super) reach: Option<Reach>,
+    /// The interface and source address that OpenSSH binds to.
+    pub(super) bound: (Option<String>, Option<String>),
+    /// The far end, as proxies are to find it.
+    pub(super) far: Target,
+    /// Whether the first hop's name is looked up again.
+    pub(super) afresh: bool,
+}
+
+/// The outcome of a dial.
+pub(super) enum Dialled {
+    /// A stream that leads to the far end, as far as proxies tell.
+    Open(Line),
+    /// The name of the first hop leads elsewhere now: to these addresses.
+    Moved(Vec<SocketAddr>),
+}
+
+/// An open stream.
+pub(super) struct Line {
+    pub(super) socket: Socket,
+    /// What was read after a proxy's answer.
+    pub(super) rest: Vec<u8>,
+    /// The program whose input and output it is.
+    pub(super) ssh: Option<Ssh>,
+}
+
+/// A running OpenSSH client; it ends with this.
+pub(super) struct Ssh(Child);
+
+impl Drop for Ssh {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+impl Ssh {
+    /// The last line that it wrote to its standard error, once it has ended.
+    pub(super) fn last_words(&mut self) -> Option<String> {
+        self.0.try_wait().ok().flatten()?;
+        let mut text = Vec::new();
+        self.0.stderr.take()?.take(4_096).read_to_end(&mut text).ok()?;
+        let text = String::from_utf8_lossy(&text);
+        let plain = |line: &str| line.chars().filter(|c| !c.is_control()).collect::<String>();
+        text.lines().map(plain).rfind(|line| !line.is_empty())
+    }
+}
+
+/// Why a stream does not come about. Shown after the path's name.
+#[derive(Debug)]
+pub(super) enum DialFault {
+    /// The far end's address does not suit a proxy.
+    Destination,
+    /// No connection to the far end.
+    Straight(io::Error),
+    /// No connection to a proxy, or no password for it.
+    Proxy(Target, ProxyFault),
+    /// A proxy closed the connection, or fell silent, before the stream was open.
+    Cut(Target, io::Error),
+    /// A proxy's refusal in the dialogue about the stream.
+    Dialogue(Target, ClientFault),
+    /// OpenSSH cannot be started.
+    Ssh(io::Error),
+    /// The system has nothing left.
+    System(io::Error),
+}
+
+impl fmt::Display for DialFault {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            DialFault::Destination => f.write_str("no proxy can be asked for this far end"),
+            DialFault::Straight(error) if error.kind() == io::ErrorKind::ConnectionRefused => f
+                .write_str(
+                    "no far end listens there (connection refused): start it with --listen-tcp, \
+                     and check address and port",
+                ),
+            DialFault::Straight(error) => write!(f, "the far end cannot be reached: {error}"),
+            DialFault::Proxy(at, fault) => write!(f, "the proxy {at} {fault}"),
+            DialFault::Cut(at, error) if is_end(error) => {
+                write!(f, "the proxy {at} closed the connection before its answer was complete")
+            }
+            DialFault::Cut(at, error) if is_late(error) => {
+                write!(f, "the proxy {at} does not answer in time")
+            }
+            DialFault::Cut(at, error) => write!(f, "the proxy {at} cut the connection: {error}"),
+            DialFault::Dialogue(at, fault) => write!(f, "the proxy {at} {fault}"),
+            DialFault::Ssh(error) => write!(f, "cannot run ssh: {error}"),
+            DialFault::System(error) => error.fmt(f),
+        }
+    }
+}
+
+fn is_end(error: &io::Error) -> bool {
+    use io::ErrorKind::{BrokenPipe, ConnectionAborted, ConnectionReset, UnexpectedEof};
+    let ends = [BrokenPipe, ConnectionAborted, ConnectionReset, UnexpectedEof];
+    ends.contains(&error.kind())
+}
+
+fn is_late(error: &io::Error) -> bool {
+    matches!(error.kind(), io::ErrorKind::TimedOut | io::ErrorKind::WouldBlock)
+}
+
+/// Dials a stream to the far end.
+///
+/// # Errors
+/// The first hop, or a proxy, does not lead there.
+pub(super) fn dial(order: &Order) -> Result<Dialled, DialFault> {
+    if let Some(found) = moved(order) {
+        return Ok(Dialled::Moved(found));
+    }
+    let line = match (&order.kind, &order.reach) {
+        (StreamKind::Ssh(host), _) => by_ssh(host, order)?,
+        (kind, Some(reach)) => match kind.proxy() {
+            Some(proxy) => by_proxy(kind, proxy, reach, &order.far)?,
+            None => straight(reach)?,
+        },
+        (_, None) => return Err(DialFault::Destination),
+    };
+    Ok(Dialled::Open(line))
+}
+
+/// The addresses of the first hop, where its name leads elsewhere now.
+fn moved(order: &Order) -> Option<Vec<SocketAddr>> {
+    let (hop, reach) = (order.kind.first_hop(&order.far)?, order.reach.as_ref()?);
+    if !order.afresh || hop.literal().is_some() {
+        return None;
+    }
+    let found = hop.resolve().ok()?;
+    (!found.iter().any(|at| at.ip() == reach.proxy.ip())).then_some(found)
+}
+
+fn straight(reach: &Reach) -> Result<Line, DialFault> {
+    let socket = connect(reach, CONNECTING).map_err(DialFault::Straight)?;
+    prepare(&socket).map_err(DialFault::System)?;
+    Ok(Line { socket, rest: Vec::new(), ssh: None })
+}
+
+fn by_proxy(
+    kind: &StreamKind,
+    proxy: &Proxy,
+    reach: &Reach,
+    far: &Target,
+) -> Result<Line, DialFault> {
+    let blame = |fault| DialFault::Proxy(proxy.at.clone(), fault);
+    let to = Destination::new(&far.host, far.port).ok_or(DialFault::Destination)?;
+    let login = proxy.credentials().map_err(blame)?;
+    let socket = connect(reach, CONNECTING);
+    let socket = socket.map_err(|error| blame(ProxyFault::of_connecting(error)))?;
+    prepare(&socket).map_err(DialFault::System)?;
+    let mut talk = Talk { stream: Hasty::new(&socket, Instant::now() + TALKING), at: &proxy.at };
+    let rest = match kind {
+        StreamKind::Http(_) => {
+            let mut out = Vec::new();
+            let made = HttpDialogue::new(&to, login.as_ref(), &mut out);
+            let mut dialogue = made.map_err(|fault| talk.blame(fault))?;
+            talk.say(&out)?;
+            while !dialogue.take(&talk.hear()?).map_err(|fault| talk.blame(fault))? {}
+            dialogue.rest().to_vec()
+        }
+        _ => {
+            let mut out = Vec::new();
+            let mut dialogue = SocksDialogue::new(SocksRequest::Connect(to), login, &mut out);
+            loop {
+                talk.say(&std::mem::take(&mut out))?;
+                let heard = talk.hear()?;
+                let grant = dialogue.take(&heard, &mut out).map_err(|fault| talk.blame(fault))?;
+                if grant.is_some() {
+                    break dialogue.rest().to_vec();
+                }
+            }
+        }
+    };
+    Ok(Line { socket, rest, ssh: None })
+}
+
+/// A dialogue that ends in time.
+struct Talk<'t> {
+    stream: Hasty<'t>,
+    at: &'t Target,
+}
+
+impl Talk<'_> {
+    fn say(&mut self, bytes: &[u8]) -> Result<(), DialFault> {
+        let said = self.stream.write_all(bytes);
+        said.map_err(|error| self.cut(error))
+    }
+
+    fn hear(&mut self) -> Result<Vec<u8>, DialFault> {
+        let mut buffer = vec![0; AT_ONCE];
+        let length = self.stream.read(&mut buffer).map_err(|error| self.cut(error))?;
+        if length == 0 {
+            return Err(self.cut(io::ErrorKind::UnexpectedEof.into()));
+        }
+        buffer.truncate(length);
+        Ok(buffer)
+    }
+
+    fn cut(&self, error: io::Error) -> DialFault {
+        DialFault::Cut(self.at.clone(), error)
+    }
+
+    fn blame(&self, fault: ClientFault) -> DialFault {
+        DialFault::Dialogue(self.at.clone(), fault)
+    }
+}
+
+/// The stream through OpenSSH is its standard input and output. Whether it comes about shows later:
+/// `ssh` says nothing on its output.
+fn by_ssh(host: &SshHost, order: &Order) -> Result<Line, DialFault> {
+    let (ours, theirs) = UnixStream::pair().map_err(DialFault::System)?;
+    let input = theirs.try_clone().map_err(DialFault::System)?;
+    let child = command(host, order)
+        .stdin(Stdio::from(std::os::fd::OwnedFd::from(input)))
+        .stdout(Stdio::from(std::os::fd::OwnedFd::from(theirs)))
+        .stderr(Stdio::piped())
+        .spawn()
+        .map_err(DialFault::Ssh)?;
+    Ok(Line { socket: Socket::from(ours), rest: Vec::new(), ssh: Some(Ssh(child)) })
+}
+
+/// OpenSSH asks nobody for anything: configuration, keys and agent are the user's.
+fn command(host: &SshHost, order: &Order) -> Command {
+    let mut ssh = Command::new("ssh");
+    for option in [
+        "BatchMode=yes",
+        "ConnectTimeout=8",
+        "ExitOnForwardFailure=yes",
+        "ServerAliveInterval=8",
+        "ServerAliveCountMax=3",
+        "ControlMaster=no",
+        "ControlPath=none",
+    ] {
+        ssh.args(["-o", option]);
+    }
+    let (device, source) = &order.bound;
+    device.iter().for_each(|device| _ = ssh.args(["-B", device]));
+    source.iter().for_each(|source| _ = ssh.args(["-b", source]));
+    host.user.iter().for_each(|user| _ = ssh.args(["-l", user]));
+    host.port.iter().for_each(|port| _ = ssh.args(["-p", &port.to_string()]));
+    ssh.args(["-W", &order.far.to_string(), "--", &host.host]);
+    ssh
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::TcpListener;
+    use std::thread;
+
+    use super::*;
+
+    fn order(kind: &str, at: SocketAddr) -> Order {
+        let (word, value) = kind.split_once(':').unwrap();
+        let spec: crate::paths::PathSpec = format!("a={word}:{value}{at}").parse().unwrap();
+        let reach =
+            Reach { proxy: at, local: "127.0.0.1:0".parse().unwrap(), device: None, mark: None };
+        Order {
+            kind: spec.stream.unwrap(),
+            reach: Some(reach),
+            bound: (None, None),
+            far: "far.example.net:443".parse().unwrap(),
+            afresh: false,
+        }
+    }
+
+    /// A proxy that says this to whoever connects, and then waits for the end, or hangs up.
+    fn proxy(says: &'static [u8], hangs_up: bool) -> SocketAddr {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let at = listener.local_addr().unwrap();
+        thread::spawn(move || {
+            let (mut client, _) = listener.accept().unwrap();
+            let mut heard = [0; 1024];
+            let _ = client.read(&mut heard);
+            let _ = client.write_all(says);
+            while !hangs_up && client.read(&mut heard).is_ok_and(|length| length > 0) {}
+        });
+        at
+    }
+
+    fn fault(kind: &str, says: &'static [u8]) -> String {
+        match dial(&order(kind, proxy(says, true))) {
+            Ok(_) => panic!("{kind} leads through {says:?}"),
+            Err(fault) => fault.to_string(),
+        }
+    }
+
+    #[test]
+    fn a_stream_opens_through_either_proxy_and_loses_nothing_after_the_answer() {
+        const SOCKS: &[u8] = b"\x05\0\x05\0\0\x01\0\0\0\0\0\0rest";
+        const HTTP: &[u8] = b"HTTP/1.1 200 OK\r\n\r\nrest";
+        for (kind, says) in [("socks5-tcp:", SOCKS), ("http:", HTTP)] {
+            let Ok(Dialled::Open(line)) = dial(&order(kind, proxy(says, false))) else {
+                panic!("{kind} does not open")
+            };
+            assert_eq!(line.rest, b"rest", "{kind}");
+        }
+    }
+
+    #[test]
+    fn each_hostile_answer_is_one_plain_line() {
+        let cases: [(&str, &'static [u8], &str); 9] = [
+            ("socks5-tcp:", b"SSH-2.0-OpenSSH\r\n", "does not speak the protocol"),
+            ("socks5-tcp:", b"\x05", "closed the connection"),
+            ("socks5-tcp:", b"\x05\0\x05\0\0", "closed the connection"),
+            ("socks5-tcp:", b"\x05\0\x05\x02\0\x01\0\0\0\0\0\0", "not allowed by its rules"),
+            ("socks5-tcp:", b"\x05\xff", "wants a user name and a password"),
+            ("http:", b"H", "closed the connection"),
+            ("http:", b"HTTP/1.1 407 No\r\n\r\n", "wants a user name and a password"),
+            ("http:anna:secret@", b"HTTP/1.1 407 No\r\n\r\n", "refuses the user name"),
+            ("http:", b"\x05\0", "does not speak the protocol"),
+        ];
+        for (kind, says, words) in cases {
+            let told = fault(kind, says);
+            assert!(told.starts_with("the proxy 127.0.0.1:"), "{told}");
+            assert!(told.contains(words), "{kind} {says:?}: {told}");
+            assert!(!told.contains("secret") && !told.contains(char::is_control), "{told}");
+        }
+    }
+
+    #[test]
+    fn an_endless_banner_ends() {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let at = listener.local_addr().unwrap();
+        let talking = thread::spawn(move || {
+            let (mut client, _) = listener.accept().unwrap();
+            let _ = client.write_all(b"HTTP/1.1 200 OK\r\n");
+            while client.write_all(&b"X-A: b\r\n".repeat(64)).is_ok() {}
+        });
+        let told = dial(&order("http:", at)).err().unwrap().to_string();
+        assert!(told.contains("malformed") || told.contains("without completing"), "{told}");
+        talking.join().unwrap();
+    }
+
+    #[test]
+    fn ssh_is_asked_for_nothing_but_a_stream() {
+        let mut order = order("tcp:", "127.0.0.1:1".parse().unwrap());
+        order.bound = (Some("wwan0".into()), Some("192.0.2.7".into()));
+        let ssh = command(&"anna@relay:2222".parse().unwrap(), &order);
+        let arguments: Vec<_> = ssh.get_args().map(|text| text.to_str().unwrap()).collect();
+        let line = arguments.join(" ");
+        let end = "-B wwan0 -b 192.0.2.7 -l anna -p 2222 -W far.example.net:443 -- relay";
+        assert!(line.starts_with("-o BatchMode=yes ") && line.ends_with(end), "{line}");
+    }
+}

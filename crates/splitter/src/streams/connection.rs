@@ -1,0 +1,263 @@
+//! A stream's socket, what has begun to arrive by it, and what waits for room in it.
+
+use std::fmt;
+use std::io::{self, ErrorKind, IoSlice, Read, Write};
+use std::os::fd::{AsFd, BorrowedFd};
+use std::time::Duration;
+
+use anabranch_multipath::Time;
+use anabranch_os::poller::{Interest, Poller};
+use anabranch_tunnel::carrier::{LengthError, PacketQueue, QueueCount, Unframer};
+use socket2::{Socket, TcpKeepalive};
+
+/// Packets wait this long for room in the socket. A program's TCP takes a longer delay for a queue
+/// that is full, and the other end's resequencer has given up after 250 ms what is later than
+/// others.
+const AGE: Duration = Duration::from_millis(200);
+/// Bytes that wait for one stream: `AGE` at 80 Mbit/s.
+const MOST: usize = 2 << 20;
+/// Bytes in the socket that are not sent yet, at most (TCP_NOTSENT_LOWAT): others wait here, where
+/// those that are too old can be dropped. That is 9 ms at 30 Mbit/s.
+const UNSENT: u32 = 32 << 10;
+/// Packets given to the socket at once.
+const AT_ONCE: usize = 64;
+/// A stream whose other end is gone is noticed after 20 s.
+const KEEPALIVE: Duration = Duration::from_secs(8);
+const KEEPALIVE_AGAIN: Duration = Duration::from_secs(4);
+const KEEPALIVES: u32 = 3;
+
+/// A stream that carries packets of the tunnel.
+pub(crate) struct Connection {
+    socket: Socket,
+    unframer: Unframer,
+    queue: PacketQueue,
+    /// Whether it is watched for room.
+    awaits_room: bool,
+}
+
+/// Why a stream is of no use any more.
+#[derive(Debug)]
+pub(crate) enum Ending {
+    /// The other end closed it.
+    Closed,
+    /// It broke.
+    Broken(io::Error),
+    /// It announced a packet of a length that no packet has.
+    Length(LengthError),
+}
+
+impl fmt::Display for Ending {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Ending::Closed => f.write_str("its other end closed it"),
+            Ending::Broken(error) => error.fmt(f),
+            Ending::Length(error) => write!(f, "its other end is no far end of ours: it {error}"),
+        }
+    }
+}
+
+impl Connection {
+    /// A stream on `socket` whose packets have at most `longest` bytes.
+    ///
+    /// # Errors
+    /// The kernel's.
+    pub(crate) fn new(socket: Socket, longest: usize) -> io::Result<Connection> {
+        socket.set_nonblocking(true)?;
+        let (unframer, queue) = (Unframer::new(longest), PacketQueue::new(AGE, MOST));
+        Ok(Connection { socket, unframer, queue, awaits_room: false })
+    }
+
+    /// Allows packets of at most `longest` bytes from now on.
+    pub(crate) fn allow(&mut self, longest: usize) {
+        self.unframer.allow(longest);
+    }
+
+    /// Takes bytes that were read with the answer of a proxy.
+    ///
+    /// # Errors
+    /// A length is out of bounds.
+    pub(crate) fn take(&mut self, bytes: &[u8], each: impl FnMut(&[u8])) -> Result<(), Ending> {
+        self.unframer.take(bytes, each).map_err(Ending::Length)
+    }
+
+    /// Reads what has arrived, as far as `buffer` reaches, and calls `each` with every packet.
+    ///
+    /// # Errors
+    /// The stream has ended.
+    pub(crate) fn read(
+        &mut self,
+        buffer: &mut [u8],
+        each: impl FnMut(&[u8]),
+    ) -> Result<(), Ending> {
+        match (&self.socket).read(buffer) {
+            Ok(0) => Err(Ending::Closed),
+            Ok(length) => self.take(&buffer[..length], each),
+            Err(error) if is_passing(&error) => Ok(()),
+            Err(error) => Err(Ending::Broken(error)),
+        }
+    }
+
+    /// Reads what has arrived, as far as `buffer` reaches, for nobody.
+    ///
+    /// # Errors
+    /// The stream has ended.
+    pub(crate) fn skip(&mut self, buffer: &mut [u8]) -> Result<(), Ending> {
+        match (&self.socket).read(buffer) {
+            Ok(0) => Err(Ending::Closed),
+            Ok(_) => Ok(()),
+            Err(error) if is_passing(&error) => Ok(()),
+            Err(error) => Err(Ending::Broken(error)),
+        }
+    }
+
+    /// Appends a packet; it leaves with the next [`Connection::flush`]. False if no room is left.
+    pub(crate) fn push(&mut self, now: Time, packet: &[u8], lasts: bool) -> bool {
+        match lasts {
+            true => self.queue.push_lasting(packet),
+            false => self.queue.push(now, packet),
+        }
+    }
+
+    /// Gives the socket what it takes; what has become too old is dropped. `token` is that of the
+    /// socket in `poller`, which reports when there is room for the rest.
+    ///
+    /// # Errors
+    /// The stream has ended.
+    pub(crate) fn flush(&mut self, now: Time, poller: &Poller, token: u64) -> Result<(), Ending> {
+        self.queue.drop_aged(now);
+        while !self.queue.is_empty() {
+            let slices: Vec<_> = self.queue.chunks().take(AT_ONCE).map(IoSlice::new).collect();
+            match (&self.socket).write_vectored(&slices) {
+                Ok(taken) => self.queue.advance(taken),
+                Err(error) if error.kind() == ErrorKind::Interrupted => {}
+                Err(error) if is_passing(&error) => break,
+                Err(error) => return Err(Ending::Broken(error)),
+            }
+        }
+        self.await_room(!self.queue.is_empty(), poller, token).map_err(Ending::Broken)
+    }
+
+    fn await_room(&mut self, awaits: bool, poller: &Poller, token: u64) -> io::Result<()> {
+        if self.awaits_room == awaits {
+            return Ok(());
+        }
+        self.awaits_room = awaits;
+        poller.change(&self.socket, token, Interest { read: true, write: awaits })
+    }
+
+    /// Bytes that wait for room in the socket.
+    pub(crate) fn queued(&self) -> usize {
+        self.queue.bytes()
+    }
+
+    /// The counters since the beginning.
+    pub(crate) fn count(&self) -> QueueCount {
+        self.queue.count()
+    }
+}
+
+impl AsFd for Connection {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.socket.as_fd()
+    }
+}
+
+/// Sets what a TCP connection that carries packets needs.
+///
+/// # Errors
+/// The kernel's.
+pub(crate) fn prepare(socket: &Socket) -> io::Result<()> {
+    socket.set_tcp_nodelay(true)?;
+    socket.set_tcp_notsent_lowat(UNSENT)?;
+    let often = TcpKeepalive::new().with_time(KEEPALIVE).with_interval(KEEPALIVE_AGAIN);
+    socket.set_tcp_keepalive(&often.with_retries(KEEPALIVES))
+}
+
+fn is_passing(error: &io::Error) -> bool {
+    matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::Interrupted)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::{TcpListener, TcpStream};
+
+    use anabranch_tunnel::carrier::LONGEST;
+
+    use super::*;
+
+    const TOKEN: u64 = 7;
+
+    fn pair() -> (Connection, Connection, Poller) {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let one = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+        let (other, _) = listener.accept().unwrap();
+        let made = [one, other].map(|stream| {
+            let socket = Socket::from(stream);
+            prepare(&socket).unwrap();
+            Connection::new(socket, LONGEST).unwrap()
+        });
+        let [one, other] = made;
+        let poller = Poller::new(8).unwrap();
+        poller.add(&one, TOKEN).unwrap();
+        (one, other, poller)
+    }
+
+    fn lengths(connection: &mut Connection, packets: usize) -> Vec<usize> {
+        let (mut buffer, mut found) = (vec![0; 64 << 10], Vec::new());
+        while found.len() < packets {
+            connection.read(&mut buffer, |packet| found.push(packet.len())).unwrap();
+        }
+        found
+    }
+
+    #[test]
+    fn packets_pass_and_an_end_is_noticed() {
+        let (mut one, mut other, poller) = pair();
+        for length in [25, 1_400, 60] {
+            assert!(one.push(Time::ZERO, &vec![1; length], false));
+        }
+        one.flush(Time::ZERO, &poller, TOKEN).unwrap();
+        assert_eq!(lengths(&mut other, 3), [25, 1_400, 60]);
+        drop(one);
+        let mut buffer = [0; 64];
+        let ending = loop {
+            if let Err(ending) = other.read(&mut buffer, |_| {}) {
+                break ending;
+            }
+        };
+        assert!(matches!(ending, Ending::Closed), "{ending}");
+    }
+
+    /// Nothing but what is too old is lost when the other end does not read, and memory is bounded.
+    #[test]
+    fn an_end_that_does_not_read_makes_packets_age_and_is_told_of_as_room() {
+        let (mut one, mut other, mut poller) = pair();
+        let mut now = Time::ZERO;
+        for _ in 0..20_000 {
+            now += Duration::from_millis(1);
+            one.push(now, &[1; 1_400], false);
+            one.flush(now, &poller, TOKEN).unwrap();
+        }
+        let count = one.count();
+        assert!(count.aged > 0, "{count:?}");
+        // One a millisecond of at most 200 ms, and the rest of the one that has begun.
+        assert!(one.queued() <= 202 * 1_402, "{}", one.queued());
+        let ready: Vec<_> = poller.wait(Some(Duration::ZERO)).unwrap().collect();
+        assert!(ready.iter().all(|ready| !ready.write), "there is no room: {ready:?}");
+        // What was taken before arrives whole.
+        assert!(lengths(&mut other, count.sent as usize).iter().all(|&length| length == 1_400));
+        let ready: Vec<_> = poller.wait(Some(Duration::from_secs(5))).unwrap().collect();
+        assert!(ready.iter().any(|ready| ready.token == TOKEN && ready.write), "{ready:?}");
+    }
+
+    #[test]
+    fn what_is_no_end_of_ours_is_told_by_its_lengths() {
+        let (mut one, _other, _poller) = pair();
+        let ending = one.take(b"HTTP/1.1 400 Bad Request", |_| {}).map(|()| "taken");
+        // 'HT' is a length of 18,516 bytes, which another rest of the banner completes.
+        assert!(ending.is_ok());
+        let (mut one, _other, _poller) = pair();
+        let ending = one.take(&[0, 0, 1], |_| {}).unwrap_err().to_string();
+        assert!(ending.contains("announces a packet of 0 bytes"), "{ending}");
+    }
+}

@@ -1,0 +1,214 @@
+//! From the bytes of a stream to packets.
+
+use std::fmt;
+
+use super::{LONGEST, PREFIX, SHORTEST};
+
+/// The receiving side of a stream. It holds at most one unfinished packet.
+#[derive(Debug)]
+pub struct Unframer {
+    /// The beginning of a packet, with its length before it.
+    begun: Vec<u8>,
+    longest: usize,
+    fault: Option<LengthError>,
+}
+
+/// A length that no packet of a session has. Nothing after it can be read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct LengthError {
+    /// The length that the stream announced, in bytes.
+    pub length: u16,
+    /// The longest packet that was allowed, in bytes.
+    pub longest: usize,
+}
+
+impl Default for Unframer {
+    fn default() -> Unframer {
+        Unframer::new(LONGEST)
+    }
+}
+
+impl Unframer {
+    /// The beginning of a stream whose packets have at most `longest` bytes.
+    #[must_use]
+    pub fn new(longest: usize) -> Unframer {
+        Unframer { begun: Vec::new(), longest: longest.clamp(SHORTEST, LONGEST), fault: None }
+    }
+
+    /// Allows packets of at most `longest` bytes from the next length on.
+    pub fn allow(&mut self, longest: usize) {
+        self.longest = longest.clamp(SHORTEST, LONGEST);
+    }
+
+    /// Takes the next bytes of the stream, and calls `each` with every packet that they complete.
+    ///
+    /// # Errors
+    /// A length is out of bounds. It stays so for all later calls.
+    pub fn take(&mut self, bytes: &[u8], mut each: impl FnMut(&[u8])) -> Result<(), LengthError> {
+        let mut rest = bytes;
+        while !rest.is_empty() && self.fault.is_none() {
+            rest = match self.begun.is_empty() {
+                true => self.begin(rest, &mut each),
+                false => self.go_on(rest, &mut each),
+            };
+        }
+        self.fault.map_or(Ok(()), Err)
+    }
+
+    /// Bytes of the unfinished packet that are held.
+    #[must_use]
+    pub fn held(&self) -> usize {
+        self.begun.len()
+    }
+
+    /// Reads whole packets where they lie; keeps the beginning of one that is not whole.
+    fn begin<'b>(&mut self, bytes: &'b [u8], each: &mut impl FnMut(&[u8])) -> &'b [u8] {
+        if let Some((prefix, rest)) = bytes.split_first_chunk() {
+            let Some(length) = self.length(*prefix) else { return &[] };
+            if let Some((packet, rest)) = rest.split_at_checked(length) {
+                each(packet);
+                return rest;
+            }
+        }
+        self.begun.extend_from_slice(bytes);
+        &[]
+    }
+
+    /// Completes the packet that has begun, as far as `bytes` reach.
+    fn go_on<'b>(&mut self, bytes: &'b [u8], each: &mut impl FnMut(&[u8])) -> &'b [u8] {
+        let whole = match self.begun.first_chunk() {
+            Some(prefix) => {
+                // It was in bounds when it was whole, which `allow` does not change.
+                PREFIX + usize::from(u16::from_be_bytes(*prefix))
+            }
+            None => PREFIX,
+        };
+        let (taken, rest) = bytes.split_at(bytes.len().min(whole - self.begun.len()));
+        let had_prefix = self.begun.len() >= PREFIX;
+        self.begun.extend_from_slice(taken);
+        if self.begun.len() < whole {
+            return rest;
+        }
+        if had_prefix {
+            each(&self.begun[PREFIX..]);
+            self.begun.clear();
+        } else {
+            let prefix = [self.begun[0], self.begun[1]];
+            self.length(prefix);
+        }
+        rest
+    }
+
+    fn length(&mut self, prefix: [u8; PREFIX]) -> Option<usize> {
+        let length = u16::from_be_bytes(prefix);
+        if (SHORTEST..=self.longest).contains(&usize::from(length)) {
+            return Some(length.into());
+        }
+        self.fault = Some(LengthError { length, longest: self.longest });
+        self.begun = Vec::new();
+        None
+    }
+}
+
+impl fmt::Display for LengthError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let LengthError { length, longest } = self;
+        write!(f, "announces a packet of {length} bytes; packets have {SHORTEST} to {longest}")
+    }
+}
+
+impl std::error::Error for LengthError {}
+
+#[cfg(test)]
+mod tests {
+    use anabranch_multipath::seed::stream;
+    use rand::RngExt;
+
+    use super::*;
+
+    fn framed(packets: &[Vec<u8>]) -> Vec<u8> {
+        let each = packets.iter().flat_map(|packet| {
+            let length = u16::try_from(packet.len()).unwrap();
+            [&length.to_be_bytes()[..], packet].concat()
+        });
+        each.collect()
+    }
+
+    fn packets(lengths: &[usize]) -> Vec<Vec<u8>> {
+        (0..).zip(lengths).map(|(n, &length)| vec![n; length]).collect()
+    }
+
+    fn read(unframer: &mut Unframer, bytes: &[u8]) -> Result<Vec<Vec<u8>>, LengthError> {
+        let mut found = Vec::new();
+        unframer.take(bytes, |packet| found.push(packet.to_vec()))?;
+        Ok(found)
+    }
+
+    #[test]
+    fn packets_come_out_whole_however_the_stream_is_cut() {
+        let rng = &mut stream(1, 0, "unframer");
+        let sent = packets(&[SHORTEST, 1_400, 33, LONGEST, 40, SHORTEST]);
+        let bytes = framed(&sent);
+        for longest_piece in [1, 2, 3, 26, 1_000, 70_000] {
+            let (mut unframer, mut found, mut rest) = (Unframer::default(), Vec::new(), &bytes[..]);
+            while !rest.is_empty() {
+                let length = rng.random_range(1..=longest_piece).min(rest.len());
+                let (piece, after) = rest.split_at(length);
+                found.extend(read(&mut unframer, piece).unwrap());
+                rest = after;
+            }
+            assert!(found == sent, "pieces of up to {longest_piece} bytes");
+            assert_eq!(unframer.held(), 0);
+        }
+    }
+
+    #[test]
+    fn lengths_that_no_packet_has_are_refused_for_good() {
+        for length in [0, 1, SHORTEST as u16 - 1, LONGEST as u16 + 1, u16::MAX] {
+            for cut in [1, 2] {
+                let mut unframer = Unframer::default();
+                let prefix = length.to_be_bytes();
+                let (one, other) = prefix.split_at(cut);
+                let fault = read(&mut unframer, one).and(read(&mut unframer, other));
+                let expected = LengthError { length, longest: LONGEST };
+                assert!(fault.is_err() || cut == 2);
+                let good = framed(&packets(&[30]));
+                assert_eq!(read(&mut unframer, &good), Err(expected), "{length} cut at {cut}");
+                assert_eq!(unframer.held(), 0);
+            }
+        }
+    }
+
+    #[test]
+    fn a_packet_before_a_lie_still_comes_out() {
+        let mut bytes = framed(&packets(&[40]));
+        bytes.extend([0, 0]);
+        let (mut unframer, mut found) = (Unframer::default(), 0);
+        assert!(unframer.take(&bytes, |_| found += 1).is_err());
+        assert_eq!(found, 1);
+    }
+
+    #[test]
+    fn a_stranger_makes_nobody_hold_more_than_the_longest_first_packet() {
+        let longest = super::super::LONGEST_FIRST;
+        let mut unframer = Unframer::new(longest);
+        let length = u16::try_from(longest).unwrap().to_be_bytes();
+        assert_eq!(read(&mut unframer, &length), Ok(vec![]));
+        assert_eq!(read(&mut unframer, &vec![7; longest - 1]), Ok(vec![]));
+        assert_eq!(unframer.held(), PREFIX + longest - 1);
+        assert_eq!(read(&mut unframer, &[7]).unwrap().len(), 1);
+        assert_eq!(
+            read(&mut unframer, &framed(&packets(&[longest + 1]))).unwrap_err().longest,
+            longest
+        );
+        assert_eq!(unframer.held(), 0);
+    }
+
+    #[test]
+    fn a_stream_that_is_trusted_may_have_longer_packets() {
+        let mut unframer = Unframer::new(100);
+        assert_eq!(read(&mut unframer, &framed(&packets(&[100]))).unwrap().len(), 1);
+        unframer.allow(LONGEST);
+        assert_eq!(read(&mut unframer, &framed(&packets(&[101]))).unwrap().len(), 1);
+    }
+}
