@@ -141,8 +141,8 @@ mod tests {
         ];
         let lost = json!({"event": "lost", "lines": 3});
         let objects = events.iter().map(value).chain([lost]);
-        let clock = Clock::start();
-        let lines = objects.map(|object| stamped(&clock, object));
+        let stamp = Stamp::new(None);
+        let lines = objects.map(|object| stamp.on(object));
         let lines: Vec<Value> = lines.map(|line| serde_json::from_str(&line).unwrap()).collect();
         let earlier = include_str!("../../../../../tests/formats/0e0b824b/events/client.jsonl");
         assert_readable(earlier, &lines);
