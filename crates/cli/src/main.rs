@@ -19,6 +19,8 @@ mod onion;
 mod plain;
 mod report;
 mod screen;
+#[cfg(feature = "experiments")]
+mod sim;
 mod split;
 mod status;
 mod sudo;
@@ -62,6 +64,8 @@ enum Command {
     Status(status::StatusArgs),
     Emulate(emulate::EmulateArgs),
     #[cfg(feature = "experiments")]
+    Sim(sim::SimArgs),
+    #[cfg(feature = "experiments")]
     Experiment(experiment::ExperimentArgs),
     #[cfg(feature = "onion")]
     Anonymity(anonymity::AnonymityArgs),
@@ -99,6 +103,8 @@ fn run(cli: Cli) -> Result<(), Failure> {
         Command::Pt(args) => args.run(),
         Command::Status(args) => args.run(),
         Command::Emulate(args) => args.run(),
+        #[cfg(feature = "experiments")]
+        Command::Sim(args) => args.run(),
         #[cfg(feature = "experiments")]
         Command::Experiment(args) => args.run(),
         #[cfg(feature = "onion")]

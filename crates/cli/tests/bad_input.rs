@@ -661,6 +661,7 @@ fn no_reader_of_a_users_file_answers_in_rusts_words() {
         vec!["split", "--wg", "given", "--path", "a=if:lo", "--check"],
         vec!["merge", "--listen", "127.0.0.1:0", "--to", "127.0.0.1:9", "--key", "given"],
         vec!["emulate", "given"],
+        vec!["sim", "given"],
         vec!["report", "given"],
         vec!["anonymity", "given"],
         vec!["client", "--authorities", "given"],

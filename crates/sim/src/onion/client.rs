@@ -93,6 +93,7 @@ struct Running {
     /// The circuit of the stream, once there is one.
     stream: Option<(StreamKey, CircuitKey)>,
     shun: Vec<[u8; 20]>,
+    server: Ipv4Addr,
 }
 
 /// A client and its host.
@@ -177,7 +178,9 @@ impl ClientHost {
             complete: false,
         };
         let number = self.number;
-        let running = Running { number, download, tries: 0, stream: None, shun: Vec::new() };
+        let server = self.servers[self.draws.random_range(0..self.servers.len())];
+        let shun = Vec::new();
+        let running = Running { number, download, tries: 0, stream: None, shun, server };
         self.demand(now, running);
     }
 
@@ -301,11 +304,10 @@ impl ClientHost {
     }
 
     fn attach(&mut self, now: Time, number: u64, circuit: CircuitKey) {
-        let server = self.servers[self.number as usize % self.servers.len()];
         let flags = self.circmgr.begin_flags(circuit, WEB_PORT);
-        if self.running(number).is_none() {
+        let Some(server) = self.running(number).map(|running| running.server) else {
             return self.circmgr.stream_ended(circuit);
-        }
+        };
         let begin = Begin { host: server.to_string(), port: WEB_PORT, flags };
         match self.core.begin(now, circuit, &begin) {
             Ok(stream) => {

@@ -1,0 +1,231 @@
+//! `anabranch sim`: an onion network in virtual time.
+
+mod file;
+
+use std::fs;
+use std::io::{self, Write};
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use anabranch_experiment::table::{self, Rows};
+use anabranch_sim::onion::{DownloadRecord, PlannedRun, quantiles};
+use clap::Args;
+use serde_json::{Value, json};
+
+use self::file::ScenarioFile;
+use crate::failure::Failure;
+
+/// Simulate an onion network: relays, clients and web servers in virtual time.
+///
+/// The relays and clients are those of this program, over a simulated TCP and lines of limited
+/// rate. Results depend on the scenario, its seeds and the version of this program alone, not on
+/// the machine. A scenario is a TOML file (docs/simulator.md).
+#[derive(Args, Debug)]
+pub(crate) struct SimArgs {
+    /// Read the scenario from this TOML file.
+    #[arg(value_name = "SCENARIO.toml")]
+    scenario: PathBuf,
+    /// Run with this seed, instead of those of the scenario.
+    #[arg(long, value_name = "N")]
+    seed: Option<u64>,
+    /// Print the results as one JSON object.
+    #[arg(long)]
+    json: bool,
+    /// Write one row for each download to this Parquet file, which must not exist
+    /// (docs/formats.md).
+    #[arg(long, value_name = "FILE")]
+    out: Option<PathBuf>,
+    /// Do not report progress.
+    #[arg(long)]
+    quiet: bool,
+}
+
+/// A download of a run.
+struct Row {
+    seed: u64,
+    client: usize,
+    bulk: bool,
+    download: DownloadRecord,
+}
+
+/// What a run came to.
+struct RunResult {
+    seed: u64,
+    hash: u64,
+    events: u64,
+    rows: Vec<Row>,
+    /// Time on the wall.
+    took: Duration,
+}
+
+impl SimArgs {
+    pub(crate) fn run(self) -> Result<(), Failure> {
+        let name = self.scenario.display().to_string();
+        let text = fs::read_to_string(&self.scenario)
+            .map_err(|error| Failure::misuse(format!("{name}: {error}")))?;
+        let ScenarioFile { plan, seeds } =
+            ScenarioFile::parse(&text, &name).map_err(Failure::misuse)?;
+        self.out.as_deref().map_or(Ok(()), writable)?;
+        let seeds = self.seed.map_or(seeds, |seed| vec![seed]);
+        let documents = plan.documents();
+        let mut results = Vec::new();
+        for seed in seeds {
+            let begun = Instant::now();
+            let mut progress = self.progress(seed, plan.duration);
+            let run = plan.run(seed, &documents, &mut progress);
+            results.push(RunResult::new(seed, &run, begun.elapsed()));
+        }
+        if let Some(out) = &self.out {
+            write_table(out, &text, &results)?;
+        }
+        let mut shown = io::stdout().lock();
+        let printed = match self.json {
+            true => writeln!(shown, "{}", as_json(&results)),
+            false => results.iter().try_for_each(|run| print(&mut shown, run, plan.duration)),
+        };
+        printed.map_err(Failure::trouble)
+    }
+
+    /// Reports once in five seconds how far a run is.
+    fn progress(&self, seed: u64, whole: Duration) -> impl FnMut(Duration) + use<> {
+        let (begun, quiet) = (Instant::now(), self.quiet);
+        let mut told = begun;
+        move |passed| {
+            if quiet || told.elapsed() < Duration::from_secs(5) {
+                return;
+            }
+            told = Instant::now();
+            let left =
+                begun.elapsed().mul_f64((whole - passed).as_secs_f64() / passed.as_secs_f64());
+            eprintln!(
+                "seed {seed}: {} of {} s simulated, {} s left",
+                passed.as_secs(),
+                whole.as_secs(),
+                left.as_secs()
+            );
+        }
+    }
+}
+
+/// Refuses a file that could not be written at the end.
+fn writable(file: &Path) -> Result<(), Failure> {
+    let name = file.display();
+    if file.exists() {
+        return Err(Failure::misuse(format!("{name} exists already; remove it, or name another")));
+    }
+    let folder = file.parent().filter(|folder| !folder.as_os_str().is_empty());
+    if folder.is_some_and(|folder| !folder.is_dir()) {
+        return Err(Failure::misuse(format!("the folder of {name} does not exist; create it")));
+    }
+    Ok(())
+}
+
+impl RunResult {
+    fn new(seed: u64, run: &PlannedRun, took: Duration) -> RunResult {
+        let row = |(client, bulk, download): (usize, bool, &DownloadRecord)| Row {
+            seed,
+            client,
+            bulk,
+            download: *download,
+        };
+        let trace = run.network.trace();
+        RunResult {
+            seed,
+            hash: trace.hash(),
+            events: trace.events(),
+            rows: run.downloads().map(row).collect(),
+            took,
+        }
+    }
+
+    /// The downloads of web clients, or those of bulk clients.
+    fn of(&self, bulk: bool) -> impl Iterator<Item = &DownloadRecord> + Clone {
+        self.rows.iter().filter(move |row| row.bulk == bulk).map(|row| &row.download)
+    }
+}
+
+/// Quantiles that are shown.
+const SHARES: [f64; 3] = [0.1, 0.5, 0.9];
+
+/// Seconds at the quantiles of [`SHARES`]: to the first byte, to the last.
+fn times<'a>(downloads: impl Iterator<Item = &'a DownloadRecord> + Clone) -> [[f64; 3]; 2] {
+    let first = downloads.clone().filter_map(DownloadRecord::ttfb).collect();
+    let last = downloads.filter_map(DownloadRecord::ttlb).collect();
+    [first, last].map(|times| quantiles(times, SHARES).map(|time| time.as_secs_f64()))
+}
+
+fn print(out: &mut impl Write, run: &RunResult, simulated: Duration) -> io::Result<()> {
+    let RunResult { seed, hash, events, took, .. } = run;
+    let speed = simulated.as_secs_f64() / took.as_secs_f64();
+    writeln!(
+        out,
+        "seed {seed}: {events} events, hash {hash:016x}; {} s simulated in {:.1} s ({speed:.1} x)",
+        simulated.as_secs(),
+        took.as_secs_f64()
+    )?;
+    writeln!(
+        out,
+        "      downloads  failed  first byte p10/p50/p90 (s)  last byte p10/p50/p90 (s)"
+    )?;
+    for (name, bulk) in [("web", false), ("bulk", true)] {
+        let downloads = run.of(bulk);
+        let failed = downloads.clone().filter(|download| !download.complete).count();
+        let [first, last] = times(downloads.clone());
+        let shown = |times: [f64; 3]| times.map(|time| format!("{time:.3}")).join(" / ");
+        writeln!(
+            out,
+            "{name:4}  {:9}  {failed:6}  {:>26}  {:>25}",
+            downloads.count(),
+            shown(first),
+            shown(last)
+        )?;
+    }
+    Ok(())
+}
+
+/// The results for machines (docs/formats.md). Nothing in them depends on the machine.
+fn as_json(results: &[RunResult]) -> Value {
+    let class = |run: &RunResult, bulk| {
+        let [first, last] = times(run.of(bulk));
+        json!({
+            "downloads": run.of(bulk).count(),
+            "failed": run.of(bulk).filter(|download| !download.complete).count(),
+            "quantiles": SHARES,
+            "time_to_first_byte": first,
+            "time_to_last_byte": last,
+        })
+    };
+    let run = |run: &RunResult| {
+        json!({
+            "seed": run.seed,
+            "hash": format!("{:016x}", run.hash),
+            "events": run.events,
+            "web": class(run, false),
+            "bulk": class(run, true),
+        })
+    };
+    json!({ "runs": results.iter().map(run).collect::<Vec<_>>() })
+}
+
+fn write_table(out: &Path, scenario: &str, results: &[RunResult]) -> Result<(), Failure> {
+    let rows: Vec<&Row> = results.iter().flat_map(|run| &run.rows).collect();
+    let rows = Rows(&rows);
+    let seconds = |time: Option<Duration>| time.map_or(f64::NAN, |time| time.as_secs_f64());
+    let columns = [
+        rows.long("seed", |row| row.seed),
+        rows.int("client", |row| row.client as u32),
+        rows.text("load", |row| if row.bulk { "bulk" } else { "web" }.to_owned()),
+        rows.double("asked", |row| row.download.asked.secs_f64()),
+        rows.double("time_to_first_byte", |row| seconds(row.download.ttfb())),
+        rows.double("time_to_last_byte", |row| seconds(row.download.ttlb())),
+        rows.long("bytes", |row| row.download.received),
+        rows.bool("complete", |row| row.download.complete),
+    ];
+    let hashes: Vec<String> = results.iter().map(|run| format!("{:016x}", run.hash)).collect();
+    let facts = [
+        ("anabranch.scenario", scenario.to_owned()),
+        ("anabranch.version", env!("CARGO_PKG_VERSION").to_owned()),
+        ("anabranch.hashes", hashes.join(" ")),
+    ];
+    table::write(out, &columns, &facts).map_err(Failure::trouble)
+}
