@@ -128,34 +128,27 @@ bench:  ## Measure speed and compare it with the targets. | ARGS="forward delay"
 ifeq ($(AREA),network)
 	scripts/build-release -p anabranch-bench --bin network
 	$(CARGO_TARGET_DIR)/release/network $(ARGS)
-else
-ifeq ($(AREA),legs)
+else ifeq ($(AREA),legs)
 	cargo test --release --locked -p anabranch-onion --test schedulers -- --ignored --nocapture
-else
-ifeq ($(AREA),tcp)
+else ifeq ($(AREA),tcp)
 	cargo test --release --locked -p anabranch-emulator --test tcp -- --ignored --nocapture
-else
-ifeq ($(AREA),sim)
+else ifeq ($(AREA),sim)
 	cargo run --release --locked -p anabranch-sim --example speed
-else
-ifeq ($(AREA),far-end)
+else ifeq ($(AREA),far-end)
 	scripts/build-release -p anabranch -p anabranch-bench -p anabranch-os --bins --examples
 	$(CARGO_TARGET_DIR)/release/bench far-end
 	tests/interop/setup --area wireguard
 	tests/interop/setup --area quic
 	ANABRANCH=$(CARGO_TARGET_DIR)/release/anabranch $(PYTHON) bench/far_end.py $(ARGS)
-else
-ifeq ($(AREA),camouflage)
+else ifeq ($(AREA),camouflage)
 	scripts/venv
 	scripts/build-release -p anabranch
 	ANABRANCH=$(CARGO_TARGET_DIR)/release/anabranch $(PYTHON) bench/camouflage.py $(ARGS)
 	ANABRANCH=$(CARGO_TARGET_DIR)/release/anabranch $(PYTHON) bench/camouflage_load.py
-else
-ifeq ($(AREA),builds)
+else ifeq ($(AREA),builds)
 	tests/interop/setup --area tor
 	$(PYTHON) bench/two_builds.py $(ARGS)
-else
-ifeq ($(AREA),tor)
+else ifeq ($(AREA),tor)
 	scripts/build-release -p anabranch -p anabranch-bench --bin anabranch --bin idle-circuits --bin guard-clients --bin relay-limit
 	scripts/build-release -p anabranch-os --example pass
 	$(CARGO_TARGET_DIR)/release/idle-circuits
@@ -173,12 +166,6 @@ else
 	scripts/build-release -p anabranch -p anabranch-bench -p anabranch-os --bins --examples
 	$(CARGO_TARGET_DIR)/release/bench $(ARGS)
 	$(if $(ARGS),,$(MAKE) bench-wireguard)
-endif
-endif
-endif
-endif
-endif
-endif
 endif
 
 bench-wireguard:  ## Measure WireGuard over three emulated paths and over one, and on | loopback. Needs root; part of bench.
