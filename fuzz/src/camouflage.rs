@@ -59,7 +59,7 @@ fn names(bytes: &[u8]) {
     }
     match text.parse::<Profile>() {
         Ok(profile) => assert_eq!(profile.to_string(), text),
-        Err(error) => assert!(error.to_string().starts_with("no profile"), "{error}"),
+        Err(error) => assert!(error.to_string().starts_with("there is no profile"), "{error}"),
     }
 }
 

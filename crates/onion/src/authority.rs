@@ -146,6 +146,8 @@ pub struct Authority {
     random: Option<[u8; 32]>,
     /// Since when the first consensus is waited for.
     since: Option<u64>,
+    /// Whether the present consensus is of this run.
+    has_published: bool,
 }
 
 impl Authority {
@@ -155,7 +157,17 @@ impl Authority {
         let mut routerlist = RouterList::new(settings.rules.clone(), settings.reach());
         routerlist.measure(settings.measured.clone());
         let (documents, shared, random) = (Documents::default(), None, None);
-        Authority { about, settings, keys, routerlist, documents, shared, random, since: None }
+        Authority {
+            about,
+            settings,
+            keys,
+            routerlist,
+            documents,
+            shared,
+            random,
+            since: None,
+            has_published: false,
+        }
     }
 
     /// Takes what a relay published: a descriptor, and its extra-info document behind it. Where it
@@ -220,15 +232,20 @@ impl Authority {
     /// has gone back before the present one. For the first see [`First`].
     pub fn due(&mut self, unix_now: u64) -> u64 {
         match self.documents.times {
-            Some(times) if unix_now >= times.valid_after => times.fresh_until,
-            Some(_) => unix_now,
-            None => {
-                let First { relays, seconds } = self.settings.first;
-                let since = self.since.filter(|since| *since <= unix_now).unwrap_or(unix_now);
-                self.since = Some(since);
-                if self.running(unix_now) >= relays { unix_now } else { since + seconds }
-            }
+            Some(times) if unix_now < times.valid_after => unix_now,
+            Some(times) if self.has_published => times.fresh_until,
+            // One of an earlier run: the relays have to be found again before it is replaced.
+            Some(times) => times.fresh_until.max(self.first_due(unix_now)),
+            None => self.first_due(unix_now),
         }
+    }
+
+    /// When the first consensus of this run is due by [`First`].
+    fn first_due(&mut self, unix_now: u64) -> u64 {
+        let First { relays, seconds } = self.settings.first;
+        let since = self.since.filter(|since| *since <= unix_now).unwrap_or(unix_now);
+        self.since = Some(since);
+        if self.running(unix_now) >= relays { unix_now } else { since + seconds }
     }
 
     /// The machine's clock was set forward by so many seconds, or back: nobody has been down for
@@ -294,6 +311,7 @@ impl Authority {
         microdescs.extend(own.into_iter().map(|(digest, text)| (digest, (text, until))));
         (self.documents.times, self.documents.ns, self.documents.microdesc) =
             (Some(times), ns, microdesc);
+        self.has_published = true;
         self.shared = shared;
         Ok(&self.documents)
     }

@@ -135,7 +135,8 @@ struct YearArgs {
     /// Choose which relays of the consensus the adversary runs.
     #[arg(long, value_enum, default_value = "random")]
     hostile: Whose,
-    /// Let the adversary add N relays of equal weight, and run no relay of the consensus.
+    /// Let the adversary add N relays, all with the same weight, instead of running relays of the
+    /// consensus (the network's list of relays).
     #[arg(long, value_name = "N", conflicts_with = "hostile")]
     add: Option<usize>,
     /// Replace each relay after DAYS on average [default: relays are never replaced].

@@ -276,6 +276,10 @@ impl PathFields {
         if self.socks5.is_some() || self.ports.is_some() {
             return Err(SpecError::StreamAnd(self.name.clone()).to_string());
         }
+        let is_bound = self.interface.is_some() || self.wg.is_some() || self.address.is_some();
+        if word == "ssh" && is_bound {
+            return Err(SpecError::SshBound(self.name.clone()).to_string());
+        }
         match word {
             "socks5-tcp" => Ok(Some(StreamKind::Socks5(self.proxy_at(value)?))),
             "http" => Ok(Some(StreamKind::Http(self.proxy_at(value)?))),

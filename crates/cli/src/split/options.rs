@@ -38,12 +38,12 @@ pub(crate) struct Options {
     #[serde(deserialize_with = "forms::text")]
     pub(crate) to_tcp: Option<Target>,
 
-    /// Create a network interface NAME that takes the datagrams of any program, in place of
-    /// --listen and --to (needs root).
+    /// Create a network interface NAME that takes the datagrams of any program (needs root), in
+    /// place of --listen.
     ///
-    /// UDP to the ports of QUIC, WireGuard and Mosh is split; each session goes to the server that
-    /// its program names. With --to and --key, all IP packets go to a far end ('anabranch merge
-    /// --tun').
+    /// Without --to, UDP to the ports of QUIC, WireGuard and Mosh is split; each session goes to
+    /// the server that its program names. With --to and --key, all IP packets go to a far end
+    /// ('anabranch merge --tun').
     #[arg(long, value_name = "NAME", help_heading = "Interface", conflicts_with = "listen")]
     pub(crate) tun: Option<String>,
 
@@ -116,7 +116,8 @@ pub(crate) struct Options {
 
     /// Use the Tor client with this SOCKS port for onion: paths [default: 127.0.0.1:9050].
     ///
-    /// Each circuit is a user of its own there, so that the client keeps them apart.
+    /// The splitter logs in with another user name for each path; a Tor client never puts streams
+    /// of different users on one circuit.
     #[arg(long, value_name = "HOST:PORT", help_heading = "Paths")]
     #[serde(deserialize_with = "forms::text")]
     pub(crate) onion_socks: Option<Target>,

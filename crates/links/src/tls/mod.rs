@@ -113,7 +113,7 @@ impl Tls {
                 records.refresh();
                 Ok(())
             }
-            _ => Err(Fault::Misuse("only an open TLS 1.3 link can change its keys")),
+            _ => Err(Fault::Misuse("the keys of this link cannot be changed: it is closed, or not of TLS 1.3")),
         }
     }
 

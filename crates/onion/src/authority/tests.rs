@@ -176,6 +176,23 @@ fn the_first_consensus_waits_for_relays_but_not_for_ever() {
     assert_eq!(authority.due(NOW + 6), NOW + 6);
 }
 
+/// Made at once it would list nobody: no relay has answered yet.
+#[test]
+fn a_stale_consensus_of_an_earlier_run_is_replaced_once_relays_run_again() {
+    let before = authority(2).publish(NOW).unwrap().clone();
+    let first = First { relays: 2, seconds: 30 };
+    let mut again = Authority::new(about(), Settings { first, ..settings() }, keys());
+    again.restore(NOW + 100, [&before.ns, &before.microdesc], "").unwrap();
+    assert_eq!(again.due(NOW + 100), NOW + 130);
+    for number in 1..3 {
+        again.receive(NOW + 101, &descriptor(number, NOW + 101)).unwrap();
+        again.probed(NOW + 105, &target(number), true);
+    }
+    assert_eq!(again.due(NOW + 105), NOW + 105);
+    again.publish(NOW + 105).unwrap();
+    assert_eq!(again.due(NOW + 106), NOW + 120);
+}
+
 #[test]
 fn relays_are_probed_in_turns_and_sooner_while_they_are_away() {
     let settings = Settings { probe_every: 40, ..settings() };

@@ -238,8 +238,8 @@ fn edge(class: usize, measure: Measure) -> String {
 
 fn length_numbers(part: &Part<'_>, shown: Shown) -> Markup {
     let mut head = vec![match shown.measure {
-        Measure::Time => "in runs that lasted".to_owned(),
-        Measure::Packets => format!("in runs of this many {}", part.units.plural()),
+        Measure::Time => "in runs on one path that lasted".to_owned(),
+        Measure::Packets => format!("in runs of so many {} on one path", part.units.plural()),
     }];
     let mut columns = Vec::new();
     for way in Direction::BOTH {

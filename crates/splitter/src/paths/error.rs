@@ -43,6 +43,8 @@ pub enum SpecError {
     Stream(String),
     /// The named path is a stream, and something that only datagrams have.
     StreamAnd(String),
+    /// The named path goes through OpenSSH, and names an interface or an address.
+    SshBound(String),
     /// There is no path at all.
     None,
     /// Two paths have this name.
@@ -99,6 +101,12 @@ impl fmt::Display for SpecError {
                 f,
                 "path '{name}': a TCP connection excludes 'ports' and 'socks5' (which relays \
                  UDP; through a SOCKS5 proxy by TCP, write socks5-tcp:HOST:PORT)"
+            ),
+            SpecError::SshBound(name) => write!(
+                f,
+                "path '{name}': 'ssh' excludes 'if', 'wg' and 'addr': OpenSSH cannot bind its \
+                 connection to an interface, so it would leave by the default route. Remove them, \
+                 and add a route for the SSH host if it is to be reached another way"
             ),
             SpecError::None => f.write_str("no path is given: name at least one"),
             SpecError::SameName(name) => write!(f, "two paths are called '{name}': rename one"),

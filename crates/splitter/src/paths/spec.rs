@@ -140,6 +140,10 @@ impl FromStr for PathSpec {
         if proxy.is_some() && ports.replace(1).is_some() {
             return Err(SpecError::ProxyPorts);
         }
+        let is_bound = device.is_some() || tunnel.is_some() || source.is_some();
+        if is_bound && matches!(stream, Some(StreamKind::Ssh(_))) {
+            return Err(SpecError::SshBound(name.into()));
+        }
         let way = match tunnel {
             Some(_) if device.is_some() => Err(SpecError::Both(name.into())),
             Some(tunnel) => PathSpec::through(name, tunnel, source, ports),
@@ -258,7 +262,7 @@ mod tests {
             "t=if:wwan0,tcp:",
             "s=addr:192.0.2.7,socks5-tcp:anna@[2001:db8::1]:1080",
             "h=http:anna:@secrets/proxy@proxy.example.net:3128",
-            "s=if:wwan0,ssh:anna@relay.example.net:2222",
+            "s=ssh:anna@relay.example.net:2222",
             "o=onion:3",
         ] {
             assert_eq!(parse(text).unwrap().to_string(), text);
@@ -311,6 +315,15 @@ mod tests {
         }
         let spec = parse("a=http:anna:a,b@h:1,if:wwan0").unwrap();
         assert_eq!(spec.to_string(), "a=if:wwan0,http:anna:...@h:1");
+    }
+
+    /// `ssh -B` binds to an address of the interface, and the routing table decides.
+    #[test]
+    fn openssh_is_not_bound_to_an_interface() {
+        for way in ["if:wwan0", "wg:vpn.conf", "addr:192.0.2.7"] {
+            let error = parse(&format!("s={way},ssh:relay"));
+            assert_eq!(error, Err(SpecError::SshBound("s".into())), "{way}");
+        }
     }
 
     #[test]

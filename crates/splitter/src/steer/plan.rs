@@ -212,7 +212,7 @@ impl Plan {
                 tables.end - 1
             ),
             format!(
-                "nftables table inet {}, and inet {} while the splitter runs",
+                "two nftables tables: inet {}, and (only while the splitter runs) inet {}",
                 slot.ruleset(),
                 slot.guard()
             ),

@@ -51,7 +51,7 @@ impl fmt::Display for Ending {
         match self {
             Ending::Closed => f.write_str("its other end closed it"),
             Ending::Broken(error) => error.fmt(f),
-            Ending::Length(error) => write!(f, "its other end is no far end of ours: it {error}"),
+            Ending::Length(error) => write!(f, "what answers there is not 'anabranch merge': it {error}"),
         }
     }
 }

@@ -78,18 +78,17 @@ pub(super) fn readings(subject: &Subject<'_>) -> String {
         false => " C tor was not measured.",
     };
     format!(
-        "The paper says that the delay is normal with a mean of {DELAY_MS} ms. It does not say on \
-         which links, with which deviation, with which congestion control, at which rate, or how \
-         often. Here each of the three lines of the path has the delay, in both directions; the \
-         deviation is in the table, and segments keep their order unless the table says otherwise. \
-         Queues hold {QUEUE_MS} ms, and both congestion controls are this kernel's. The paper's \
-         loss is towards the exit, the direction of requests and acknowledgements; here both \
-         directions are measured. The paper downloaded popular sites. Here a web server on the \
-         exit's host sends files whose lengths are spaced in even ratios, over circuits that were \
-         built before, so that times are of the downloads alone. The paper's circuits had windows \
-         of 1,000 cells; these have today's congestion control. Downloads are aborted after {} s \
-         and then count as not done. Each round has its own random seed, which all variants \
-         share.{stock}",
+        "In the paper the delay is normally distributed with a mean of {DELAY_MS} ms. The paper \
+         does not say on which links, with which deviation, with which congestion control or at \
+         which rate. Here each of the three lines has the delay, in both directions. The table \
+         gives its deviation; segments keep their order unless the table says otherwise. Queues \
+         hold {QUEUE_MS} ms. CUBIC and BBR are those of this kernel. The paper loses segments \
+         towards the exit only; here both directions are measured. The paper downloads popular \
+         sites. Here a web server next to the exit sends files, each longer than the one before \
+         by the same factor. Circuits are built before, so times are of the downloads alone. The \
+         paper's circuits have windows of 1,000 cells; these have today's congestion control. \
+         Downloads are aborted after {} s and then count as not done. Each round has its own \
+         random seed, which all variants share.{stock}",
         subject.header["cut"]
     ) + &others(subject)
 }

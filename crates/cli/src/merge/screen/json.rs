@@ -328,8 +328,8 @@ mod tests {
             news.iter().for_each(|news| screen.news(Time::ZERO, news));
             screen.warn("the clock went back");
             screen.snapshot(Time::ZERO, &counters);
-            screen.finish(Time::ZERO, &counters);
             screen.tell(Time::ZERO, Record::Lost { lines: 3 });
+            screen.finish(Time::ZERO, &counters);
         });
         let lines: Vec<Value> =
             text.lines().map(|line| serde_json::from_str(line).unwrap()).collect();

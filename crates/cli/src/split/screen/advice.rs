@@ -20,7 +20,10 @@ pub(crate) fn warnings(about: &Listening) -> Vec<String> {
 
 /// Says so where all paths are one to an observer.
 fn single(about: &Listening) -> Option<String> {
-    let ways = about.egresses.iter().map(|egress| (&egress.device, egress.sends_as, egress.proxy));
+    // Streams through proxies and circuits have observers of their own beyond the interface.
+    let ways = about.egresses.iter().map(|egress| {
+        (&egress.device, egress.sends_as, egress.proxy, egress.stream.iter().flatten().next())
+    });
     if ways.collect::<BTreeSet<_>>().len() > 1 {
         return None;
     }
@@ -218,6 +221,7 @@ pub(crate) fn never_split(snapshot: &Snapshot) -> Option<String> {
 mod tests {
     use anabranch_comps::{Pinned, SessionId, Unsplit};
 
+    use super::super::model::tests::about;
     use super::*;
 
     #[test]
@@ -233,6 +237,21 @@ mod tests {
                      first time); 5 (its QUIC handshake is not confirmed)";
         assert_eq!(told(3, &[3, 5, 7]).as_deref(), Some(three));
         assert!(told(12, &[3, 5]).is_some_and(|text| text.ends_with("; ...")));
+    }
+
+    #[test]
+    fn circuits_of_one_client_are_paths_of_their_own() {
+        let mut about = about(&["o-1", "o-2"]);
+        about.egresses.iter_mut().for_each(|egress| {
+            (egress.device, egress.sends_as) = (None, None);
+            egress.stream = Some(None);
+        });
+        let is_one = |about| warnings(about).iter().any(|text| text.starts_with("nothing is split"));
+        assert!(is_one(&about));
+        for (place, egress) in about.egresses.iter_mut().enumerate() {
+            egress.stream = Some(Some(format!("onion:{place}@127.0.0.1:9050")));
+        }
+        assert!(!is_one(&about));
     }
 
     #[test]

@@ -825,8 +825,8 @@ mod tests {
             events.iter().for_each(|event| screen.event(Time::ZERO, event));
             screen.warn("the clock went back");
             screen.snapshot(Time::ZERO, &counters);
-            screen.finish(Time::ZERO, &counters);
             screen.tell(Time::ZERO, Record::Lost { lines: 3 });
+            screen.finish(Time::ZERO, &counters);
         });
         let earlier = include_str!("../../../../../tests/formats/0e0b824b/events/split.jsonl");
         assert_readable(earlier, &lines);

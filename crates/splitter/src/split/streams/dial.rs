@@ -30,8 +30,6 @@ pub(super) struct Order {
     pub(super) kind: StreamKind,
     /// The way to the first hop; `None` where OpenSSH finds its own.
     pub(super) reach: Option<Reach>,
-    /// The interface and source address that OpenSSH binds to.
-    pub(super) bound: (Option<String>, Option<String>),
     /// The far end, as proxies are to find it.
     pub(super) far: Target,
     /// Whether the first hop's name is looked up again.
@@ -263,9 +261,6 @@ fn command(host: &SshHost, order: &Order) -> Command {
     ] {
         ssh.args(["-o", option]);
     }
-    let (device, source) = &order.bound;
-    device.iter().for_each(|device| _ = ssh.args(["-B", device]));
-    source.iter().for_each(|source| _ = ssh.args(["-b", source]));
     host.user.iter().for_each(|user| _ = ssh.args(["-l", user]));
     host.port.iter().for_each(|port| _ = ssh.args(["-p", &port.to_string()]));
     ssh.args(["-W", &order.far.to_string(), "--", &host.host]);
@@ -287,7 +282,6 @@ mod tests {
         Order {
             kind: spec.stream.unwrap(),
             reach: Some(reach),
-            bound: (None, None),
             far: "far.example.net:443".parse().unwrap(),
             afresh: false,
         }
@@ -363,12 +357,11 @@ mod tests {
 
     #[test]
     fn ssh_is_asked_for_nothing_but_a_stream() {
-        let mut order = order("tcp:", "127.0.0.1:1".parse().unwrap());
-        order.bound = (Some("wwan0".into()), Some("192.0.2.7".into()));
+        let order = order("tcp:", "127.0.0.1:1".parse().unwrap());
         let ssh = command(&"anna@relay:2222".parse().unwrap(), &order);
         let arguments: Vec<_> = ssh.get_args().map(|text| text.to_str().unwrap()).collect();
         let line = arguments.join(" ");
-        let end = "-B wwan0 -b 192.0.2.7 -l anna -p 2222 -W far.example.net:443 -- relay";
+        let end = "-l anna -p 2222 -W far.example.net:443 -- relay";
         assert!(line.starts_with("-o BatchMode=yes ") && line.ends_with(end), "{line}");
     }
 }

@@ -67,8 +67,6 @@ type Answer = (PathId, u64, Result<Dialled, DialFault>);
 struct Place {
     name: String,
     kind: StreamKind,
-    /// The interface and the source address that the user named: OpenSSH binds to them.
-    bound: (Option<String>, Option<String>),
     state: State,
     /// Dials of an earlier era lead by another way out.
     era: u64,
@@ -396,7 +394,6 @@ impl Place {
     fn new(spec: &PathSpec, kind: StreamKind) -> Place {
         Place {
             name: spec.name.clone(),
-            bound: (spec.device.clone(), spec.source.map(|source| source.to_string())),
             past: StreamCounters::default(),
             kind,
             state: State::Waiting(Time::ZERO),
@@ -436,7 +433,6 @@ fn order(place: &Place, egress: &Egress, far: &Target, fwmark: Option<u32>) -> O
     Order {
         kind: place.kind.clone(),
         reach,
-        bound: place.bound.clone(),
         far: far.clone(),
         afresh: place.failures > 0,
     }

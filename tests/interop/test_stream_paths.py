@@ -1,0 +1,215 @@
+"""Paths that are TCP connections: WireGuard through strangers' proxies and OpenSSH to a far end."""
+
+from __future__ import annotations
+
+import os
+import shlex
+import signal
+import time
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from conftest import MakeNetwork, Results
+from harness import farend, sshd
+from harness.fair import difference
+from harness.farend import FarEnd
+from harness.net import SERVER, Counts, Host, Network, links
+from harness.seeded import MIB
+from harness.splitter import LISTEN, Splitter
+from harness.sshd import Sshd
+from harness.tools import Background
+from harness.transfer import site
+from harness.wireguard import PORT, Tunnel
+
+pytestmark = pytest.mark.stream_paths
+
+STREAMS = 443
+SOCKS, HTTP = 1080, 8888
+LENGTH, LONG = 25 * MIB, 200 * MIB
+# Of three paths with equal chances; runs of 100 ms in a download of a few seconds are few.
+LEAST_SHARE = 0.1
+
+
+@dataclass
+class World:
+    """All that runs."""
+
+    network: Network
+    splitter: Splitter
+    tunnel: Tunnel
+
+
+@contextmanager
+def _world(network: Network, folder: Path, paths: Sequence[str]) -> Iterator[World]:
+    far_key, home_key = farend.make_keys(folder)
+    with ExitStack() as stack:
+        listen = ["--listen-tcp", f"{SERVER}:{STREAMS}"]
+        server = f"{SERVER}:{PORT}"
+        stack.enter_context(FarEnd(network.server, server, far_key, every="~10p", options=listen))
+        options = ["--key", str(home_key), "--to-tcp", f"{SERVER}:{STREAMS}"]
+        to = f"{SERVER}:{farend.PORT}"
+        splitter = stack.enter_context(
+            Splitter(network.client, to, paths, every="~10p", schedule="uniform", options=options)
+        )
+        splitter.wait_event("far_end", state="up")
+        tunnel = stack.enter_context(Tunnel(network.server, network.client, LISTEN))
+        mtu = str(splitter.of("listening")[0]["tunnel_mtu"])
+        for host, name in [
+            (network.client, tunnel.name),
+            (network.server, tunnel.server.name),
+        ]:
+            host.must(["ip", "link", "set", name, "mtu", mtu])
+        tunnel.ping()
+        yield World(network, splitter, tunnel)
+
+
+@contextmanager
+def _microsocks(host: Host) -> Iterator[Background]:
+    """A stranger's SOCKS5 proxy for TCP."""
+    with host.start(["microsocks", "-i", SERVER, "-p", str(SOCKS)]) as proxy:
+        proxy.wait_bound(SOCKS, "tcp")
+        yield proxy
+
+
+@contextmanager
+def _tinyproxy(host: Host, folder: Path) -> Iterator[Background]:
+    """A stranger's HTTP proxy; CONNECT to the far end's port only, for who knows the password."""
+    settings = folder / "tinyproxy.conf"
+    settings.write_text(f"""\
+Port {HTTP}
+Listen {SERVER}
+Timeout 600
+MaxClients 20
+BasicAuth anna secret
+ConnectPort {STREAMS}
+""")
+    with host.start(["tinyproxy", "-d", "-c", str(settings)]) as proxy:
+        proxy.wait_bound(HTTP, "tcp")
+        yield proxy
+
+
+def _shares(carried: dict[str, Counts]) -> list[float]:
+    """The part of each path in the bytes of both directions, the smaller of the two."""
+    counts = carried.values()
+    up, down = (sum(getattr(each, name) for each in counts) for name in ("up_bytes", "down_bytes"))
+    return [min(each.up_bytes / up, each.down_bytes / down) for each in counts]
+
+
+def test_a_tunnel_goes_by_tcp_and_by_both_kinds_of_proxy(
+    make_network: MakeNetwork,
+    web_root: Path,
+    tmp_path: Path,
+    results: Results,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Hash, and every path both ways: straight, through microsocks, through tinyproxy."""
+    monkeypatch.setenv("ANABRANCH_SOCKS5_PASSWORD", "secret")
+    paths = [
+        "t=tcp:,if:p0",
+        f"s=socks5-tcp:{SERVER}:{SOCKS},if:p1",
+        f"h=http:anna@{SERVER}:{HTTP},if:p2",
+    ]
+    network = make_network(links(3))
+    with (
+        _microsocks(network.server),
+        _tinyproxy(network.server, tmp_path),
+        _world(network, tmp_path, paths) as world,
+    ):
+        before = network.stats()
+        with world.tunnel.server.web(web_root / "site"):
+            transfer = world.tunnel.download(LENGTH)
+        assert not transfer.fault(LENGTH)
+        shares = _shares(difference(network.stats(), before))
+        assert min(shares) > LEAST_SHARE, shares
+        downs = [path for path in "tsh" if "down" in world.splitter.changes(path)[1:]]
+        assert not downs, world.splitter.of("path")
+    results.add("WireGuard by TCP paths, Mbit/s", HTTP=transfer.goodput_mbits)
+
+
+def test_a_proxy_that_is_killed_and_started_again_costs_no_session(
+    make_network: MakeNetwork, tmp_path: Path, results: Results
+) -> None:
+    """A download of 200 MiB over UDP and microsocks, which is away for three seconds."""
+    network = make_network(links(2))
+    paths = ["u=if:p0", f"s=socks5-tcp:{SERVER}:{SOCKS},if:p1"]
+    with ExitStack() as stack:
+        first = stack.enter_context(ExitStack())
+        first.enter_context(_microsocks(network.server))
+        world = stack.enter_context(_world(network, tmp_path, paths))
+        stack.enter_context(world.tunnel.server.web(site(tmp_path / "site", LONG)))
+        pool = stack.enter_context(ThreadPoolExecutor(1))
+        download = pool.submit(world.tunnel.download, LONG, 200.0)
+        time.sleep(2)
+        first.close()
+        world.splitter.wait_event("path", path="s", state="down")
+        time.sleep(3)
+        stack.enter_context(_microsocks(network.server))
+        ups = world.splitter.changes("s").count("up")
+        deadline = time.monotonic() + 40
+        while world.splitter.changes("s").count("up") <= ups and time.monotonic() < deadline:
+            time.sleep(0.1)
+        assert world.splitter.changes("s").count("up") > ups, world.splitter.of("path")
+        transfer = download.result()
+        assert not transfer.fault(LONG)
+        assert "down" not in world.splitter.changes("u")[1:], world.splitter.of("path")
+    results.add("A SOCKS5 proxy away for 3 s, longest gap, s", gap=transfer.longest_gap_s)
+
+
+def test_openssh_carries_a_path_and_a_connection_that_it_drops_comes_again(
+    make_network: MakeNetwork,
+    web_root: Path,
+    tmp_path: Path,
+    results: Results,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """`ssh -W` to a stock sshd beside a UDP path: hash and shares; sshd's sessions are killed."""
+    network = make_network(links(2))
+    with Sshd(network.server, tmp_path) as server:
+        _configure(server.ssh(SERVER), tmp_path, monkeypatch)
+        # OpenSSH goes where the routing table leads.
+        network.client.must(["ip", "route", "replace", f"{SERVER}/32", "dev", "p1"])
+        paths = ["u=if:p0", f"b=ssh:{server.user}@{SERVER}:{sshd.PORT}"]
+        with _world(network, tmp_path, paths) as world:
+            world.splitter.wait_event("path", path="b", state="up")
+            before = network.stats()
+            with world.tunnel.server.web(web_root / "site"):
+                transfer = world.tunnel.download(LENGTH)
+            assert not transfer.fault(LENGTH)
+            shares = _shares(difference(network.stats(), before))
+            assert min(shares) > LEAST_SHARE, shares
+            ups = world.splitter.changes("b").count("up")
+            _drop_sessions(network.server)
+            world.splitter.wait_event("path", path="b", state="down")
+            deadline = time.monotonic() + 20
+            while world.splitter.changes("b").count("up") <= ups and time.monotonic() < deadline:
+                time.sleep(0.1)
+            assert world.splitter.changes("b").count("up") > ups, world.splitter.of("path")
+            world.tunnel.ping()
+    results.add("WireGuard by UDP and OpenSSH, Mbit/s", HTTP=transfer.goodput_mbits)
+
+
+def _configure(command: str, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Lays an `ssh` first into PATH that adds a user's configuration: nobody's is read here."""
+    words = shlex.split(command)
+    # The port is the path's to say.
+    place = words.index("-p")
+    del words[place : place + 2]
+    wrapper = folder / "bin" / "ssh"
+    wrapper.parent.mkdir()
+    wrapper.write_text(f'#!/bin/sh\nexec {shlex.join(words)} "$@"\n')
+    wrapper.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{wrapper.parent}:{os.environ['PATH']}")
+
+
+def _drop_sessions(host: Host) -> None:
+    """Kills the processes of sshd that serve a connection; the one that listens stays."""
+    listed = host.must(["ss", "-Htnp", "state", "established", f"sport = :{sshd.PORT}"])
+    pids = {int(part.split(",")[0]) for part in listed.split("pid=")[1:]}
+    assert pids, listed
+    for pid in pids:
+        os.kill(pid, signal.SIGKILL)
