@@ -522,7 +522,10 @@ fn what_is_no_far_end_is_told_in_one_line_and_other_paths_go_on() {
     assert_eq!(state["state"], "up", "{state}");
     let warning = warned.unwrap_or_else(|| near.program.next("warning"));
     let text = warning["text"].as_str().unwrap();
-    assert!(text.starts_with("path 'w' (tcp): what answers there is not 'anabranch merge'"), "{text}");
+    assert!(
+        text.starts_with("path 'w' (tcp): what answers there is not 'anabranch merge'"),
+        "{text}"
+    );
     near.passes(300);
 }
 

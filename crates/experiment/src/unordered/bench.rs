@@ -246,7 +246,11 @@ fn must_go_apart(network: &OnionNetwork<'_>, arm: Arm, downloads: u32) -> io::Re
         Arm::PerCircuit => number("per_circuit", "links") >= u64::from(downloads.min(LINKS)),
         _ => number("mptcp", "subflows") > number("mptcp", "links"),
     };
-    let told = || format!("the middle relay did not open the links that this variant measures; it reports {numbers}");
+    let told = || {
+        format!(
+            "the middle relay did not open the links that this variant measures; it reports {numbers}"
+        )
+    };
     if is_so { Ok(()) } else { Err(io::Error::other(told())) }
 }
 

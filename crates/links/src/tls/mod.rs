@@ -113,7 +113,9 @@ impl Tls {
                 records.refresh();
                 Ok(())
             }
-            _ => Err(Fault::Misuse("the keys of this link cannot be changed: it is closed, or not of TLS 1.3")),
+            _ => Err(Fault::Misuse(
+                "the keys of this link cannot be changed: it is closed, or not of TLS 1.3",
+            )),
         }
     }
 

@@ -51,7 +51,9 @@ impl fmt::Display for Ending {
         match self {
             Ending::Closed => f.write_str("its other end closed it"),
             Ending::Broken(error) => error.fmt(f),
-            Ending::Length(error) => write!(f, "what answers there is not 'anabranch merge': it {error}"),
+            Ending::Length(error) => {
+                write!(f, "what answers there is not 'anabranch merge': it {error}")
+            }
         }
     }
 }

@@ -430,10 +430,5 @@ fn order(place: &Place, egress: &Egress, far: &Target, fwmark: Option<u32>) -> O
         let at = egress.remote(hop);
         Reach { proxy: at, local: egress.local(at), device: egress.device.clone(), mark: fwmark }
     });
-    Order {
-        kind: place.kind.clone(),
-        reach,
-        far: far.clone(),
-        afresh: place.failures > 0,
-    }
+    Order { kind: place.kind.clone(), reach, far: far.clone(), afresh: place.failures > 0 }
 }
