@@ -106,13 +106,16 @@ impl<'a> Trace<'a> {
         }
         let start = Instant::now();
         let mut queue = self.queue(start, args.network.delay);
-        let events = quietly(|| sim_advanced(ends[0], ends[1], &mut queue, args))
-            .ok_or("the simulator of Maybenot fails with these machines")?;
+        let events = quietly(|| sim_advanced(ends[0], ends[1], &mut queue, args)).ok_or(
+            "Maybenot's simulator stopped with an internal error: check these defence machines",
+        )?;
         let seen = self.seen(start, &events);
         let real = seen.origin.iter().filter(|&&origin| origin != PADDING).count();
         if real < self.times.len() {
             let steps = args.max_sim_iterations;
-            return Err(format!("after {steps} steps these machines still hold real packets back"));
+            return Err(format!(
+                "these defence machines still hold packets back after {steps} steps of the simulation: allow more steps, or use machines that block less"
+            ));
         }
         Ok(seen)
     }

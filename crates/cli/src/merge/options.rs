@@ -140,8 +140,8 @@ pub(super) struct Options {
     #[serde(deserialize_with = "forms::text")]
     idle: Option<Span>,
 
-    /// Allow at most N flows (one program's datagrams to one server) at the same time; one more
-    /// closes the flow of that client that has been idle longest [default: 4096].
+    /// Allow at most N flows (one program's datagrams to one server) of all clients together. A
+    /// client's further flow then replaces its own one that has been idle longest [default: 4096].
     #[arg(long, value_name = "N", help_heading = "Ends")]
     max_flows: Option<NonZeroUsize>,
 

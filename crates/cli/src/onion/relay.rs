@@ -183,9 +183,9 @@ pub(crate) struct RelayArgs {
     /// --link utls.
     #[arg(long)]
     mptcp: bool,
-    /// Choose the circuit that sends its next cell on a link: round-robin, random, ewma (the one
-    /// that has sent least in the recent past), or kist (like ewma, but cells wait until the kernel
-    /// has room) [default: ewma].
+    /// Which circuit of a link sends next: round-robin (in turn), random, ewma (the one that sent
+    /// least in the recent past), or kist (like ewma, but data waits until the kernel has room)
+    /// [default: ewma].
     #[arg(long, value_enum, value_name = "POLICY", hide_possible_values = true)]
     circuit_policy: Option<CircuitPolicy>,
     /// Let circuits finish for SECONDS after the first SIGTERM or SIGINT [default: 30].

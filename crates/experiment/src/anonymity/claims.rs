@@ -309,8 +309,8 @@ fn thousand(summary: &Summary) -> Claim {
         said: "number of clients that share the same m entries: 2,000,000 / C(2000, m)",
         paper: "1000; 1.0005; .0015",
         ours: format!(
-            "{:.0}; {:.4}; {:.4} as a mean over sets, if entries are drawn evenly; drawn by \
-             weight, a client shares with more: {}",
+            "{:.0}; {:.4}; {:.4} on average, if every entry is as likely as any other. In real \
+             consensuses, where heavy entries are more likely, it is more: {}",
             paper[0],
             paper[1],
             paper[2],

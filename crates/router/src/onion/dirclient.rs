@@ -566,7 +566,9 @@ impl DirThread {
             Ok(published) => published,
             Err(error) => {
                 self.due.iter_mut().for_each(|due| due.put_off(unix()));
-                let told = format!("cannot make this relay's descriptor: {error}");
+                let told = format!(
+                    "cannot write this relay's server descriptor (what it publishes about itself): {error}"
+                );
                 return self.desk.tell(News::Trouble(told));
             }
         };

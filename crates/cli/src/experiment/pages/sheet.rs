@@ -83,11 +83,11 @@ fn contents(subject: &Subject<'_>) -> String {
          `undefended.parquet`: traces as in `docs/formats.md` (schema 1): one row per packet on \
          each path. `label` is the site, `run` the repetition; `load` is unique over both files; \
          `time` starts when the browser is asked to open the page.\n* `loads.parquet`: one row per \
-         attempt, including failed ones, with page, protocol, seed, times, bytes per path and the \
-         load of the machine. `load` is the load's number in the traces.\n* `pages.html`: the same \
+         attempt, including failed ones, with page, protocol, seed, times, bytes per path and how \
+         busy the machine was. The column `load` has the number of the page load in the traces.\n* `pages.html`: the same \
          as figures.\n* `units.jsonl`, `loads/`: the raw data of all of the above. `anabranch \
-         experiment pages FOLDER` continues from them.\n\nAn undefended load is not the same load \
-         as a split one: all loads are separate.",
+         experiment pages FOLDER` continues from them.\n\nSplit and undefended page loads were made \
+         separately.",
         subject.pages.len() - monitored,
         words::loads(&subject.counts()),
     )
