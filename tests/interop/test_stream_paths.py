@@ -22,7 +22,7 @@ from harness.net import SERVER, Counts, Host, Network, links
 from harness.seeded import MIB
 from harness.splitter import LISTEN, Splitter
 from harness.sshd import Sshd
-from harness.tools import Background
+from harness.tools import Background, wait_for
 from harness.transfer import site
 from harness.wireguard import PORT, Tunnel
 
@@ -145,15 +145,12 @@ def test_a_proxy_that_is_killed_and_started_again_costs_no_session(
         pool = stack.enter_context(ThreadPoolExecutor(1))
         download = pool.submit(world.tunnel.download, LONG, 200.0)
         time.sleep(2)
+        ups = world.splitter.changes("s").count("up")
         first.close()
         world.splitter.wait_event("path", path="s", state="down")
         time.sleep(3)
         stack.enter_context(_microsocks(network.server))
-        ups = world.splitter.changes("s").count("up")
-        deadline = time.monotonic() + 40
-        while world.splitter.changes("s").count("up") <= ups and time.monotonic() < deadline:
-            time.sleep(0.1)
-        assert world.splitter.changes("s").count("up") > ups, world.splitter.of("path")
+        _wait_up(world.splitter, "s", ups + 1, 40)
         transfer = download.result()
         assert not transfer.fault(LONG)
         assert "down" not in world.splitter.changes("u")[1:], world.splitter.of("path")
@@ -184,13 +181,18 @@ def test_openssh_carries_a_path_and_a_connection_that_it_drops_comes_again(
             assert min(shares) > LEAST_SHARE, shares
             ups = world.splitter.changes("b").count("up")
             _drop_sessions(network.server)
-            world.splitter.wait_event("path", path="b", state="down")
-            deadline = time.monotonic() + 20
-            while world.splitter.changes("b").count("up") <= ups and time.monotonic() < deadline:
-                time.sleep(0.1)
-            assert world.splitter.changes("b").count("up") > ups, world.splitter.of("path")
+            _wait_up(world.splitter, "b", ups + 1, 20)
             world.tunnel.ping()
     results.add("WireGuard by UDP and OpenSSH, Mbit/s", HTTP=transfer.goodput_mbits)
+
+
+def _wait_up(splitter: Splitter, path: str, times: int, seconds: float) -> None:
+    """Waits until a path was reported up as often as this."""
+
+    def is_up() -> bool:
+        return splitter.changes(path).count("up") >= times
+
+    wait_for(f"path {path} to come back", is_up, seconds)
 
 
 def _configure(command: str, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -155,8 +155,8 @@ impl Near {
         })
     }
 
-    /// Sends so many datagrams to the server, one each millisecond; the numbers of those that came
-    /// back, in the order in which they came.
+    /// Sends `count` datagrams to the server, one each millisecond. Returns the numbers of those
+    /// that came back, in order of arrival.
     fn exchange(&mut self, count: u32) -> Vec<u32> {
         let (mut back, mut room) = (Vec::new(), [0; 2_048]);
         let first = self.sent;
@@ -214,7 +214,7 @@ impl Near {
     }
 }
 
-/// What a proxy speaks.
+/// A proxy's protocol.
 #[derive(Clone, Copy, PartialEq)]
 enum Manner {
     Socks,
@@ -426,7 +426,7 @@ fn each_onion_circuit_is_a_path_and_a_user_of_its_own() {
     assert_eq!(near.end()["paths"][0]["stream"]["kind"], "onion");
 }
 
-/// Whatever a stranger sends, it reads nothing, and is not told by a close where it went wrong.
+/// A stranger gets no answer, and no close that shows at which byte it went wrong.
 #[test]
 fn a_stranger_gets_silence_and_hurts_no_session() {
     let mut far = Far::start();
@@ -480,7 +480,7 @@ fn ten_thousand_connections_without_a_handshake_hurt_nobody() {
     for n in 0..10_000 {
         held.push(TcpStream::connect(far.tcp).unwrap());
         if n % 1_000 == 999 {
-            // This side may not hold so many; the far end has closed all but the last.
+            // The limit of open files on this side; the far end has closed all but the last.
             held.drain(..500);
             near.passes(50);
         }

@@ -63,7 +63,7 @@ pub struct PathCounters {
     pub works: bool,
     /// Sessions that found it silent and do not use it.
     pub silent_sessions: usize,
-    /// What is known of the stream that it is, if it is one (told by the driver).
+    /// Counters of the stream, if the path is one; the driver fills them in.
     pub stream: Option<StreamCounters>,
 }
 

@@ -23,7 +23,7 @@ pub(crate) enum Priority {
 pub(crate) struct Journal {
     /// Lines begin with their priority: the journal knows the time, and filters.
     priorities: bool,
-    /// `--name`, so that lines of several runs in one log can be told apart.
+    /// `--name`, to distinguish the lines of several runs in one log.
     name: Option<String>,
 }
 

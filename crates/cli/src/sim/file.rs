@@ -159,7 +159,7 @@ impl ScenarioFile {
     /// Reads `text`, the content of the file `name`.
     ///
     /// # Errors
-    /// What is wrong in it, with its line.
+    /// The first mistake, with its line.
     pub(super) fn parse(text: &str, name: &str) -> Result<ScenarioFile, TomlError> {
         let raw: RawScenario = toml_keys::read(text, name, KEYS)?;
         let at = |span: Range<usize>, message: String| TomlError::at(text, name, span, message);

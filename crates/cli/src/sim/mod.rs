@@ -48,7 +48,7 @@ struct Row {
     download: DownloadRecord,
 }
 
-/// What a run came to.
+/// The results of a run.
 struct RunResult {
     seed: u64,
     hash: u64,

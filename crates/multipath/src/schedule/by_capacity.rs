@@ -25,9 +25,10 @@ pub(super) const FAMILY: Family = Family {
 const HOUR: Duration = Duration::from_secs(3600);
 const FIRST: Duration = Duration::from_secs(1);
 
-/// What all paths together are to carry, in units of the fastest path's capacity: more than 1, as a
-/// path that chance gives too much for a moment holds the others back. With 1.2 and runs of `~4p`
-/// lines of 50, 30 and 10 Mbit/s gave .92 of the first one's speed (`tunnel/tests/goodput.rs`).
+/// The rate of all paths together, in units of the fastest path's capacity. It is more than 1
+/// because a path that chance gives too much for a moment holds the others back. With 1.2 and runs
+/// of `~4p`, lines of 50, 30 and 10 Mbit/s gave .92 of the first one's speed
+/// (`tunnel/tests/goodput.rs`).
 const SPEED: f64 = 1.4;
 
 /// Random with chances that do not follow the load.

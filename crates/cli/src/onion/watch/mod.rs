@@ -125,7 +125,7 @@ impl Watch for Screen {
     }
 }
 
-/// An event of which there is a text alone, as an object.
+/// An event that consists of a text, as an object.
 fn said(event: &str, text: &str) -> Value {
     json!({"event": event, "what": text})
 }

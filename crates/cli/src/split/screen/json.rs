@@ -111,7 +111,7 @@ impl Screen for Json {
     }
 }
 
-/// What the run of this `name` is about to do, as one object of this `event`.
+/// The settings of the run `name`, as one object of this `event`.
 pub(in crate::split) fn about(
     event: &str,
     name: Option<&str>,
