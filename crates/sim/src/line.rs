@@ -113,7 +113,7 @@ impl Line {
         self.waiting_bytes
     }
 
-    /// What the line carried and dropped.
+    /// Counters of packets carried and dropped.
     pub fn stats(&self) -> LineStats {
         self.stats
     }

@@ -28,7 +28,7 @@ impl HostSettings {
     }
 }
 
-/// What happens at a host.
+/// An event at a host.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Happening<P> {
     /// A packet arrived.
@@ -156,7 +156,7 @@ impl<P> Network<P> {
         self.trace
     }
 
-    /// What a host's line carried and dropped: from the host, to the host.
+    /// Counters of a host's line: from the host, to the host.
     pub fn stats(&self, host: HostId) -> [LineStats; 2] {
         let access = &self.hosts[host.index()];
         [access.up.stats(), access.down.stats()]
@@ -186,7 +186,7 @@ impl<P> Network<P> {
         self.queue.push(time.max(self.now), host, Event::Timer(timer));
     }
 
-    /// What happens next, at or before `until`. The time is then [`Network::now`]: that of the
+    /// The next event at or before `until`. The time is then [`Network::now`]: that of the
     /// event, or `until` where there is none.
     pub fn next(&mut self, until: Time) -> Option<(HostId, Happening<P>)> {
         while let Some((time, host, event)) = self.queue.pop(until) {

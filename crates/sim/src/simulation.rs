@@ -101,7 +101,7 @@ impl<P: HostProgram> Simulation<P> {
         self.hosts.iter().map(|host| &host.program)
     }
 
-    /// What a host's line carried and dropped: from the host, to the host.
+    /// Counters of a host's line: from the host, to the host.
     pub fn stats(&self, host: HostId) -> [LineStats; 2] {
         self.network.stats(host)
     }

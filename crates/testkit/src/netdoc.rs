@@ -1,4 +1,4 @@
-//! What all documents of Tor's directories are made of (dir-spec 1.2).
+//! Lines and objects, the parts of all documents of Tor's directories (dir-spec 1.2).
 
 use base64ct::{Base64, Encoding};
 

@@ -59,8 +59,11 @@ impl ByCapacity {
             self.chances.set(vec![1.0; paths.len()]);
             (self.next, self.wait) = (now, FIRST);
         }
+        if now < self.next {
+            return;
+        }
         let fastest = usable(paths).map(|place| paths[place].leg.limit).max().unwrap_or(0);
-        if now >= self.next && fastest > 0 {
+        if fastest > 0 {
             self.next = now + self.wait;
             self.wait = HOUR.min(self.wait * 2);
             let capacity = |path: &PathView| match path.leg.limit {

@@ -38,7 +38,9 @@ impl fmt::Display for Refusal {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Refusal::Document(error) => write!(out, "the descriptor is refused: {error}"),
-            Refusal::Beside => out.write_str("the upload has more than a relay's descriptor and its extra-info document"),
+            Refusal::Beside => out.write_str(
+                "the upload has more than a relay's descriptor and its extra-info document",
+            ),
             Refusal::Time => out.write_str("the descriptor is more than a day old, or its time is \
                                             in the future: is the relay's clock right?"),
             Refusal::Older => out.write_str("a later descriptor is known"),

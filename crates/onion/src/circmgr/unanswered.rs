@@ -1,9 +1,9 @@
 //! Streams whose exit has not answered (path-spec 2.3): each is given up after a while, and tries
 //! another circuit. The one that was silent takes no new streams; those that are open on it stay.
 //!
-//! One of its relays may have fallen silent. Those of which nothing was heard meanwhile are
-//! suspects for a minute: no other circuit by them takes new streams, and new circuits avoid them
-//! as long as there are others. Without that, each user whose circuit has such a relay waits for
+//! One of its relays may have fallen silent. A relay by which no answer came meanwhile is a suspect
+//! for a minute: no other circuit by it takes new streams, and new circuits avoid it as long as
+//! there are others. Without that, each user whose circuit has such a relay waits for
 //! 10 s, and of a set of several legs at whatever time its scheduler changes to that leg.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -58,7 +58,7 @@ impl SuspectRelays {
         self.until.retain(|id, _| !relays.contains(id));
     }
 
-    /// Suspects those of these relays of which nothing was heard after `since`; returns them.
+    /// Suspects each of these relays by which no answer came after `since`. Returns the suspects.
     fn suspect(
         &mut self,
         now: Time,

@@ -17,7 +17,7 @@ pub struct NullRelay(Layer);
 /// A client's layer for one hop.
 pub struct NullClient(Layer);
 
-/// What both have.
+/// State that both ends of a layer have.
 struct Layer {
     cgo: bool,
     /// Cells that were sent, and that came.
@@ -127,13 +127,14 @@ mod tests {
 
     const RELAY: Command = Command::RELAY;
 
-    /// A circuit of three hops, of which the last has cells of the newer format.
+    /// A circuit of three hops; the cells of the last have the newer format.
     fn circuit() -> ([NullClient; 3], [NullRelay; 3]) {
         let newer = [false, false, true];
         (newer.map(NullClient::new), newer.map(NullRelay::new))
     }
 
-    /// What each relay on the way says of a cell for `hop`, and the client's tag.
+    /// Sends a cell to `hop`. Returns the client's tag, and whether each relay on the way
+    /// recognised the cell.
     fn out(client: &mut [NullClient], relays: &mut [NullRelay], hop: usize) -> (Tag, Vec<bool>) {
         let mut body = [7; BODY];
         let tag = client[hop].originate(RELAY, &mut body);

@@ -230,8 +230,8 @@ impl DocumentError {
 pub(crate) fn none_bad(bad: usize) -> Result<(), DocumentError> {
     match bad {
         0 => Ok(()),
-        1 => Err(DocumentError::Malformed("1 of its relay descriptors is invalid".to_owned())),
-        _ => Err(DocumentError::Malformed(format!("{bad} of its relay descriptors are invalid"))),
+        1 => Err(DocumentError::Malformed("1 of its entries is invalid".to_owned())),
+        _ => Err(DocumentError::Malformed(format!("{bad} of its entries are invalid"))),
     }
 }
 

@@ -24,7 +24,7 @@ use crate::stack::TcpEvent;
 /// Attempts to open the stream of a download.
 const TRIES: u32 = 3;
 
-/// What the programs of a client do, one download after another.
+/// The behaviour of a client's program, one download after another.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ClientLoad {
     /// Bytes of a download.
@@ -78,7 +78,7 @@ impl DownloadRecord {
     }
 }
 
-/// What the program of a client is doing.
+/// The state of a client's program.
 #[derive(Debug)]
 enum Stage {
     Paused(Time),
@@ -108,7 +108,7 @@ pub struct ClientHost {
     load: ClientLoad,
     servers: Arc<Vec<Ipv4Addr>>,
     stage: Stage,
-    /// The circuit manager was told something since it last worked.
+    /// Whether the circuit manager got news since it last worked.
     stirred: bool,
     number: u64,
     downloads: Vec<DownloadRecord>,
