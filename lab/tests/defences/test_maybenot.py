@@ -105,7 +105,7 @@ def test_settings_out_of_range(settings: dict[str, object], problem: str) -> Non
 def test_machines_that_never_let_go_are_given_up() -> None:
     defence = Maybenot("tamaraw", most_events=100)
     begin = time.process_time()
-    with pytest.raises(DefenceError, match=r"load 0 of run 0: .* after 100 steps these"):
+    with pytest.raises(DefenceError, match=r"load 0 of run 0: .* back after 100 steps"):
         defence.apply(bursty(1), 1)
     assert time.process_time() - begin < 5
 
