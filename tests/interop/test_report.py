@@ -172,9 +172,10 @@ def test_without_scripts_it_is_the_same(browser: Chromium, tmp_path: Path) -> No
     """A reader who forbids scripts sees the same picture, pixel for pixel."""
     page = report(tmp_path, rows())
     browser.show(page.as_uri())
-    usual = browser.png(scale=0.5)
+    # In full size: a reduced picture differs from run to run where two of the browser's tiles meet.
+    usual = browser.png()
     with Chromium(HERE) as strict:
         strict.read(1280, "light")
         strict.without_scripts()
         strict.show(page.as_uri())
-        assert strict.png(scale=0.5) == usual
+        assert strict.png() == usual
