@@ -737,7 +737,7 @@ _IN_THE_WAY = [
     (
         ["ip", "route", "add", "198.18.171.0/24", "dev", "p0"],
         ["ip", "route", "delete", "198.18.171.0/24"],
-        "a route to the network of the virtual cable",
+        "the splitter needs this network for its virtual Ethernet pair",
     ),
 ]
 

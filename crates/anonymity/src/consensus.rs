@@ -323,7 +323,10 @@ fn listed(header: Header, mut rows: Vec<Row>) -> Result<Listed, NoConsensus> {
     }
     if microdescs.len() != rows.len() {
         let count = rows.len() - microdescs.len();
-        return Err(whole(&format!("the exit policies of {count} relays have the wrong form")));
+        return Err(whole(&format!(
+            "the exit policies of {count} relays cannot be read: the file is \
+                                   damaged, so download it again"
+        )));
     }
     let relays = rows.into_iter().zip(&microdescs).map(|(row, one)| status(row, one.digest));
     let mut network = Network::new(Consensus {

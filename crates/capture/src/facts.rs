@@ -136,7 +136,11 @@ fn check_version(found: Option<&str>) -> Result<(), String> {
         Some(other) => {
             Err(format!("its schema version is {other}, but this program reads version {SCHEMA}"))
         }
-        None => Err("its metadata lack anabranch.schema".to_owned()),
+        None => {
+            Err("it has no metadata field anabranch.schema, so it is no trace of this program: \
+                     give a file that --trace wrote"
+                .to_owned())
+        }
     }
 }
 
@@ -145,7 +149,13 @@ fn field<T>(
     value: Option<&str>,
     parse: impl Fn(&str) -> Option<T>,
 ) -> Result<Option<T>, String> {
-    let malformed = |value| format!("its metadata hold a malformed anabranch.{key}: {value}");
+    let malformed = |value| {
+        format!(
+            "its metadata field anabranch.{key} has the invalid value \
+                                     {value}: the file is damaged, or another program changed it; \
+                                     record the trace again"
+        )
+    };
     value.map(|value| parse(value).ok_or_else(|| malformed(value))).transpose()
 }
 
@@ -203,7 +213,7 @@ mod tests {
             TraceFacts::parse(&metadata).unwrap_err()
         };
         assert!(parse("anabranch.schema", "2").contains("version is 2"));
-        assert!(parse("anabranch.seed", "-1").contains("malformed anabranch.seed: -1"));
+        assert!(parse("anabranch.seed", "-1").contains("anabranch.seed has the invalid value -1"));
         assert!(parse("anabranch.start", "today").contains("anabranch.start"));
         assert!(parse("anabranch.paths", "wlan").contains("anabranch.paths"));
         assert!(parse("anabranch.size", "bit").contains("anabranch.size"));

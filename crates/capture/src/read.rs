@@ -234,7 +234,8 @@ fn locate(schema: &SchemaDescriptor, name: &str, wanted: Physical) -> Result<usi
     }
     if is_foreign(&column) {
         return Err(format!(
-            "is of type {wanted}, but its logical type (unit, sign or text) differs from a trace's"
+            "is stored as {wanted}, but its Parquet annotation (unit of time, signed or unsigned, \
+             text) is not a trace's; docs/formats.md lists the columns"
         ));
     }
     Ok(at)
@@ -562,7 +563,10 @@ mod tests {
         let float = refused("double time", "float time");
         assert!(float.contains("`time` is of type FLOAT, not DOUBLE"), "{float}");
         let unsigned = refused("size (INTEGER(32, true))", "size (INTEGER(32, false))");
-        assert!(unsigned.contains("`size` is of type INT32, but its logical type"), "{unsigned}");
+        assert!(
+            unsigned.contains("`size` is stored as INT32, but its Parquet annotation"),
+            "{unsigned}"
+        );
         let list = refused("required int64 load", "repeated int64 load");
         assert!(list.contains("`load` is a list"), "{list}");
     }
@@ -580,7 +584,7 @@ mod tests {
     fn foreign_files_are_refused() {
         let file = empty(MESSAGE, Vec::new());
         let refused = Trace::open(file.path()).err().unwrap().to_string();
-        assert_eq!(refused, "not an Anabranch trace: its metadata lack anabranch.schema");
+        assert_eq!(refused, "not an Anabranch trace: it has no metadata field anabranch.schema");
         let text = tempfile::NamedTempFile::new().unwrap();
         std::fs::write(text.path(), "time,size\n0.1,1500\n").unwrap();
         assert!(matches!(Trace::open(text.path()), Err(TraceError::Foreign)));

@@ -116,8 +116,8 @@ fn fresh() -> Result<Psk, Failure> {
 fn pair(file: &Path, other: &Path) -> Result<(), Failure> {
     if let Some(there) = [file, other].into_iter().find(|path| path.exists()) {
         return Err(Failure::misuse(format!(
-            "'{}' exists, but a pair needs two new files: choose another name (FILE alone prints \
-             its public key)",
+            "'{}' already exists, but a pair of keys needs two new files: choose another name (to \
+             print the public key of an existing file, run 'anabranch key FILE')",
             there.display()
         )));
     }

@@ -103,7 +103,8 @@ impl ReportArgs {
         if target == Path::new("-") {
             if self.text || self.json {
                 return Err(Failure::misuse(
-                    "--output - and tables would share standard output: name a file",
+                    "the page (--output -) and the tables (--text, --json) cannot both go to \
+                     standard output: give --output a file name",
                 ));
             }
             return Ok(Some(target));

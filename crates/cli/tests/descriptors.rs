@@ -68,7 +68,7 @@ fn a_relay_without_file_descriptors_says_so_counts_whom_it_turns_away_and_goes_o
     let ran_out = "out of file descriptors: ";
     let told = relay.find("note", |told| told["what"].as_str().unwrap().starts_with(ran_out));
     let told = told["what"].as_str().unwrap().to_owned();
-    assert!(told.contains(&format!("and {FILES} files may be open: raise the limit")), "{told}");
+    assert!(told.contains(&format!("may have {FILES} open files: raise the limit")), "{told}");
     let turned_away = || newcomers.iter().filter(|one| is_closed(one)).count();
     let before = turned_away();
     assert!(before > 0 && before < usize::from(NEWCOMERS), "{before} were closed");

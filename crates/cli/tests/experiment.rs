@@ -80,7 +80,8 @@ fn notes(folder: &Path, name: &str) -> PathBuf {
     let file = folder.join("notes.md");
     let name = format!("anabranch experiment {name}");
     let text = format!(
-        "# Mine\n<!-- {name}: from here to the end mark, all is generated -->\n<!-- end of {name} -->\nend\n"
+        "# Mine\n<!-- {name}: from here to the end mark, all is generated -->\n<!-- end of {name} \
+         -->\nend\n"
     );
     fs::write(&file, text).unwrap();
     file
@@ -150,7 +151,7 @@ fn quic_that_was_not_split_has_no_share_and_no_line_and_the_reason_stands_there(
     let uneven = [download(0, 90, [9, 0, 0]), download(100, 75, [8, 1, 1])];
     write(folder.path(), &header, &uneven);
     let (page, notes) = reported("overhead", folder.path(), &[]);
-    let why = "no download counts (paths carried 10–80 %)";
+    let why = "no valid download, because the paths carried only 10–80 % of the bytes";
     assert!(notes.contains(&format!("| 100 ms | 75.0, {why}, *0/1* |")), "{notes}");
     assert!(notes.contains(&format!("| QUIC: quinn | {why} | ≥ 80 % |")), "{notes}");
     assert!(page.contains(why) && page.contains("class=\"dot p1 small\""), "{page}");

@@ -87,7 +87,7 @@ fn what_is_no_proxy_is_refused_without_its_password() {
     for (path, words) in [
         ("anna:secret@nowhere", "write HOST:PORT"),
         (":secret@127.0.0.1:1", "1 to 255 bytes"),
-        ("anna:secret@127.0.0.1:1,ports:4", "'ports' excludes a proxy"),
+        ("anna:secret@127.0.0.1:1,ports:4", "'ports' does not work with a proxy"),
         ("anna:@/nowhere/at/all@127.0.0.1:1", "'/nowhere/at/all': No such file"),
     ] {
         let message = refusal(path, &[]);

@@ -149,7 +149,7 @@ fn mistakes_are_told_in_a_line() {
         ([&server[..], &["--profile", "http-opaque"]].concat(), "needs a site"),
         ([&server[..], &["--profile", "nostag"]].concat(), "there is no profile 'nostag'"),
         ([&server[..], &["--covers", "empty"]].concat(), "covers.json"),
-        ([&server[..], &["--shapes", "own.shapes"]].concat(), "the client begins"),
+        ([&server[..], &["--shapes", "own.shapes"]].concat(), "the first step must go"),
         ([&crawl[..], &["gone"]].concat(), "gone: No such file"),
         ([&crawl[..], &["half.har"]].concat(), "half.har: it is not a HAR file"),
         ([&crawl[..], &["--shape", "half.har"]].concat(), "it is not a capture"),

@@ -69,8 +69,8 @@ impl fmt::Display for JitterTooLong {
         let half = if self.halved { "half of the time" } else { "the time" };
         write!(
             f,
-            "'{}' allows delays as long as {half} that {whose} waits for an answer, {} ms \
-             ({source}): it would send everything again; choose a shorter delay",
+            "the delays '{}' reach {half} after which {whose} sends a packet again if no answer \
+             arrives, {} ms ({source}): it would send everything twice; choose shorter delays",
             self.jitter,
             lasts.as_millis()
         )

@@ -164,7 +164,7 @@ impl fmt::Display for Fault {
             }
             Fault::Malformed(Command(code)) => write!(out, "a malformed cell (command {code})"),
             Fault::WrongNumber(Command(code)) => {
-                write!(out, "a cell with a wrong number (command {code})")
+                write!(out, "a cell with an invalid sequence number (command {code})")
             }
             Fault::NoVersion => out.write_str("no version of the link protocol that both support"),
             Fault::Certificates(bad) => bad.fmt(out),

@@ -109,8 +109,9 @@ impl FileWatch {
         (self.told, self.at) = (turned_away, Some(now));
         let limit = limit();
         Some(format!(
-            "out of file descriptors: {count} connections were closed at once; there are {have} \
-             already, and {limit} files may be open: raise the limit (ulimit -n, LimitNOFILE)"
+            "out of file descriptors: {count} new connections were closed immediately. {have} \
+             connections are open already, and this process may have {limit} open files: raise the \
+             limit (ulimit -n, LimitNOFILE)"
         ))
     }
 }

@@ -39,7 +39,10 @@ impl Kernels {
         let count = dilations.len();
         let sizes = [heavy.len(), channels.len(), thresholds.len()];
         if sizes != [count * HEAVY, count, count * THRESHOLDS] {
-            return Err("a kernel has three heavy taps, a dilation, a channel and four thresholds");
+            return Err(
+                "each kernel needs three positions of the larger weight, one dilation, one \
+                        channel and four thresholds",
+            );
         }
         let mut kernels = Kernels { by_taps: BTreeMap::new(), count };
         for place in 0..count {
@@ -51,8 +54,10 @@ impl Kernels {
             }
             let channel = within(channels[place], most_channels).ok_or("no such channel")?;
             let dilation = within(dilations[place], slots.max(2)).filter(|dilation| *dilation > 0);
-            let dilation =
-                dilation.ok_or("a dilation is 1 slot or more, and fewer than there are")?;
+            let dilation = dilation.ok_or(
+                "each dilation must be at least 1 and less than the number of \
+                                slots",
+            )?;
             let mut levels = [0.0; THRESHOLDS];
             levels.copy_from_slice(&thresholds[place * THRESHOLDS..][..THRESHOLDS]);
             let kernel = Kernel { place, heavy: taps, thresholds: levels };

@@ -42,7 +42,10 @@ pub(crate) fn draw_run_packets<'py>(
 ) -> PyResult<Bound<'py, PyArray1<u64>>> {
     let every = text(every)?;
     if !matches!(every, Every::Packets { .. } | Every::PacketRange { .. }) {
-        return Err(PyValueError::new_err(format!("no number of packets ends a run of '{every}'")));
+        return Err(PyValueError::new_err(format!(
+            "'{every}' sets no run length in packets: write \
+                                                  one such as 50p or 50-70p"
+        )));
     }
     let mut boundary = Boundary::new(every, seed::stream(seed, entity, "boundary"));
     let length = |_| {
@@ -65,7 +68,10 @@ pub(crate) fn draw_run_seconds<'py>(
 ) -> PyResult<Bound<'py, PyArray1<f64>>> {
     let every = text(every)?;
     if !matches!(every, Every::Time { .. } | Every::TimeRange { .. } | Every::Growing { .. }) {
-        return Err(PyValueError::new_err(format!("no time ends a run of '{every}'")));
+        return Err(PyValueError::new_err(format!(
+            "'{every}' sets no run length in time: write one \
+                                                  such as 20ms"
+        )));
     }
     let mut boundary = Boundary::new(every, seed::stream(seed, entity, "boundary"));
     let length = |_| {

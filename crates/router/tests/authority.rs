@@ -245,7 +245,7 @@ fn files_that_were_cut_in_half_are_named_and_nothing_else_is_lost() {
     let whole = fs::read(&pasts).unwrap();
     halve(&pasts);
     let error = World::try_start(settings(data.path(), 0)).err().unwrap().to_string();
-    assert!(error.contains("relays.json") && error.contains("put back a copy"), "{error}");
+    assert!(error.contains("relays.json") && error.contains("restore it from a backup"), "{error}");
     assert_eq!(fs::read(&pasts).unwrap().len(), whole.len() / 2, "it is left as it is");
     fs::write(&pasts, whole).unwrap();
     World::start(data.path()).stop();

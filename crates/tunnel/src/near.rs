@@ -95,7 +95,11 @@ impl std::fmt::Display for NearError {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
             NearError::Paths => f.write_str("a session has 1 to 255 paths"),
-            NearError::Label => write!(f, "a label has at most {LONGEST_LABEL} bytes"),
+            NearError::Label => write!(
+                f,
+                "the name of the wanted server is too long: at most \
+                                           {LONGEST_LABEL} bytes are allowed"
+            ),
         }
     }
 }

@@ -155,9 +155,12 @@ pub(super) fn year_text(listed: &Listed, settings: &YearSettings, rows: &[YearRo
     let stay = match settings.churn {
         None => "relays are never replaced".to_owned(),
         Some(days) if settings.hostile_churn => {
-            format!("relays are replaced after {days} days on average")
+            format!("a relay stays {days} days on average, then a new one takes its place")
         }
-        Some(days) => format!("honest relays are replaced after {days} days on average"),
+        Some(days) => format!(
+            "an honest relay stays {days} days on average, then a new one takes \
+                               its place"
+        ),
     };
     let _ = writeln!(
         text,

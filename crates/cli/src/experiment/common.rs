@@ -31,8 +31,8 @@ pub(super) struct Results {
     /// Write the results of the measurements that FOLDER already has; measure nothing.
     #[arg(long)]
     pub(super) report: bool,
-    /// Write the results into this Markdown file too. The file must have the two comment lines
-    /// between which they belong; the error message shows them if they are missing.
+    /// Write the results also into this Markdown file, between two comment lines that the file must
+    /// have; if they are missing, the error message shows them.
     #[arg(long, value_name = "FILE.md")]
     into: Option<PathBuf>,
     /// Print events as JSON on standard output, one object per line.

@@ -212,10 +212,10 @@ pub(super) fn read(path: &Path) -> Result<Options, Failure> {
 /// Help on `--every`.
 fn every() -> String {
     format!(
-        "Set the length of a run of answers: packets (50p), time (100ms), or random with that \
-         mean (~10p, ~100ms); grow:10-100ms starts at 10 ms after a silence and grows to 100 ms \
-         [default: {FAR_END_EVERY}; schedules published with a length, such as batched, use \
-         that]"
+        "Set the length of a run, which is a series of answers on one path: packets (50p), time \
+         (100ms), or random with that mean (~10p, ~100ms); grow:10-100ms starts at 10 ms after a \
+         silence and grows to 100 ms [default: {FAR_END_EVERY}; a schedule whose paper defines a \
+         length, such as batched, uses that]"
     )
 }
 

@@ -53,7 +53,10 @@ pub(super) fn run(
         Some(Ok(Ended { code: 0, .. })) => Ok(()),
         Some(Ok(ended)) => Err(Failure::status(ended.code.into())),
         Some(Err(error)) => Err(Failure::trouble(format!("cannot run '{name}': {error}"))),
-        None => Err(Failure::trouble("the splitter stopped before it listened")),
+        None => Err(Failure::trouble(
+            "the splitter stopped before it could receive packets; the \
+                                      lines above say why",
+        )),
     }
 }
 

@@ -517,7 +517,10 @@ mod tests {
         assert_eq!(ClientArgs::default().design().ok(), Some(Design::Conflux));
         assert_eq!(design("mtor").ok().map(Design::name), Some("mtor"));
         let refused = design("tor").unwrap_err().to_string();
-        assert!(refused.starts_with("--multipath: there is no design 'tor'"), "{refused}");
+        assert!(
+            refused.starts_with("--multipath: there is no multi-path design 'tor'"),
+            "{refused}"
+        );
         let weights = ["0.1234567890123456789012345"; 8].join(",");
         let schedule = Some(format!("weights:{weights}"));
         let long = ClientArgs { schedule, ..ClientArgs::default() }.dealing().unwrap_err();

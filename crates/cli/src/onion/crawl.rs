@@ -43,7 +43,8 @@ pub(super) struct CrawlSide {
     /// Files may be gzipped.
     #[arg(required = true, value_name = "SOURCE")]
     sources: Vec<PathBuf>,
-    /// Write the covers to this new folder; with --shape, write the shapes to this new file.
+    /// Write the covers (the web objects in which the transport hides data) to this new folder;
+    /// with --shape, write the shapes to this new file.
     #[arg(long, value_name = "PATH")]
     out: PathBuf,
     /// Use only the objects of HOST from a HAR file or capture [default: the host of its first
@@ -54,8 +55,8 @@ pub(super) struct CrawlSide {
     /// covers.
     #[arg(long)]
     shape: bool,
-    /// Open each changed object in this Chromium browser, and leave out the objects that it
-    /// rejects.
+    /// Open each object in this Chromium browser after hidden data was put into it, and leave out
+    /// those that the browser rejects.
     #[arg(long, value_name = "PROGRAM", conflicts_with = "shape")]
     browser: Option<PathBuf>,
     /// Print the result as a JSON line.
@@ -109,8 +110,11 @@ impl CrawlSide {
         })?;
         let steps: usize = set.all().iter().map(|shape| shape.steps().len()).sum();
         let names: Vec<&str> = set.all().iter().map(|shape| shape.name()).collect();
-        let mut text =
-            format!("{} shapes with {steps} steps in all: {}", names.len(), names.join(", "));
+        let mut text = format!(
+            "{} shapes of recorded connections, {steps} messages in all: {}",
+            names.len(),
+            names.join(", ")
+        );
         notes.iter().for_each(|note| text += &format!("\n{note}"));
         let event = json!({"event": "shapes", "names": names, "steps": steps, "notes": notes});
         log.say(&event, &text);

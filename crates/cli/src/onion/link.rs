@@ -180,7 +180,8 @@ where
     let kind = |name: &str| {
         let unknown = |_| {
             D::Error::custom(format!(
-                "'{name}' is not a kind of link: tls, utls, quic, tls-per-circuit"
+                "'{name}' is not a kind of link: choose tls, utls (TLS records that are read out \
+                 of order), quic or tls-per-circuit"
             ))
         };
         LinkKind::from_str(name.trim(), false).map_err(unknown)

@@ -69,8 +69,8 @@ pub(crate) struct Common {
     /// Read settings from this TOML file. An option on the command line overrides the file.
     #[serde(skip)]
     file: Option<PathBuf>,
-    /// Keep this program's state in folder DIR: its keys, its first relays (guards) and the list of
-    /// relays [default: ~/.local/state/anabranch/COMMAND].
+    /// Keep this program's state in folder DIR: keys, the list of relays and, for a client, its
+    /// guards (first relays) [default: ~/.local/state/anabranch/COMMAND].
     #[arg(long, value_name = "DIR")]
     data: Option<PathBuf>,
     /// Trust the directory authority in this DirAuthority line, as in torrc (repeatable).

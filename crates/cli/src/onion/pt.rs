@@ -104,7 +104,7 @@ struct ClientSide {
     /// prints.
     #[arg(long, value_name = "LINE", requires = "listen", value_parser = bridge)]
     bridge: Option<Bridge>,
-    /// Read the connection shapes (sizes and pauses) of the profile embed from FILE, which
+    /// Read the connection shapes (sizes and pauses) of the profile 'embed' from FILE, which
     /// 'anabranch pt crawl --shape' makes. The server needs the same file [default: the built-in
     /// shapes].
     #[arg(long, value_name = "FILE")]
@@ -129,9 +129,10 @@ struct ServerSide {
     /// Keep the bridge's key in FILE, which is created if it is missing.
     #[arg(long, value_name = "FILE", requires = "listen")]
     key: Option<PathBuf>,
-    /// Choose what connections look like: random bytes (nosteg, nosteg-rr), HTTP (http-opaque,
-    /// http-text), HTTP with your pictures or web site (http-image, http-site), or the sizes and
-    /// pauses of recorded connections (embed) [default: nosteg].
+    /// Choose what connections look like: random bytes (nosteg; nosteg-rr with one request and one
+    /// answer for each connection), HTTP (http-opaque, http-text), HTTP with your pictures or web
+    /// site (http-image, http-site), or the sizes and pauses of recorded connections (embed)
+    /// [default: nosteg].
     ///
     /// nosteg-short, http-opaque-short and http-text-short use many short connections
     /// (docs/guide/camouflage.md).
@@ -158,7 +159,7 @@ struct ServerSide {
     /// If tor starts this program, set it in ServerTransportOptions of torrc (covers=DIR) instead.
     #[arg(long, value_name = "DIR", requires = "listen")]
     covers: Option<PathBuf>,
-    /// Read the connection shapes (sizes and pauses) of the profile embed from FILE, which
+    /// Read the connection shapes (sizes and pauses) of the profile 'embed' from FILE, which
     /// 'anabranch pt crawl --shape' makes. Clients need the same file [default: the built-in
     /// shapes].
     ///

@@ -161,11 +161,11 @@ fn value(event: &EmbeddedEvent) -> Option<Value> {
 
 fn greeting(socks: SocketAddr) -> String {
     format!(
-        "an onion network is up: an authority and {RELAYS} relays; {EXITS} of them are exits, \
-         which connect to this machine only unless --exit allows more\n\
-         try:  curl --socks5-hostname {socks} http://localhost:8000/\n\
-         with  python3 -m http.server 8000  in another terminal\n\
-         the lines with which the 'tor' program joins:  anabranch up --print-torrc"
+        "an onion network is up: an authority and {RELAYS} relays; {EXITS} of them are exits. They \
+         connect to this machine only; --exit allows other destinations\ntry:  curl \
+         --socks5-hostname {socks} http://localhost:8000/\nwith  python3 -m http.server 8000  in \
+         another terminal\nthe lines with which the 'tor' program joins:  anabranch up \
+         --print-torrc"
     )
 }
 

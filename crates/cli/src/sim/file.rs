@@ -307,7 +307,7 @@ mod tests {
             ("'10s'", "'60s'", "s.toml:3: the warm-up must be shorter"),
             ("web = 3", "web = 3\nlegs = 9", "s.toml:10: `legs` is 9; write 1 to 8"),
             ("web = 3", "web = 3\nlegs = 4", "s.toml:5: these circuits need at least 8 relays"),
-            ("web = 3", "web = 3\nmultipath = 'x'", "s.toml:10: there is no design 'x'"),
+            ("web = 3", "web = 3\nmultipath = 'x'", "s.toml:10: there is no multi-path design 'x'"),
             ("web = 3", "web = 3\nschedule = 'x'", "s.toml:10: `x` is no schedule"),
             ("count = 6", "count = 6\ncircuitmux = 'x'", "s.toml:6: no circuit scheduler"),
             ("delay = '20ms'", "", "is missing"),

@@ -172,7 +172,7 @@ mod tests {
             ("password = 'secret'", "no 'user'"),
             ("user = 'a'\npassword = 987654", "put it in quotes"),
             ("user = 'a'\npassword = 'secret'\npassword-file = 'f'", "exclude each other"),
-            ("ports = 4", "'ports' excludes a proxy"),
+            ("ports = 4", "'ports' does not work with a proxy"),
             ("user = ''", "1 to 255 bytes"),
         ] {
             let message: String = shown(more).unwrap_err();

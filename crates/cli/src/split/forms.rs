@@ -270,7 +270,11 @@ impl PathFields {
         let &[(word, value)] = &given[..] else {
             return match given.len() {
                 0 => Ok(None),
-                _ => Err(format!("path '{}' is one stream: give one of its kinds", self.name)),
+                _ => Err(format!(
+                    "path '{}' has several kinds of transport (tcp, socks5-tcp, http, \
+                                  ssh, onion): keep one of them",
+                    self.name
+                )),
             };
         };
         if self.socks5.is_some() || self.ports.is_some() {

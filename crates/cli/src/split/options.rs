@@ -156,10 +156,11 @@ pub(crate) struct Options {
     /// Delay each datagram by a random time from RANGE before it is split, such as 0-20ms; the
     /// order of datagrams is kept.
     ///
-    /// The delays add noise to what an observer of one path sees. They lengthen each round trip by
-    /// almost the longest delay. At most 4,096 datagrams and 4 MiB of a session wait; beyond that,
-    /// datagrams leave before their delay ends and are counted as hurried. Only datagrams to the
-    /// server are delayed: for the answers, give a far end this option, too.
+    /// The delays add noise to what an observer of one path sees. Because the order is kept, a
+    /// datagram also waits for those before it: each round trip becomes longer by almost the
+    /// longest delay. At most 4,096 datagrams and 4 MiB of a session wait; beyond that, datagrams
+    /// leave before their delay ends and are counted as hurried. Only datagrams to the server are
+    /// delayed: for the answers, give a far end this option, too.
     #[arg(long, value_name = "RANGE", help_heading = "Schedule", allow_hyphen_values = true)]
     #[serde(deserialize_with = "forms::text")]
     pub(crate) jitter: Option<Jitter>,
@@ -361,11 +362,11 @@ impl Options {
 /// Help on `--every` in a line.
 fn every() -> String {
     format!(
-        "Set the length of a run (a group of consecutive packets on one path): packets (50p), \
-         time (100ms) or never. ~50p and ~100ms are random with that mean; 50-70p and 80-120ms \
-         are random in that range; grow:10-100ms starts at 10 ms after a silence and grows to \
-         100 ms [default: {EVERY}, with a far end {FAR_END_EVERY}; schedules published with a \
-         length, such as batched, use that]"
+        "Set the length of a run (a group of consecutive packets on one path): packets (50p), time \
+         (100ms) or never. ~50p and ~100ms are random with that mean; 50-70p and 80-120ms are \
+         random in that range; grow:10-100ms starts at 10 ms after a silence and grows to 100 ms \
+         [default: {EVERY}, with a far end {FAR_END_EVERY}; a schedule whose paper defines a \
+         length, such as batched, uses that]"
     )
 }
 
@@ -378,8 +379,8 @@ fn prices() -> String {
          pages by the traffic of one path. At 100ms with an unmodified server, k-FP recognises 18 \
          % of page loads on a random path and 35 % on the path with most packets; MiniRocket \
          recognises 51 % there (docs/results/schedules.md). With a server that changes the path at \
-         the same moment, k-FP recognises 12 and 22 % at 100ms, 38 and 70 % at 1s \
-         (docs/results/fingerprinting.md).",
+         the same moment as the client, k-FP recognises at 100ms 12 % on a random path and 22 % on \
+         the path with most packets, at 1s 38 and 70 % (docs/results/fingerprinting.md).",
         every()
     )
 }
@@ -400,9 +401,9 @@ fn schedules() -> String {
     let others = FAMILIES.iter().filter(|family| family.needs_windows).map(line);
     format!(
         "Choose the path of each run (a group of consecutive packets) by SCHEDULE [default: \
-         {SCHEDULE}, with a far end {FAR_END_SCHEDULE}].\n\n{}\n\nWith a far end (--key) there \
-         are more schedules. They use each path's congestion window and so combine the paths' \
-         bandwidth, but reveal on each path how busy the others are \
+         {SCHEDULE} without a far end, {FAR_END_SCHEDULE} with one].\n\n{}\n\nWith a far end \
+         (--key) there are more schedules. They use each path's congestion window and so combine \
+         the paths' bandwidth, but reveal on each path how busy the others are \
          (docs/guide/far-end.md):\n\n{}",
         lines.join("\n"),
         others.collect::<Vec<_>>().join("\n")

@@ -122,9 +122,9 @@ fn entrance(
     if let Some(path) = paths.iter().find(|path| path.proxy.is_some()) {
         let name = &path.name;
         return Err(in_setting("tun")(format!(
-            "path '{name}' is a proxy, which an interface cannot use: it cannot carry TCP and \
-             DNS of programs, and does not report which servers it relays to; use it with \
-             --listen and --to, or remove it"
+            "path '{name}' goes through a proxy, which does not work with --tun: it carries UDP \
+             only, so the TCP connections and DNS queries of programs would have no path. Remove \
+             the path, or use --listen and --to instead of --tun"
         )));
     }
     check_interface(tun, options.netns.is_some()).map_err(in_setting("tun"))?;
@@ -231,8 +231,8 @@ fn far_end(options: &Options, paths: usize) -> Result<Option<FarEnd>, Failure> {
         let file = file.display();
         let count = peers.len();
         return Err(in_setting("key")(format!(
-            "'{file}' names {count} peers, but a splitter has one, the far end ('anabranch key \
-             {file} --peer NAME=PUBLIC' adds it)"
+            "'{file}' has {count} [[peer]] entries, but a splitter needs exactly one, the far end: \
+             remove the others, or add it with 'anabranch key {file} --peer NAME=PUBLIC'"
         )));
     };
     let pad = options.pad.iter().copied().map(usize::from).collect();

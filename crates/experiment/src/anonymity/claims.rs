@@ -184,7 +184,8 @@ fn formula(summary: &Summary, claim: (&'static str, &'static str, OfRow)) -> Cla
     let apart = chances.iter().map(|one| (one.closed - one.drawn.value).abs());
     let most = apart.fold(0.0, f64::max);
     let ours = format!(
-        "at most {most:.4} from the drawn value, over {} networks and up to {} legs",
+        "formula and simulation differ by at most {most:.4}, over {} networks and up to {} legs \
+         (circuits per stream)",
         summary.paths.iter().filter(|table| table.share == SHARES[0].0).count(),
         rows().map(|row| row.legs).max().unwrap_or(0)
     );
@@ -221,8 +222,9 @@ fn twice(summary: &Summary) -> Claim {
             let [two, three] = now.map(|found| factor(found, 2));
             let [two_ever, three_ever] = ever.map(|found| factor(found, 2));
             format!(
-                "on one day {two} times with two entries and {three} times with three; within a \
-                 year {two_ever} and {three_ever} times"
+                "compared with one entry, on one day {two} times as many clients are vulnerable \
+                 with two entries and {three} times with three; within a year {two_ever} and \
+                 {three_ever} times"
             )
         }
         _ => String::new(),
@@ -257,8 +259,9 @@ fn exponentially(summary: &Summary) -> Claim {
             let [first, second] = now.map(|found| factor(found, 1));
             let [first_ever, second_ever] = ever.map(|found| factor(found, 1));
             format!(
-                "on one day {first} and {second} times fewer with the second and the third entry; \
-                 within a year {first_ever} and {second_ever} times fewer"
+                "on one day a second entry lowers the share of vulnerable clients by a factor of \
+                 {first}, and a third by {second} more; within a year the factors are {first_ever} \
+                 and {second_ever}"
             )
         }
         _ => String::new(),
@@ -309,8 +312,9 @@ fn thousand(summary: &Summary) -> Claim {
         said: "number of clients that share the same m entries: 2,000,000 / C(2000, m)",
         paper: "1000; 1.0005; .0015",
         ours: format!(
-            "{:.0}; {:.4}; {:.4} on average, if every entry is as likely as any other. In real \
-             consensuses, where heavy entries are more likely, it is more: {}",
+            "{:.0}; {:.4}; {:.4} on average, if all entries are equally likely. In real \
+             consensuses clients choose entries of a high weight more often, so the number is \
+             higher: {}",
             paper[0],
             paper[1],
             paper[2],
@@ -446,11 +450,12 @@ mod tests {
         let summary = year([0.1, 0.2, 0.0]);
         assert!(summary.figure_5().is_some());
         let [twice, falls] = [twice(&summary), exponentially(&summary)];
-        let expected = "on one day – times with two entries and – times with three; within a year \
-                        2.00 and 0.00 times";
+        let expected = "compared with one entry, on one day – times as many clients are vulnerable \
+                        with two entries and – times with three; within a year 2.00 and 0.00 times";
         assert_eq!((twice.ours.as_str(), twice.verdict), (expected, Verdict::Depends));
-        let expected = "on one day – and – times fewer with the second and the third entry; \
-                        within a year 0.5 and – times fewer";
+        let expected = "on one day a second entry lowers the share of vulnerable clients by a \
+                        factor of –, and a third by – more; within a year the factors are 0.5 and \
+                        –";
         assert_eq!((falls.ours.as_str(), falls.verdict), (expected, Verdict::HoldsNot));
         let never = year([0.0; 3]);
         for claim in claims(&never) {

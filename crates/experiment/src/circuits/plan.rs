@@ -193,7 +193,7 @@ impl FromStr for Design {
     fn from_str(text: &str) -> Result<Design, String> {
         let names = Design::ALL.map(Design::name).join(", ");
         let found = Design::ALL.into_iter().find(|design| design.name() == text);
-        found.ok_or_else(|| format!("`{text}` is unknown; expected one of {names}"))
+        found.ok_or_else(|| format!("`{text}` is not a design: write one of {names}"))
     }
 }
 
@@ -245,7 +245,13 @@ impl FromStr for Load {
 
     fn from_str(text: &str) -> Result<Load, String> {
         let found = Load::ALL.into_iter().find(|load| load.name() == text);
-        found.ok_or_else(|| format!("`{text}` is unknown; expected one of spread, employed"))
+        found.ok_or_else(|| {
+            format!(
+                "`{text}` is not a load: write spread (other clients use all \
+                                     guards) or employed (they use the guards of the measured \
+                                     circuits)"
+            )
+        })
     }
 }
 
@@ -254,7 +260,13 @@ impl FromStr for Place {
 
     fn from_str(text: &str) -> Result<Place, String> {
         let found = Place::ALL.into_iter().find(|place| place.name() == text);
-        found.ok_or_else(|| format!("`{text}` is unknown; expected one of loopback, lines, line"))
+        found.ok_or_else(|| {
+            format!(
+                "`{text}` is not a network: write loopback, lines (three \
+                                     guards with different lines) or line (three guards with equal \
+                                     lines)"
+            )
+        })
     }
 }
 

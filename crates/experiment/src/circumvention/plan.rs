@@ -116,7 +116,7 @@ impl FromStr for Server {
     fn from_str(text: &str) -> Result<Server, String> {
         let names = Server::ALL.map(Server::name).join(", ");
         let found = Server::ALL.into_iter().find(|server| server.name() == text);
-        found.ok_or_else(|| format!("`{text}` is unknown; expected one of {names}"))
+        found.ok_or_else(|| format!("`{text}` is not a server: write one of {names}"))
     }
 }
 

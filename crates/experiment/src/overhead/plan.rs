@@ -159,7 +159,7 @@ impl FromStr for System {
     fn from_str(text: &str) -> Result<System, String> {
         let names = System::ALL.map(System::name).join(", ");
         let found = System::ALL.into_iter().find(|system| system.name() == text);
-        found.ok_or_else(|| format!("`{text}` is unknown; expected one of {names}"))
+        found.ok_or_else(|| format!("`{text}` is not a system: write one of {names}"))
     }
 }
 
@@ -203,7 +203,7 @@ impl FromStr for Net {
 
     fn from_str(text: &str) -> Result<Net, String> {
         let found = Net::ALL.into_iter().find(|net| net.name() == text);
-        found.ok_or_else(|| format!("`{text}` is unknown; expected one of equal, unequal"))
+        found.ok_or_else(|| format!("`{text}` is not a kind of lines: write equal or unequal"))
     }
 }
 

@@ -74,7 +74,10 @@ impl Bench {
                 // left.
                 Ok(Left::Failing { fresh: false, .. }) => continue,
                 Ok(Left::Failing { .. }) => {
-                    format!("{FAILURES} loads in a row failed; the journal has the reasons")
+                    format!(
+                        "{FAILURES} loads in a row failed; the experiment's journal file has \
+                             the reasons"
+                    )
                 }
                 Err(error) => error.to_string(),
             };

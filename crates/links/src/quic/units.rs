@@ -124,7 +124,10 @@ impl UnitReader {
             Some(lane) if lane != head.lane => {
                 Err(fault("data of another circuit in a circuit's stream"))
             }
-            None if head.lane == 0 => Err(fault("a second stream for the link's own cells")),
+            None if head.lane == 0 => Err(fault(
+                "a second stream for cells that belong to no \
+                                                 circuit",
+            )),
             None if !head.makes => Err(fault(
                 "a circuit's stream that does not begin with the cell that opens the circuit",
             )),

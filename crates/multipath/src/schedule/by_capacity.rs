@@ -12,9 +12,10 @@ pub(super) const FAMILY: Family = Family {
     name: "by-capacity",
     syntax: "by-capacity",
     example: "by-capacity",
-    about: "a random path for each run, with probabilities that the measured capacities of the \
-            paths set at the start and every hour: as equal as possible without being slower than \
-            the fastest path alone. Over circuits, whose capacity is not measured, all are equal",
+    about: "a random path for each run. The probabilities are as equal as they can be while all \
+            paths together stay at least as fast as the fastest one alone; they are computed from \
+            measured capacities at the start and every hour. Over circuits, whose capacity is not \
+            measured, all are equal",
     plain: "a path is drawn at random; slow paths are drawn less often, whatever the traffic is",
     every: Some("~4p"),
     needs_windows: true,

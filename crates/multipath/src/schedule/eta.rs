@@ -11,8 +11,8 @@ pub(super) const FAMILY: Family = Family {
     name: "eta",
     syntax: "eta",
     example: "eta",
-    about: "the path on which the next packet should arrive first, estimated from congestion \
-            window, queues and the first hop's TCP",
+    about: "the path on which the next packet should arrive first, estimated from the congestion \
+            window, the queue and, for Tor circuits, the TCP connection to the guard",
     plain: "the circuit on which the next data should arrive first is chosen",
     every: Some("1p"),
     needs_windows: true,

@@ -11,8 +11,9 @@ pub(super) const DIRICHLET: Family = Family {
     name: "weighted",
     syntax: "weighted[:ALPHA]",
     example: "weighted",
-    about: "a random path for each run, with probabilities drawn for each session from a \
-            symmetric Dirichlet distribution (ALPHA 1 if not given)",
+    about: "a random path for each run, with probabilities drawn for each session from a symmetric \
+            Dirichlet distribution: nearly equal ones if ALPHA is large, very unequal ones if it \
+            is small (1 if not given)",
     plain: "a path is drawn at random, with probabilities that are drawn again for each session",
     every: None,
     needs_windows: false,

@@ -104,10 +104,18 @@ impl fmt::Display for EndsError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             EndsError::Mode(text) => {
-                write!(f, "together, follow, follow:20ms or independent, not '{text}'")
+                write!(
+                    f,
+                    "'{text}' does not say how the two directions choose paths: write \
+                           together, follow, follow:DELAY such as follow:20ms, or independent"
+                )
             }
             EndsError::Draw(text) => {
-                write!(f, "load, session:LOADS (from 1) or silence:1s, not '{text}'")
+                write!(
+                    f,
+                    "'{text}' is not a time to draw again: write load, session:N (after N \
+                           page loads, 1 or more) or silence:DURATION, such as silence:1s"
+                )
             }
         }
     }

@@ -41,16 +41,21 @@ impl fmt::Display for Refusal {
             Refusal::Beside => out.write_str(
                 "the upload has more than a relay's descriptor and its extra-info document",
             ),
-            Refusal::Time => out.write_str("the descriptor is more than a day old, or its time is \
-                                            in the future: is the relay's clock right?"),
+            Refusal::Time => out.write_str(
+                "the descriptor is more than a day old, or its time is \
+                                            in the future: is the relay's clock right?",
+            ),
             Refusal::Older => out.write_str("a later descriptor is known"),
-            Refusal::Identity => {
-                out.write_str("its RSA identity or its Ed25519 identity is known with another one: keep both keys of a relay together")
-            }
+            Refusal::Identity => out.write_str(
+                "one of its identity keys (RSA, Ed25519) was seen before together \
+                               with another one: always keep both keys of a relay together",
+            ),
             Refusal::Private(address) => write!(out, "{address} is a private address"),
             Refusal::Banned => out.write_str("the relay is banned here"),
-            Refusal::Full => out.write_str("too many relays are known with this address, or in \
-                                            total: try again later"),
+            Refusal::Full => out.write_str(
+                "too many relays are known with this address, or in \
+                                            total: try again later",
+            ),
         }
     }
 }

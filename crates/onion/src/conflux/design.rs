@@ -221,7 +221,7 @@ impl FromStr for Design {
 impl fmt::Display for UnknownDesign {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         let names = Design::ALL.map(Design::name).join(", ");
-        write!(out, "there is no design '{}'; choose one of {names}", self.0)
+        write!(out, "there is no multi-path design '{}'; choose one of {names}", self.0)
     }
 }
 

@@ -239,7 +239,7 @@ fn edge(class: usize, measure: Measure) -> String {
 fn length_numbers(part: &Part<'_>, shown: Shown) -> Markup {
     let mut head = vec![match shown.measure {
         Measure::Time => "in runs on one path that lasted".to_owned(),
-        Measure::Packets => format!("in runs of so many {} on one path", part.units.plural()),
+        Measure::Packets => format!("{} in the run", part.units.plural()),
     }];
     let mut columns = Vec::new();
     for way in Direction::BOTH {
@@ -255,7 +255,7 @@ fn length_numbers(part: &Part<'_>, shown: Shown) -> Markup {
     let used = |(at, _): &(usize, usize)| columns.iter().any(|weights| weights[*at] > 0);
     let rows: Vec<Vec<String>> = shown.classes().enumerate().filter(used).map(row).collect();
     let title =
-        format!("Number of {} by length of the run (in a row on one path)", part.units.plural());
+        format!("Number of {} by length of the run (a series on one path)", part.units.plural());
     figures::numbers(&title, &head, &rows)
 }
 

@@ -182,7 +182,8 @@ fn due(every: Every) -> String {
             format!("the path changes after {} to {}, at random", ms(least), ms(most))
         }
         Every::Growing { least, most } => format!(
-            "the path changes after about {} at the beginning of a load, later after about {}, at random",
+            "the path changes at random intervals, of about {} at the beginning of a page load and \
+             about {} later",
             ms(least),
             ms(most)
         ),
@@ -335,7 +336,10 @@ mod tests {
             ("uniform --every ~50p", "after 50 packets on average, at random"),
             ("batched --every 50-70p", "after 50 to 70 packets, at random"),
             ("weighted:2 --every 80-120ms", "after 80 ms to 120 ms, at random"),
-            ("evened --every grow:10-100ms --redraw 1s", "10 ms at the beginning of a load, later"),
+            (
+                "evened --every grow:10-100ms --redraw 1s",
+                "10 ms at the beginning of a page load and about",
+            ),
             ("weights:0.5,0.5 --every 20p", "after every 20 packets"),
             ("hywf --every never", "the path never changes"),
         ];

@@ -100,8 +100,8 @@ impl fmt::Display for ClientFault {
                 f.write_str("refuses the user name or the password: check both")
             }
             ClientFault::UnfitLogin => f.write_str(
-                "cannot be sent this login: a user name and a password have 1 to 255 bytes, and \
-                 for HTTP no colon in the user name",
+                "cannot accept this login: user name and password need 1 to 255 bytes each, and an \
+                 HTTP proxy's user name must not contain a colon",
             ),
             ClientFault::NoCommand => f.write_str("does not know this command"),
             ClientFault::Refused(why) => write!(f, "refuses: {why}"),

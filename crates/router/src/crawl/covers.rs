@@ -149,9 +149,9 @@ pub(super) fn parse(bytes: &[u8]) -> Result<Document, String> {
     let Document { format, version, finder, objects, pages, .. } = &document;
     if format != FORMAT || *version != VERSION || *finder != FINDER {
         return Err(format!(
-            "it was made by another version ('{format}' {version}, finder {finder}; expected \
-             '{FORMAT}' {VERSION}, finder {FINDER}): make the covers again with 'anabranch pt \
-             crawl'"
+            "it was made by another version of this program ('{format}' {version}, content scanner \
+             {finder}; expected '{FORMAT}' {VERSION}, content scanner {FINDER}): make the covers \
+             again with 'anabranch pt crawl'"
         ));
     }
     if objects.len() > OBJECTS || pages.len() > OBJECTS {
@@ -212,14 +212,19 @@ pub fn read(folder: &Path) -> Result<(Found, Judged), CrawlError> {
 /// The object of an entry, if it is what the entry says.
 fn checked(fetched: &Fetched, slots: &SlotsEntry, bytes: usize) -> Result<Object, String> {
     if fetched.body.len() != bytes {
-        return Err(format!("{} bytes, but the index says {bytes}", fetched.body.len()));
+        return Err(format!(
+            "its file has {} bytes, but the index says {bytes}: make the covers \
+                            again with 'anabranch pt crawl'",
+            fetched.body.len()
+        ));
     }
     let object = object(fetched)?;
     let own = (name(object.hiding()), object.hides());
     if own != (&slots.hiding, slots.hides) {
         let (hiding, hides) = (&slots.hiding, slots.hides);
         return Err(format!(
-            "its {} content can hide {} bytes, but the index says {hiding}, {hides} bytes",
+            "its {} content can hide {} bytes, but the index says {hiding} content that can hide \
+             {hides} bytes: make the covers again with 'anabranch pt crawl'",
             own.0, own.1
         ));
     }
@@ -304,12 +309,16 @@ mod tests {
         };
         for (from, to, what) in [
             ("\"format\"", "\"farmat\"", "not an index of covers"),
-            ("\"finder\": 1", "\"finder\": 2", "finder 2"),
+            ("\"finder\": 1", "\"finder\": 2", "content scanner 2"),
             ("      1\n", "      2\n", "has not all objects of this page"),
             ("\"00001\"", "\"../01\"", "five digits"),
             ("\"00001\"", "\"00007\"", "00007"),
             ("\"text\"", "\"image\"", "but the index says image"),
-            ("\"hides\": 1620", "\"hides\": 99", "but the index says text, 99 bytes"),
+            (
+                "\"hides\": 1620",
+                "\"hides\": 99",
+                "but the index says text content that can hide 99 bytes",
+            ),
             ("/a.json", "/a json", "no plain path"),
         ] {
             assert!(good.contains(from), "{from}");

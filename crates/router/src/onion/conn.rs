@@ -261,7 +261,7 @@ impl Conn {
     ) -> Result<(), Fault> {
         let early = self.link.early_records_mut();
         early
-            .ok_or(Fault::Misuse("this kind of link cannot be read out of order"))?
+            .ok_or(Fault::Misuse("the records of this kind of link cannot be read out of order"))?
             .unorder(now, content)?;
         if let Some(tapped) = &mut self.tapped {
             tapped.wanted = true;

@@ -128,7 +128,10 @@ impl ClientState {
             damaged(
                 &path,
                 why,
-                &format!("put back a copy, or choose new first relays by mv {here} {aside}"),
+                &format!(
+                    "restore the file from a backup, or move it away so that new guards are \
+                          chosen: mv {here} {aside}"
+                ),
             )
         };
         let written: Written = match read_json(&path)? {

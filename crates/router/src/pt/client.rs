@@ -508,7 +508,10 @@ fn bridge_of(request: &ProxyRequest, dialogue: &Dialogue) -> Result<Bridge, Stri
     };
     let named = |_| {
         let host = host.escape_debug();
-        format!("a program named the bridge '{host}:{port}' by a host name: use its IP address")
+        format!(
+            "the bridge '{host}:{port}' was requested by its host name: write its IP address \
+                 in the Bridge line"
+        )
     };
     let address: SocketAddr = (host.parse::<IpAddr>().map_err(named)?, *port).into();
     let wrong = |error: &dyn fmt::Display| format!("bridge {address}: {error}");

@@ -67,7 +67,8 @@ impl fmt::Display for SpecError {
                 f,
                 "'{kind}' is not a kind of path: choose one of if:DEVICE, wg:FILE, addr:ADDRESS, \
                  ports:N, socks5:[USER@]HOST:PORT; with a far end also tcp:HOST:PORT, \
-                 socks5-tcp:[USER@]HOST:PORT, http:[USER@]HOST:PORT, ssh:[USER@]HOST[:PORT], onion:N"
+                 socks5-tcp:[USER@]HOST:PORT, http:[USER@]HOST:PORT, ssh:[USER@]HOST[:PORT], \
+                 onion:N"
             ),
             SpecError::Twice(kind) => {
                 write!(f, "the kind '{kind}' is given twice for one path: remove one")
@@ -93,18 +94,18 @@ impl fmt::Display for SpecError {
             }
             SpecError::Proxy(error) => error.fmt(f),
             SpecError::ProxyPorts => f.write_str(
-                "'ports' excludes a proxy, which chooses the ports that the server sees: remove \
-                 'ports', or add several paths",
+                "'ports' does not work with a proxy, because the proxy chooses the source ports \
+                 that the server sees: remove 'ports', or give several paths through the proxy",
             ),
             SpecError::Stream(why) => f.write_str(why),
             SpecError::StreamAnd(name) => write!(
                 f,
-                "path '{name}': a TCP connection excludes 'ports' and 'socks5' (which relays \
-                 UDP; through a SOCKS5 proxy by TCP, write socks5-tcp:HOST:PORT)"
+                "path '{name}': a TCP path cannot have 'ports' or 'socks5', which are for UDP. To \
+                 use TCP through a SOCKS5 proxy, write socks5-tcp:HOST:PORT"
             ),
             SpecError::SshBound(name) => write!(
                 f,
-                "path '{name}': 'ssh' excludes 'if', 'wg' and 'addr': OpenSSH cannot bind its \
+                "path '{name}': 'ssh' cannot have 'if', 'wg' or 'addr': OpenSSH cannot bind its \
                  connection to an interface, so it would leave by the default route. Remove them, \
                  and add a route for the SSH host if it is to be reached another way"
             ),
@@ -227,14 +228,14 @@ impl fmt::Display for Fault {
             }
             Fault::NoZone(server) => write!(
                 f,
-                "{server} is link-local: write the server's interface after it, as in \
-                 [{server}%eth0]:PORT"
+                "{server} is a link-local address: write after it the interface of this machine \
+                 that leads to the server, as in [{server}%eth0]:PORT"
             ),
             Fault::WrongZone(server, device) => {
                 write!(
                     f,
-                    "the link-local server {server} is not on the network of '{device}': use its \
-                     own interface for this path"
+                    "the server has the link-local address {server}, which is not on the network \
+                     of '{device}': give this path the interface that is on the server's network"
                 )
             }
             Fault::Inward(server, device) => {

@@ -114,7 +114,7 @@ impl fmt::Display for ProxyFault {
                 write!(f, "sent an answer that SOCKS5 does not allow: {what}")
             }
             ProxyFault::Io(error) => write!(f, "closed the connection: {error}"),
-            ProxyFault::Lost => f.write_str("has closed its connection or its relay"),
+            ProxyFault::Lost => f.write_str("has closed the control connection or the UDP relay"),
         }
     }
 }

@@ -174,7 +174,8 @@ impl Plan {
                 None => format!("split: UDP to the ports {ports}, and WireGuard to any port"),
                 Some(Inner { four, six }) => {
                     format!(
-                        "split: all packets, in a tunnel to the far end, with the addresses {four} and {six}"
+                        "split: all packets, in a tunnel to the far end, with the addresses {four} \
+                         and {six}"
                     )
                 }
             },
@@ -219,7 +220,7 @@ impl Plan {
         ];
         if self.request.netns.is_some() {
             let (here, _) = slot.ends4();
-            lines.push(format!("virtual cable '{}', network {here}/30", slot.cable()));
+            lines.push(format!("virtual Ethernet pair '{}', network {here}/30", slot.cable()));
         }
         lines.extend(
             self.settings(&[])
@@ -325,8 +326,8 @@ impl Plan {
         let taken = needed && policy::leads_directly(network).map_err(&ask)?;
         if taken {
             return Err(SteerError::Occupied(format!(
-                "a route to the network of the virtual cable, {network}/30, exists already ('ip route \
-                 show')"
+                "the route to {network}/30 exists already ('ip route show'), but the splitter \
+                 needs this network for its virtual Ethernet pair: remove the route"
             )));
         }
         Ok(())

@@ -86,8 +86,11 @@ fn year(table: &YearTable) -> Markup {
 
 fn course(table: &YearTable, kind: &Kind) -> Markup {
     let last = table.days.last().copied().unwrap_or(1) as f64;
-    let title =
-        format!("{}: shares of clients by day, up to {}", kind.name, number(top(table, kind)));
+    let title = format!(
+        "{}: share of clients that were affected by each day (vertical axis up to {})",
+        kind.name,
+        number(top(table, kind))
+    );
     let ticks = [0.0, 90.0, 180.0, 270.0, 365.0].map(|day| (day / last, number(day)));
     html! {
         figure.way {
@@ -142,7 +145,8 @@ fn circuits(tables: &[PathTable]) -> Markup {
             }
             ul.legend {
                 @for ((share, _), place) in SHARES.iter().zip(0i16..) {
-                    @let name = format!("{:.0} % of the entry relays and of the exit relays are hostile", share * 100.0);
+                    @let name = format!("{:.0} % of the entry relays and of the exit relays are \
+                                         hostile", share * 100.0);
                     li { (named(place, &name)) }
                 }
             }
@@ -240,7 +244,7 @@ fn unique(tables: &[FingerprintTable], legs: usize) -> Markup {
     };
     let shapes: String = rows.map(|row| row.own.unique.mean).enumerate().map(dot).collect();
     let name = if legs == 1 { "one entry".to_owned() } else { format!("{legs} entries") };
-    let title = format!("{name}: share of clients whose set no other client has");
+    let title = format!("{name}: share of clients with a set of guards that no other client has");
     lane(2, &name, "", &drawing("first", 100.0, &title, &[25.0, 50.0, 75.0], &shapes))
 }
 

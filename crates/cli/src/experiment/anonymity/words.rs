@@ -50,7 +50,7 @@ pub(super) fn outcome(record: &Analysed) -> String {
         Outcome::Paths { draws, .. } => format!("{} draws of the adversary", draws.len()),
         Outcome::Year { tallies, .. } => {
             let clients: u64 = tallies.iter().map(|tally| tally.clients).sum();
-            format!("{} client-years with each number of entries", grouped(clients))
+            format!("{} simulated client-years for each number of entry relays", grouped(clients))
         }
         Outcome::Fingerprints { rows, .. } => {
             let unique = rows.get(1).map_or(0.0, |row| row.own.unique.mean);
@@ -65,8 +65,9 @@ pub(super) fn what(subject: &Subject<'_>) -> String {
     let number = |key: &str| grouped(subject.header[key].as_u64().unwrap_or(0));
     let first = subject.summary.first().map_or("none".to_owned(), |listing| listing.name.clone());
     format!(
-        "{count} consensuses; the first one is of {first}, and its year has {} clients and {} \
-         draws of the adversary; {} clients for guard fingerprints; seed {}",
+        "{count} consensuses, the first of {first}. A year from the first one is simulated with {} \
+         clients, and the adversary's relays are chosen at random {} times. Guard fingerprints: {} \
+         clients. Seed {}",
         number("clients"),
         number("draws"),
         number("fingerprints"),

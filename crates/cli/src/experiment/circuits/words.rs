@@ -120,9 +120,9 @@ pub(super) fn judged() -> String {
 pub(super) fn intervals(subject: &Subject<'_>) -> String {
     format!(
         "Means over rounds with half widths of their 95 % intervals. {} of the intervals of times \
-         are as narrow as the paper's (10 % of the mean). Over repetitions, as the paper seems to \
-         count, {} would be as narrow. Each round has its own network, and its repetitions share \
-         circuits.",
+         are as narrow as the paper's (10 % of the mean). If each repetition counted as one \
+         sample, as it seems to in the paper, {} of the intervals would be as narrow. Here each \
+         round is one sample: it has its own network, and its repetitions share circuits.",
         percent(narrow(subject.cells)),
         percent(narrow_by_repetitions(subject.records))
     )

@@ -97,9 +97,9 @@ pub(super) fn judged() -> String {
         "Blocked: every fetch without the censor succeeds, every fetch through the censor fails, \
          and the censor dropped packets each time. Gets through: every fetch with its handshake \
          through the VPN succeeds, each with at least {:.0} % of the bytes on the direct path; the \
-         next column has that share. Later: compared with the fetch without censor and splitter, \
-         and with the fetch completely through the VPN, of the same repetition; median \
-         (least–most).",
+         next column has that share. The column 'later' says how much later the first byte arrives \
+         than without censor and splitter, and than completely through the VPN, in the same \
+         repetition; median (least–most).",
         WANTED * 100.0
     )
 }

@@ -69,7 +69,10 @@ pub(super) fn kept(cell: &Cell) -> String {
         (Some(spread), _) => format!("{:.1} %", spread.median * 100.0),
         (None, Some(shares)) if cell.counted.is_none() => {
             let [least, most] = [shares.least, shares.most].map(|share| share * 100.0);
-            format!("no download counts (paths carried {least:.0}–{most:.0} %)")
+            format!(
+                "no valid download, because the paths carried only {least:.0}–{most:.0} % of \
+                     the bytes"
+            )
         }
         _ => "–".to_owned(),
     }
@@ -196,7 +199,8 @@ pub(super) fn measured_as(kind: Kind) -> &'static str {
 pub(super) fn machine(records: &[Measured]) -> String {
     let disturbed = records.iter().filter(|record| record.disturbed()).count();
     format!(
-        "{} {disturbed} of {} measurements count as disturbed (more than 10 % taken, or wake-ups more than 20 ms late).",
+        "{} {disturbed} of {} measurements count as disturbed (the hypervisor took more than 10 % \
+         of the CPU time, or wake-ups were more than 20 ms late).",
         disturbance(records.iter().map(|record| record.machine)),
         records.len(),
     )

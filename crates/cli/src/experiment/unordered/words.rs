@@ -191,12 +191,12 @@ pub(super) const PAIR_HEAD: [&str; 4] = [
 /// What the comparison is.
 pub(super) fn compared() -> String {
     format!(
-        "According to the paper, at 5 % loss over {} of the unordered downloads are done within {} \
-         s, and under {} of the ordered ones. That time depends on settings that the paper does \
-         not give. So here the comparison is made when {} of our in-order downloads are done. The \
-         table has medians over rounds with their intervals (95 %, by ranks); all variants of a \
-         round share its random seed. Ratios of times use the median over the downloads of a \
-         round.",
+        "According to the paper, at 5 % loss more than {} of the unordered downloads are done \
+         within {} s, but less than {} of the ordered ones. That time depends on settings that the \
+         paper does not give. So here the comparison is made when {} of our in-order downloads are \
+         done. The table has medians over rounds with their 95 % intervals (without an assumption \
+         on the distribution); all variants of a round share its random seed. Ratios of times use \
+         the median over the downloads of a round.",
         percent(paper::UNORDERED),
         paper::MOMENT,
         percent(paper::ORDERED),
@@ -223,10 +223,11 @@ pub(super) const CLAIM_HEAD: [&str; 5] = ["lines", "claim", "found", "the paper"
 /// The rules by which claims are judged, in words.
 pub(super) fn judged() -> String {
     format!(
-        "Unordered links are compared with ordered ones, both ours, round by round. A claim holds, \
-         or does not hold, if the whole interval does (95 %, by ranks, with at least six rounds). \
-         Alike: the fastest {} of the downloads take the same time within 10 %. The slowest are \
-         the {} that take longest.",
+        "Unordered links are compared with ordered ones, both ours, round by round. A claim holds \
+         if the whole 95 % interval agrees with it, and does not hold if the whole interval \
+         contradicts it. Otherwise, and with fewer than six rounds, it is open. Alike: the fastest \
+         {} of the downloads take the same time within 10 %. The slowest are the {} that take \
+         longest.",
         percent(paper::ALIKE),
         percent(paper::SLOWEST),
     )
@@ -290,8 +291,8 @@ pub(super) fn outcome(record: &Measured) -> String {
     if let Some(cells) = &record.cells {
         let (circuit, order) = (cells.by_circuit.mean, cells.in_order.mean);
         return format!(
-            "{} of {} cells arrived; delay {circuit:.1} ms in the order of circuits, {order:.1} ms \
-             in the order of the link; CPUs {busy} busy",
+            "{} of {} cells arrived; mean delay {circuit:.1} ms if each circuit's cells are kept \
+             in order, {order:.1} ms if all cells of the link are; CPUs {busy} busy",
             cells.came, cells.wanted
         );
     }

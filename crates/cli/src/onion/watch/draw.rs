@@ -167,7 +167,7 @@ fn links(numbers: &Numbers) -> Vec<String> {
         .then(|| format!("links of one circuit {}", stats.dedicated_links));
     let mptcp = numbers.mptcp.map(|counts| {
         let MptcpCounts { links, subflows, fell_back } = counts;
-        format!("MPTCP links {links} with {subflows} subflows, {fell_back} by TCP")
+        format!("MPTCP links {links} with {subflows} subflows, {fell_back} fell back to plain TCP")
     });
     unordered.chain(quic).chain(dedicated).chain(mptcp).collect()
 }

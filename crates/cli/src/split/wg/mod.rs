@@ -74,8 +74,8 @@ fn sink(source: &Path, options: &mut Options) -> Result<Sink, Failure> {
         Some(target) if target == Path::new("-") => {
             if options.json {
                 return Err(Failure::misuse(
-                    "--write -: the file and --json would share standard output: give --write a \
-                     file name",
+                    "the file (--write -) and --json cannot both go to standard output: give \
+                     --write a file name",
                 ));
             }
             options.quiet = true;

@@ -67,8 +67,8 @@ impl Vault {
         for (id, past) in self.pasts()? {
             if !authority.remember(unix_now, &id, past) {
                 troubles.push(format!(
-                    "relay {}: {PASTS} contains one of its keys with another relay too; this entry \
-                     is ignored",
+                    "relay {}: its entry in {PASTS} is ignored, because another relay's entry has \
+                     one of its keys too",
                     hex(&id)
                 ));
             }
@@ -124,8 +124,8 @@ impl Vault {
     fn pasts(&mut self) -> Result<Vec<([u8; 20], Past)>, StoreError> {
         let path = self.folder.join(PASTS);
         let strange = |why: &str| {
-            let cure = "put back a copy, or move the file away to start without the relays' \
-                        history and pinned keys";
+            let cure = "restore it from a backup, or move the file away to start without the \
+                        relays' history and pinned keys";
             damaged(&path, why, cure)
         };
         let written: BTreeMap<String, Written> = match read_json(&path)? {

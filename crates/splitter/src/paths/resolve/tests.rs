@@ -80,7 +80,10 @@ fn one_egress_for_two_paths_is_refused_unless_asked_for() {
 
 #[test]
 fn a_link_local_server_needs_an_interface() {
-    assert!(error(&["a=ports:1"], "[fe80::1]:9").contains("write the server's interface after it"));
+    assert!(
+        error(&["a=ports:1"], "[fe80::1]:9")
+            .contains("write after it the interface of this machine")
+    );
     assert!(error(&["a=if:lo"], "[fe80::1%4000]:9").contains("not on the network of 'lo'"));
 }
 

@@ -97,7 +97,10 @@ pub(super) enum DialFault {
 impl fmt::Display for DialFault {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            DialFault::Destination => f.write_str("no proxy can be asked for this far end"),
+            DialFault::Destination => f.write_str(
+                "the name of this far end cannot be sent to a \
+                                                   proxy: it needs 1 to 255 printable characters",
+            ),
             DialFault::Straight(error) if error.kind() == io::ErrorKind::ConnectionRefused => f
                 .write_str(
                     "no far end listens there (connection refused): start it with --listen-tcp, \

@@ -90,13 +90,16 @@ impl Shape {
             return fault("a step needs 1 to 16,384 bytes and a pause of 10,000 ms at most");
         }
         if !steps.first().is_some_and(|step| step.up && step.bytes >= FIRST) {
-            return fault("the client begins: the first step is up, with 64 bytes at least");
+            return fault(
+                "the first step must go from client to server ('up'), with at least 64 \
+                          bytes",
+            );
         }
         if answer(&steps[1..]) < FIRST {
             return fault("the server's answer to the first step needs 64 bytes at least");
         }
         if steps.last().is_some_and(|step| step.up) {
-            return fault("the server sends last: the last step is down");
+            return fault("the last step must go from server to client ('down')");
         }
         Ok(Shape { name: name.to_owned(), steps: steps.into() })
     }
@@ -399,15 +402,15 @@ mod tests {
             ("shape a\nup x 2", "line 2: BYTES and MS"),
             ("shape a\nup +7 2", "line 2: BYTES and MS"),
             ("shape a\nup 99999999999999999999 2", "line 2: BYTES and MS"),
-            ("shape a", "'a': the client begins"),
+            ("shape a", "'a': the first step must go"),
             ("shape a/b\nup 700 0\ndown 900 1", "letters"),
             ("shape a\nup 0 0\ndown 900 1", "1 to 16,384"),
             ("shape a\nup 16385 0\ndown 900 1", "1 to 16,384"),
             ("shape a\nup 700 0\ndown 900 10001", "10,000 ms"),
-            ("shape a\nup 63 0\ndown 900 1", "the client begins"),
-            ("shape a\ndown 900 1\nup 700 0", "the client begins"),
+            ("shape a\nup 63 0\ndown 900 1", "the first step must go"),
+            ("shape a\ndown 900 1\nup 700 0", "the first step must go"),
             ("shape a\nup 700 0\ndown 63 1\nup 9 1\ndown 900 1", "answer to the first"),
-            ("shape a\nup 700 0\ndown 900 1\nup 9 9", "the server sends last"),
+            ("shape a\nup 700 0\ndown 900 1\nup 9 9", "the last step must go"),
             ("shape a\nup 700 0\ndown 900 1\nshape a\nup 700 0\ndown 900 1", "two shapes"),
             ("shape a\nup 64 0\ndown 900 1", "a step up of 600"),
             ("shape a\nup 700 0\ndown 64 1", "a step down of 600"),
@@ -438,7 +441,7 @@ mod tests {
             down 100 2\nup 30 10000\ndown 20 1\n";
         assert_eq!(shape.to_string(), lines);
         let none = Shape::of_record("none", &packets[..2]).unwrap_err().to_string();
-        assert!(none.contains("the client begins"), "{none}");
+        assert!(none.contains("the first step must go"), "{none}");
         let long: Vec<Passed> = (0..9_000).map(|n| (n % 2 == 0, 700, ms(n * 5))).collect();
         assert_eq!(Shape::of_record("long", &long).unwrap().steps().len(), STEPS);
     }
