@@ -10,6 +10,7 @@ them a bad sample. To add one: write it, name it in GUARDS, and give it its samp
 from __future__ import annotations
 
 import ast
+import json
 import os
 import re
 import subprocess
@@ -23,6 +24,7 @@ from pathlib import Path
 from statistics import median, quantiles
 
 sys.dont_write_bytecode = True
+import language  # noqa: E402
 import screen  # noqa: E402
 from import_circles import circles  # noqa: E402
 from rust_source import blank, functions, lines_without_tests, without_tests  # noqa: E402
@@ -563,6 +565,30 @@ def comment_width(repository: Repository) -> Iterator[str]:
                 yield f"{name}:{number}: a comment of {len(line)} columns"
 
 
+# Numbers and identifiers in doc comments, at least so often per 1,000 words over all crates.
+CONCRETE = 65
+
+
+def plain_comments(repository: Repository) -> Iterator[str]:
+    """In no crate does a marker of hard English become more frequent in doc comments."""
+    recorded = json.loads(repository.files.get(language.RECORD, "{}"))
+    found = language.by_crate(repository.files)
+    for crate, counts in found.items():
+        most = recorded.get(crate, [0] * len(language.MARKERS))
+        for marker, count, limit in zip(language.MARKERS, counts.markers, most, strict=True):
+            if count > limit:
+                yield (
+                    f"crates/{crate}: '{marker}' {count} times in doc comments, at most {limit}: "
+                    f"scripts/language.py {crate} names them"
+                )
+    total = sum(found.values(), language.Counts())
+    if total.words and total.rates[-1] < CONCRETE:
+        yield (
+            f"doc comments name {total.rates[-1]:.0f} numbers or identifiers per 1,000 words, "
+            f"at least {CONCRETE}"
+        )
+
+
 # The most words of the documents that a newcomer reads first, and where longer text belongs.
 LONGEST_DOCUMENTS = {
     "README.md": (700, "docs/guide"),
@@ -803,8 +829,8 @@ def type_names(repository: Repository) -> Iterator[str]:
 GUARDS: tuple[Guard, ...] = (
     fences, core_dependencies, lean_graphs, test_features, crate_shares, unsafe_code, tor_crates,
     hash_maps, doctests, import_circles, sizes, stubs, fuzz_targets, forbidden_words, plain_words,
-    comment_width, document_width, short_documents, invariants, screenshot, named_places,
-    one_scheduler, relay_crypto, default_schedule, one_version, type_names, host_names,
+    comment_width, plain_comments, document_width, short_documents, invariants, screenshot,
+    named_places, one_scheduler, relay_crypto, default_schedule, one_version, type_names, host_names,
 )  # fmt: skip
 
 

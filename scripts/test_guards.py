@@ -116,6 +116,17 @@ class Guards(unittest.TestCase):
         self.assert_told(guards.comment_width, {name: f"/// ```\n{wide}/// ```\n"})
         self.assert_told(guards.comment_width, {name: f"fn f() {{}}\n{wide}"}, f"{name}:2")
 
+    def test_plain_comments(self) -> None:
+        """A marker more than the record is reported, one fewer is not; so is a lack of names."""
+        name, record = "crates/comps/src/lib.rs", '{"comps": [1, 0, 0, 0, 0, 0]}'
+        what = "/// What `a` holds, as it is told.\nfn f() {}\n"
+        tests = f"#[cfg(test)]\nmod tests {{\n{what}}}\n"
+        files = {"scripts/language.json": record, name: "/// What `a` holds.\nfn f() {}\n" + tests}
+        self.assert_told(guards.plain_comments, files)
+        self.assert_told(guards.plain_comments, files | {name: what}, "'tell, say' 1 times")
+        vague = "/// Holds nothing.\nfn f() {}\n"
+        self.assert_told(guards.plain_comments, files | {name: vague}, "numbers or identifiers")
+
     def test_short_documents(self) -> None:
         short, long = "a b\n" * 350, "a b\n" * 350 + "c"
         self.assert_told(guards.short_documents, {"README.md": short, "docs/long.md": long})
