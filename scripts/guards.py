@@ -830,7 +830,8 @@ GUARDS: tuple[Guard, ...] = (
     fences, core_dependencies, lean_graphs, test_features, crate_shares, unsafe_code, tor_crates,
     hash_maps, doctests, import_circles, sizes, stubs, fuzz_targets, forbidden_words, plain_words,
     comment_width, plain_comments, document_width, short_documents, invariants, screenshot,
-    named_places, one_scheduler, relay_crypto, default_schedule, one_version, type_names, host_names,
+    named_places, one_scheduler, relay_crypto, default_schedule, one_version, type_names,
+    host_names,
 )  # fmt: skip
 
 
