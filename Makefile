@@ -6,7 +6,7 @@ PYTHON := $(CACHE)/peers/venv/bin/python
 FUZZ_TARGETS := $(basename $(notdir $(wildcard fuzz/fuzz_targets/*.rs)))
 AREA ?= all
 
-.PHONY: to-add help book build install static reproducible picture demo test screens check package release five-minutes bench bench-wireguard flame accuracy interop soak mixed-soak experiment-overhead experiment-circumvention experiment-circuits experiment-unordered experiment-camouflage experiment-anonymity experiment-pages results reproduce-index lab-results lab-guards lab-networks lab-ray covertness web fuzz clean
+.PHONY: to-add help book build install static reproducible picture demo test screens check package release five-minutes bench bench-wireguard flame accuracy interop soak mixed-soak experiment-overhead experiment-circumvention experiment-circuits experiment-unordered experiment-camouflage experiment-anonymity experiment-pages results reproduce reproduce-index lab-results lab-guards lab-networks lab-ray covertness web fuzz clean
 
 ##@ General
 # A line `##@ TITLE` begins a group of the list, and ` | ` a new line of a target's text.
@@ -264,6 +264,17 @@ results:  ## Print all tables of docs/results/PAGE.jsonl, and write page and | f
 reproduce-index:  ## Write docs/reproduction.md from the committed data: tables, figures | and claims of the papers, with our numbers and verdicts.
 	lab/run-tests --install
 	$(CACHE)/venv-lab/bin/anabranch-lab reproduction docs/results --into docs/reproduction.md
+
+reproduce:  ## Run the papers' experiments and compare their verdicts with | docs/results (root). Days; SHORT=1: an hour. | CONSENSUSES="FILE FILE": also what hostile relays learn.
+	@scripts/need interop
+	tests/interop/setup --area experiments
+	tests/interop/setup --area tor
+	tests/interop/setup --area pt
+	scripts/build-release -p anabranch
+	lab/run-tests --install
+	@mkdir -p $(CACHE)/experiments
+	ANABRANCH=$(CARGO_TARGET_DIR)/release/anabranch CONSENSUSES="$(CONSENSUSES)" \
+		scripts/reproduce $(or $(FOLDER),$(CACHE)/experiments/reproduce$(if $(SHORT),-short)) $(if $(SHORT),--short)
 
 lab-guards:  ## Measure what each guard of a circuit with several legs learns about | pages. DATA=shadow_tor_wikipedia98.parquet, ARGS="PAGES LOADS".
 	@test -n "$(DATA)" || { echo "make lab-guards DATA=FILE: loads as one guard saw them" >&2; exit 2; }

@@ -6,7 +6,10 @@ import re
 import shutil
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from typer.testing import CliRunner
 
@@ -95,6 +98,29 @@ def test_the_command_prints_the_page_and_refuses_a_folder_without_data(
     assert written.read_text("utf-8") == index.page(data)
     empty = CliRunner().invoke(app, ["reproduction", str(tmp_path)])
     assert isinstance(empty.exception, TraceError)
+
+
+def test_a_run_is_compared_with_the_committed_data(tmp_path: Path) -> None:
+    """A folder of one experiment: its claims are compared, and a reversed verdict is a failure."""
+
+    def compared() -> Any:
+        against = ["reproduction", str(tmp_path), "--against", str(RESULTS)]
+        return CliRunner().invoke(app, against)
+
+    assert isinstance(compared().exception, TraceError)
+    table = pq.read_table(RESULTS / "overhead-targets.parquet")
+    pq.write_table(table, tmp_path / "overhead-targets.parquet")
+    same = compared()
+    assert same.exit_code == 0, same.stdout
+    assert "0 contradict" in same.stdout
+    assert "Figure 8(b)" in same.stdout
+    goodput = [row["goodput"] / (10 if row["every_ms"] else 1) for row in table.to_pylist()]
+    at = table.column_names.index("goodput")
+    slower = table.set_column(at, "goodput", pa.array(goodput))
+    pq.write_table(slower, tmp_path / "overhead-targets.parquet")
+    other = compared()
+    assert other.exit_code == 1
+    assert "CONTRADICTS comps, Figure 8" in other.stdout
 
 
 def test_the_table_of_designs_has_the_closed_forms_of_the_paper(data: Data) -> None:

@@ -8,6 +8,7 @@ from typing import Annotated
 
 import typer
 
+from anabranch.reproduction import against as compared
 from anabranch.reproduction import index
 from anabranch.reproduction.data import Data
 from anabranch.validate import TraceError, source
@@ -21,6 +22,15 @@ def reproduction(
     into: Annotated[
         Path | None, typer.Option("--into", metavar="FILE", help="Write the page to FILE.")
     ] = None,
+    against: Annotated[
+        Path | None,
+        typer.Option(
+            "--against",
+            metavar="COMMITTED",
+            help="Compare the data of a run in RESULTS with those in this folder (docs/results). "
+            "Fails if a claim holds by one of them and does not hold by the other.",
+        ),
+    ] = None,
 ) -> None:
     """List every table, figure and claim of the four papers with our number and its verdict.
 
@@ -28,6 +38,9 @@ def reproduction(
     its data.
     """
     data = Data(results)
+    if against is not None:
+        _compare(data, Data(against))
+        return
     try:
         text = index.page(data)
         wrong = list(index.problems(data))
@@ -40,3 +53,15 @@ def reproduction(
         return
     with source(into):
         into.write_text(text, "utf-8")
+
+
+def _compare(run: Data, committed: Data) -> None:
+    try:
+        pairs = list(compared.pairs(committed, run))
+    except LookupError as error:
+        raise TraceError(str(error)) from error
+    sys.stdout.write(compared.table(pairs))
+    if not any(run.folder.glob("**/*.parquet")):
+        raise TraceError(f"{run.folder}: no experiment's data are there")
+    if any(pair.contradicts for pair in pairs):
+        raise typer.Exit(1)

@@ -37,36 +37,36 @@ def entries(data: Data) -> list[Entry]:
         TraceError: if data cannot be read.
         LookupError: if a claim names a result that the data do not hold.
     """
-    return [Entry(claim, _found(claim, data)) for claim in claims()]
+    return [Entry(claim, found(claim, data)) for claim in claims()]
 
 
 def problems(data: Data) -> Iterator[str]:
     """Where a row says too little, or its page does not have our number."""
     for entry in entries(data):
-        claim, found = entry.claim, entry.found
+        claim, of = entry.claim, entry.found
         name = f"{claim.paper}, {claim.place}, {claim.claim}"
-        if found.verdict not in VERDICTS:
+        if of.verdict not in VERDICTS:
             yield f"{name}: no verdict"
-        if found.verdict in (OPEN, MISSING) and not found.why:
+        if of.verdict in (OPEN, MISSING) and not of.why:
             yield f"{name}: neither a verdict nor a reason"
-        if found.verdict == MISSING:
+        if of.verdict == MISSING:
             continue
         if not (claim.page and claim.command and claim.time and claim.settings):
             yield f"{name}: page, command, time or settings are not named"
         if not claim.page or not claim.on_page:
             continue
         text = _plain(data.page(claim.page))
-        for quote in found.quotes:
+        for quote in of.quotes:
             if _plain(quote) not in text:
                 yield f"{name}: {claim.page} does not have '{quote}'"
 
 
 def page(data: Data) -> str:
     """The page, in Markdown."""
-    found = entries(data)
-    lines = [*_head(found)]
+    every = entries(data)
+    lines = [*_head(every)]
     for paper in papers():
-        of = [entry for entry in found if entry.claim.paper == paper.key]
+        of = [entry for entry in every if entry.claim.paper == paper.key]
         lines += ["", f"## {paper.name}", "", *_wrapped(f"{paper.title}."), ""]
         lines += _table(of)
         lines += ["", *_made(paper, of)]
@@ -75,7 +75,13 @@ def page(data: Data) -> str:
     return "\n".join(lines) + "\n"
 
 
-def _found(claim: Claim, data: Data) -> Found:
+def found(claim: Claim, data: Data) -> Found:
+    """What the data say of a claim.
+
+    Raises:
+        TraceError: if data cannot be read.
+        LookupError: if the claim names a result that the data do not hold.
+    """
     if claim.measure is None:
         return Found("", MISSING, claim.reason)
     module, _, name = claim.measure.partition(".")
@@ -83,18 +89,19 @@ def _found(claim: Claim, data: Data) -> Found:
     return measure(data, **claim.of)
 
 
-def _head(found: Sequence[Entry]) -> Iterator[str]:
-    counts = Counter(entry.found.verdict for entry in found)
+def _head(every: Sequence[Entry]) -> Iterator[str]:
+    counts = Counter(entry.found.verdict for entry in every)
     yield "# The papers' tables, figures and claims"
     yield ""
     yield from _wrapped(
         "Each table, figure and numbered claim of the four papers that this project reproduces, "
         "with the paper's number and ours. `make reproduce-index` writes this page from the data "
         "in `docs/results`; no number of ours is typed by hand, and a test compares them with the "
-        "results pages."
+        "results pages. `make reproduce SHORT=1` (root, an hour) runs the experiments in short, "
+        "and fails where a verdict is the opposite of the one here."
     )
     yield ""
-    yield f"| verdict | claims of {len(found)} |"
+    yield f"| verdict | claims of {len(every)} |"
     yield "|---|---|"
     for verdict in VERDICTS:
         if counts[verdict]:
@@ -113,10 +120,10 @@ def _table(of: Sequence[Entry]) -> Iterator[str]:
     yield "| " + " | ".join(_HEADER) + " |"
     yield "|" + "---|" * len(_HEADER)
     for entry in of:
-        claim, found = entry.claim, entry.found
+        claim, own = entry.claim, entry.found
         place = f"[{claim.place}](results/{claim.page})" if claim.page else claim.place
-        verdict = f"**{found.verdict}**" + (f": {found.why}" if found.why else "")
-        cells = (place, claim.claim, claim.published, found.text or "–", verdict)
+        verdict = f"**{own.verdict}**" + (f": {own.why}" if own.why else "")
+        cells = (place, claim.claim, claim.published, own.text or "–", verdict)
         yield "| " + " | ".join(map(_cell, cells)) + " |"
 
 

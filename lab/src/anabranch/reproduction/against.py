@@ -1,0 +1,73 @@
+"""Whether a run of the experiments agrees with what the committed data say."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from anabranch.reproduction.claims import Claim, claims
+from anabranch.reproduction.data import Data
+from anabranch.reproduction.found import FAILS, HOLDS, MISSING, Found
+from anabranch.reproduction.index import found
+from anabranch.validate import TraceError
+
+
+@dataclass(frozen=True, slots=True)
+class Pair:
+    """A claim with what the committed data and a run say of it.
+
+    Attributes:
+        claim: the claim.
+        committed: of the committed data.
+        run: of the run's data; None where they do not have what the claim needs.
+    """
+
+    claim: Claim
+    committed: Found
+    run: Found | None
+
+    @property
+    def contradicts(self) -> bool:
+        """Whether one says that the claim holds, and the other that it does not."""
+        return self.run is not None and {self.committed.verdict, self.run.verdict} == {HOLDS, FAILS}
+
+
+def pairs(committed: Data, run: Data) -> Iterator[Pair]:
+    """Every claim that has committed data, in the order of the papers.
+
+    Raises:
+        TraceError: if committed data cannot be read.
+        LookupError: if a claim names a result that the committed data do not hold.
+    """
+    for claim in claims():
+        known = found(claim, committed)
+        if known.verdict != MISSING:
+            yield Pair(claim, known, _of_run(claim, run))
+
+
+def _of_run(claim: Claim, run: Data) -> Found | None:
+    # A short run leaves out designs, networks and settings: then a table lacks rows (LookupError),
+    # or there is nothing to take a median or a share of.
+    try:
+        of = found(claim, run)
+    except (TraceError, LookupError, ValueError, ZeroDivisionError):
+        return None
+    return None if of.verdict == MISSING else of
+
+
+def table(of: list[Pair]) -> str:
+    """The claims that the run measured, for a terminal, contradictions last."""
+    measured = sorted((pair for pair in of if pair.run), key=lambda pair: pair.contradicts)
+    lines = []
+    for pair in measured:
+        assert pair.run is not None
+        mark = "CONTRADICTS " if pair.contradicts else ""
+        lines.append(f"{mark}{pair.claim.paper}, {pair.claim.place}: {pair.claim.claim}")
+        for name, each in (("committed", pair.committed), ("this run", pair.run)):
+            lines.append(f"    {name + ':':10} {each.verdict}: {each.text}")
+    against = sum(pair.contradicts for pair in measured)
+    lines.append(
+        f"{len(measured)} of {len(of)} claims with committed data were measured in this run; "
+        f"{against} contradict the committed verdict"
+    )
+    return "\n".join(lines) + "\n"
