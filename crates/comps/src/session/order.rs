@@ -117,8 +117,7 @@ impl InOrder {
     }
 
     /// Returns whether datagrams that arrived by `path` may pass. If not, they are held. The
-    /// result of [`InOrder::release`] has to be delivered before them, and again after those that
-    /// may not pass.
+    /// result of [`InOrder::release`] has to be delivered before them, and again after held ones.
     pub(super) fn passes(&mut self, now: Time, path: PathId, batch: &Batch<'_>) -> bool {
         self.listen(now, path, batch.bytes.len());
         let held = || Held { bytes: batch.bytes.into(), stride: batch.stride, ecn: batch.ecn };
