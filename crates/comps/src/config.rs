@@ -6,7 +6,7 @@ use anabranch_multipath::schedule::Spec;
 use anabranch_multipath::{Every, Jitter, Silence};
 
 /// Default schedule: weighted random with probabilities less uneven than the paper's. The observer
-/// of the fullest path recognises less, the others no more within the measurement error
+/// of the fullest path recognises less, the others no more, as far as was measured
 /// (docs/results/fingerprinting.md, "Findings").
 pub const SCHEDULE: &str = "weighted:4";
 

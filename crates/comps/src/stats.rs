@@ -36,7 +36,7 @@ pub struct Drops {
     pub full: u64,
     /// Larger than the path's MTU (EMSGSIZE).
     pub too_big: u64,
-    /// The path broke at that moment (no route, interface gone).
+    /// The path broke at that moment (no route, interface removed).
     pub unreachable: u64,
 }
 

@@ -1,9 +1,9 @@
 //! Decoy runs: dummy traffic that makes idle paths look busy.
 //!
-//! The times when a path carries nothing reveal a page. A decoy run fills such a gap: it copies
-//! the lengths and distances of a run that the session has really sent, on a path that the
-//! schedule is not using. So it needs another end of ours, which drops it. It costs bytes, but
-//! never more than the budget's share of the bytes really carried.
+//! The times when a path carries nothing reveal a page. A decoy run fills such a gap, on a path
+//! that the schedule is not using. It copies the lengths and distances of a run that the session
+//! has really sent. So it needs another end of ours, which drops it. It costs bytes, but never
+//! more than the budget's share of the bytes really carried.
 
 use std::collections::VecDeque;
 use std::fmt;

@@ -87,9 +87,10 @@ pub struct LinkView {
     pub notsent: u32,
     /// The round-trip time of that hop.
     pub rtt: Duration,
-    /// Delivery rate of late, in bytes per second; 0 if unknown.
+    /// Recent delivery rate, in bytes per second; 0 if unknown.
     pub delivery_rate: u64,
-    /// Cells of this circuit among 1,000 cells that the link carried of late; 0 if unknown.
+    /// Share of this circuit in the cells that the link carried recently, in thousandths; 0 if
+    /// unknown.
     pub share: u16,
     /// Time since the peer's last acknowledgement.
     pub quiet: Duration,

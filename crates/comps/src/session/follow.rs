@@ -225,8 +225,8 @@ impl Follow {
     }
 
     /// Returns whether the server seems to receive the datagrams of `path`, though it does not
-    /// answer there: it sends at least a quarter as much during visits to `path` as during
-    /// answered ones. Returns `None` if the visits are too short or too few.
+    /// answer there. It does if it sends at least a quarter as much during visits to `path` as
+    /// during answered ones. Returns `None` if the visits are too short or too few.
     pub(super) fn is_heard(&self, path: PathId) -> Option<bool> {
         let alone = self.alone[path.index()].per_second()?;
         let usual = self.answered.per_second().filter(|rate| *rate > 0.0)?;
