@@ -5,9 +5,11 @@
 //! It would pay on each path.
 //!
 //! Names and sections without another source are those of
-//! draft-cardwell-iccrg-bbr-congestion-control-02, which draft-ietf-ccwg-bbr continues. Delivery
-//! rates are sampled as in draft-cheng-iccrg-delivery-rate-estimation-02. Packets are paced by the
-//! path's [`Capacity`] once that is known: a burst must not overflow the path's queue.
+//! draft-cardwell-iccrg-bbr-congestion-control-02, which draft-ietf-ccwg-bbr continues. `C.` and
+//! `P.` begin the connection's and the packet's variables of
+//! draft-cheng-iccrg-delivery-rate-estimation-02. Delivery rates are sampled as there. Packets are
+//! paced by the path's [`Capacity`] once that is known: a burst must not overflow the path's
+//! queue.
 
 use std::collections::VecDeque;
 use std::time::Duration;
