@@ -1,4 +1,4 @@
-//! Datagrams of one sender as the kernel hands them over: many at once.
+//! Datagrams of one sender as the kernel delivers them: many at once.
 
 use std::ops::Range;
 
@@ -8,33 +8,33 @@ use std::ops::Range;
 /// between copies it.
 #[derive(Clone, Copy, Debug)]
 pub struct Batch<'a> {
-    /// The datagrams, one behind the other.
+    /// The datagrams, one after the other.
     pub bytes: &'a [u8],
-    /// Length of each but the last, in bytes. Ignored if `bytes` is empty, which is one empty
-    /// datagram.
+    /// Length in bytes of each datagram but the last. Ignored if `bytes` is empty, which is one
+    /// empty datagram.
     pub stride: usize,
-    /// The two ECN bits of the IP header, the same for all.
+    /// The two ECN bits of the IP header, the same for all datagrams.
     pub ecn: u8,
 }
 
 impl<'a> Batch<'a> {
-    /// A batch of one datagram.
+    /// Returns a batch of one datagram.
     pub fn single(bytes: &'a [u8], ecn: u8) -> Batch<'a> {
         Batch { bytes, stride: bytes.len(), ecn }
     }
 
-    /// How many datagrams, at least one.
+    /// Returns the number of datagrams, at least 1.
     pub fn count(&self) -> u64 {
         self.bytes.len().div_ceil(self.stride.max(1)).max(1) as u64
     }
 
-    /// Where `count` datagrams from number `first` on lie in `bytes`.
+    /// Returns the range of `count` datagrams in `bytes`, from number `first` on.
     pub fn part(&self, first: u64, count: u64) -> Range<usize> {
         let at = |number: u64| (number as usize).saturating_mul(self.stride).min(self.bytes.len());
         at(first)..at(first + count)
     }
 
-    /// Datagram number `index`.
+    /// Returns datagram number `index`.
     pub fn datagram(&self, index: u64) -> &'a [u8] {
         &self.bytes[self.part(index, 1)]
     }

@@ -1,80 +1,80 @@
-//! What the splitter's core is told before it begins.
+//! The settings of the splitter's core.
 
 use std::time::Duration;
 
 use anabranch_multipath::schedule::Spec;
 use anabranch_multipath::{Every, Jitter, Silence};
 
-/// The schedule where none is named: weighted random with chances less uneven than the paper's. The
-/// observer of the fullest path recognises less by it, the others no more within what was measured
+/// Default schedule: weighted random with probabilities less uneven than the paper's. The observer
+/// of the fullest path recognises less, the others no more, as far as was measured
 /// (docs/results/fingerprinting.md, "Findings").
 pub const SCHEDULE: &str = "weighted:4";
 
-/// The length of a run where neither the user nor the schedule's authors name one.
+/// Default length of a run, unless the user or the schedule's authors name one.
 pub const EVERY: &str = "100ms";
 
-/// The schedule with a far end, where both ends split: on simulated Tor fewer loads are recognised
-/// from the fullest path than of [`SCHEDULE`] (docs/results/schedules.md), and it has no chances of
-/// a session that could be learnt.
+/// Default schedule with a far end, where both ends split. On simulated Tor fewer loads are
+/// recognised from the fullest path than with [`SCHEDULE`] (docs/results/schedules.md). It has no
+/// probabilities of a session that an observer could learn.
 pub const FAR_END_SCHEDULE: &str = "uniform";
 
-/// The length of a run with a far end, unless the schedule's authors name one. Less is recognised
-/// by it than by runs of 50 ms, and it is quicker, as several paths are filled at a time
-/// (docs/results/schedules.md, docs/notes/forwarder-performance.md).
+/// Default length of a run with a far end, unless the schedule's authors name one. Less is
+/// recognised than with runs of 50 ms, and it is faster, because several paths are filled at a
+/// time (docs/results/schedules.md, docs/notes/forwarder-performance.md).
 pub const FAR_END_EVERY: &str = "~10p";
 
 /// The settings of one splitter: its paths, and how sessions use them.
 #[derive(Clone, Debug)]
 pub struct Config {
-    /// For each path, how many source ports it rotates over (at least 1).
+    /// For each path, the number of source ports that it rotates over (at least 1).
     pub ports: Vec<u16>,
-    /// The path that the handshakes of QUIC and WireGuard and DNS queries take, by its place in
-    /// `ports`.
+    /// The path of QUIC and WireGuard handshakes and of DNS queries, by its place in `ports`.
     pub handshake: Option<usize>,
-    /// Whether the schedule may use the handshake path for everything else too. If not, it is the
+    /// Whether the schedule may use the handshake path for everything else, too. If not, it is the
     /// last path.
     pub handshake_scheduled: bool,
-    /// Who names the path of the next run.
+    /// The scheduler that chooses the path of each run.
     pub schedule: Spec,
-    /// How long a run is.
+    /// The length of a run.
     pub every: Every,
-    /// The silence of a session after which its schedule is drawn anew; `None` keeps the first draw
-    /// for all its life.
+    /// The silence of a session after which its schedule is redrawn; `None` keeps the first draw
+    /// for the session's life.
     pub redraw: Option<Silence>,
-    /// How long each datagram of a client is delayed before the split; `None` delays nothing.
+    /// The random delay of a client's datagrams before the split; `None` delays nothing.
     pub jitter: Option<Jitter>,
-    /// Source of all chance.
+    /// The seed of all random choices.
     pub seed: u64,
-    /// Four-tuples that one QUIC connection may use, the handshake path included (at least 1).
+    /// Most four-tuples that one QUIC connection may use, the handshake path included (at least
+    /// 1).
     pub quic_tuples: usize,
-    /// How long a path's datagrams to the client may be held until those by the path before have
-    /// come; `None` delivers all as it comes.
+    /// Longest time that a path's datagrams to the client are held until those of the path before
+    /// have arrived. `None` delivers all on arrival.
     pub in_order: Option<Duration>,
     /// Whether a path that has never brought an answer keeps its share where the server was heard
     /// by one path alone. Otherwise it is taken out after 3 s
     /// ([`DownReason::NeverAnswered`](crate::DownReason::NeverAnswered)).
     pub keep_silent_paths: bool,
-    /// A session without a datagram from its client for so long is closed.
+    /// Time without a datagram from its client after which a session is closed.
     pub idle: Duration,
-    /// Sessions that live at once; one more closes the one that was idle longest.
+    /// Most live sessions. One more closes the session idle longest.
     pub sessions: usize,
-    /// What the sessions carry, or [`Guess::Look`] to find out.
+    /// The protocol of all sessions, or [`Guess::Look`] to recognise it.
     pub protocol: Guess,
-    /// Whether the server is a far end of ours: the driver asks it by each path whether that is
-    /// heard, and says so by [`Input::Path`](crate::Input::Path). Then no path is blamed for a
-    /// server's silence, and nothing is copied.
+    /// Whether the server is a far end of ours. The driver then probes it by each path and reports
+    /// the result with [`Input::Path`](crate::Input::Path). Then no path is blamed for a server's
+    /// silence, and nothing is copied.
     pub far_end: bool,
 }
 
 impl Config {
-    /// How many paths the schedule may use: all, or all but the last, which is then the handshake
-    /// path.
+    /// Returns the number of paths that the schedule may use: all, or all but the last, which is
+    /// then the handshake path.
     pub fn scheduled(&self) -> usize {
         let apart = self.handshake.is_some() && !self.handshake_scheduled;
         self.ports.len() - usize::from(apart)
     }
 
-    /// Settings for `paths` paths of one port each, as the command line has them by default.
+    /// Returns the command line's default settings for `paths` paths of one port each.
     pub fn of(paths: usize) -> Config {
         Config {
             ports: vec![1; paths],
@@ -96,11 +96,11 @@ impl Config {
     }
 }
 
-/// How a session's protocol is found.
+/// How a session's protocol is determined.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Guess {
-    /// By looking at its first datagrams.
+    /// By inspection of its first datagrams.
     Look,
-    /// The user said so.
+    /// By the user's choice.
     Is(crate::Protocol),
 }

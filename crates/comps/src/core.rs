@@ -1,4 +1,4 @@
-//! The core: sessions, and the table of their timers.
+//! The core: all sessions, and the table of their timers.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::net::{IpAddr, SocketAddr};
@@ -17,24 +17,24 @@ use crate::{
     Silent, Snapshot, TupleId, Unsplit,
 };
 
-/// Between two searches for a session to close in favour of a new one.
+/// Pause between two searches for a session to close in favour of a new one.
 const EVICTION_PAUSE: Duration = Duration::from_millis(100);
-/// A session idle for less is not closed in favour of a new one.
+/// Idle time below which a session is not closed in favour of a new one.
 const EVICTABLE: Duration = Duration::from_secs(10);
-/// New sessions a second, once as many as may live at once have been opened in a burst: each costs
-/// a socket or more.
+/// New sessions per second, after a first burst of `Config::sessions`: each costs at least one
+/// socket.
 const OPENINGS: u64 = 1_000;
-/// Between two reports of the same complaint.
+/// Pause between two reports of the same complaint.
 const COMPLAINT_PAUSE: Duration = Duration::from_secs(1);
-/// Bytes that may wait for a path in all sessions together, and in any one.
+/// Bytes that may wait for a path in all sessions together, and in one.
 const WAITING: (usize, usize) = (64 << 20, 192 << 10);
-/// Bytes that may wait for a window in any session.
+/// Bytes that may wait for a window in one session.
 const FOR_A_WINDOW: usize = 2 << 20;
 
 /// The splitter's core.
 ///
-/// After each [`Core::handle`] call [`Core::poll`] until it gives `None`, before the batch's buffer
-/// is used again.
+/// After each [`Core::handle`] call [`Core::poll`] until it returns `None`, before the batch's
+/// buffer is used again.
 #[derive(Debug)]
 pub struct Core {
     config: Config,
@@ -43,32 +43,32 @@ pub struct Core {
     timers: BTreeSet<(Time, SessionId)>,
     unanswered: VecDeque<SessionId>,
     next_session: u64,
-    /// The latest time that the core was given.
+    /// The latest time passed to the core.
     latest: Time,
     next_eviction: Time,
-    /// When the sessions opened so far would have been due at the steady rate; may run ahead by a
-    /// burst.
+    /// When the sessions opened until now would have been due at the steady rate. It may be ahead
+    /// of now by a burst.
     openings_due: Time,
     loop_told: Complaint,
     refusal_told: Complaint,
-    /// Protocols of which it was told that they number their packets in clear.
+    /// Protocols whose numbering in clear was reported.
     numbered: BTreeSet<Protocol>,
-    /// Before, no session tells that its server does not answer.
+    /// The time before which no session reports that its server does not answer.
     next_unanswered: Time,
-    /// Sessions that are closed and were never split.
+    /// Closed sessions that were never split.
     unsplit: Unsplit,
-    /// Which path a tuple belongs to: the same for all sessions.
+    /// The path of each tuple: the same for all sessions.
     layout: Tuples,
     own: BTreeSet<SocketAddr>,
     prints: Prints,
     broken: Vec<Option<DownReason>>,
-    /// What each path takes, where the schedule looks at that, and the sessions that wait for it,
-    /// in turn.
+    /// The state of each path's window, if the schedule uses windows.
     windows: Option<Vec<PathView>>,
+    /// Sessions that wait for a window, in turn.
     held: VecDeque<SessionId>,
     counters: Vec<PathCounters>,
     removed: PathCounters,
-    /// How often the settings have changed.
+    /// Number of changes of the settings.
     changes: u64,
     no_path: u64,
     hurried: u64,
@@ -77,7 +77,7 @@ pub struct Core {
     outputs: VecDeque<Output>,
 }
 
-/// Splits the core's fields so that one session can be lent all others.
+/// Splits the core's fields so that one session can borrow all others.
 macro_rules! common {
     ($core:ident, $room:expr) => {
         Common {
@@ -99,7 +99,7 @@ macro_rules! common {
 }
 
 impl Core {
-    /// A core without sessions.
+    /// Returns a core without sessions.
     ///
     /// # Errors
     /// If the schedule does not fit the number of paths.
@@ -143,7 +143,7 @@ impl Core {
         })
     }
 
-    /// Takes what happened.
+    /// Processes an event.
     pub fn handle(&mut self, now: Time, input: Input<'_>) {
         self.latest = now;
         match input {
@@ -169,7 +169,7 @@ impl Core {
         }
     }
 
-    /// The next thing to do, until there is none. Time-outs that are due by `now` happen here.
+    /// Returns the next action, until there is none. Timeouts due by `now` are processed here.
     pub fn poll(&mut self, now: Time) -> Option<Output> {
         self.latest = now;
         while self.outputs.is_empty() {
@@ -183,12 +183,12 @@ impl Core {
         self.outputs.pop_front()
     }
 
-    /// When [`Core::poll`] has to be called though nothing was handled.
+    /// Returns when [`Core::poll`] has to be called without an event.
     pub fn next_timeout(&self) -> Option<Time> {
         self.timers.first().map(|timer| timer.0)
     }
 
-    /// Everything counted so far.
+    /// Returns all counters.
     pub fn snapshot(&self) -> Snapshot {
         let mut paths = self.counters.clone();
         for (index, counters) in paths.iter_mut().enumerate() {
@@ -222,7 +222,7 @@ impl Core {
         }
     }
 
-    /// The sessions whose servers are silent.
+    /// Returns the sessions whose servers are silent.
     fn silent(&self) -> Option<Silent> {
         let all = self.sessions.values().filter_map(|session| session.silent_since());
         all.fold(None, |sum, (since, last)| {
@@ -233,20 +233,21 @@ impl Core {
         })
     }
 
-    /// Puts other settings into force, under live sessions; `before` tells for each path of
-    /// `config` which path it was, if any. Gives the new numbers of paths and tuples, for the
-    /// sockets that stand for them.
+    /// Replaces the settings under live sessions. `before` has, for each path of `config`, the
+    /// path that it was before, if any. Returns the new numbers of paths and tuples, for the
+    /// sockets that represent them.
     ///
-    /// A path that stays keeps its counters, its health and its sockets. A session whose path goes
-    /// takes another at its next datagram; where the schedule, its paths or the seed changed, each
-    /// session draws anew. Protocol and the limit on sessions hold for sessions to come. Nothing is
-    /// sent before [`Input::Resolved`] tells again which paths are barred to a session.
+    /// A path that stays keeps its counters, its health and its sockets. A session whose path is
+    /// removed takes another at its next datagram. If the schedule, its paths or the seed changed,
+    /// each session draws again. The protocol and the limit on sessions apply to later sessions.
+    /// Nothing is sent before [`Input::Resolved`] reports again which paths are barred to a
+    /// session.
     ///
     /// # Errors
-    /// If the schedule does not fit the number of paths; then all is as before.
+    /// If the schedule does not fit the number of paths. The old settings then stay in force.
     ///
     /// # Panics
-    /// As [`Core::new`]; or if `before` names a path twice, or not as many as there are.
+    /// As [`Core::new`], or if `before` names a path twice, or has a wrong length.
     pub fn reconfigure(
         &mut self,
         now: Time,
@@ -296,8 +297,8 @@ impl Core {
         self.with(now, id, |session, common| session.on_late(now, batch, common));
     }
 
-    /// Runs `act` on a session with all that it shares, and sets its timer anew if it is due
-    /// earlier now.
+    /// Runs `act` on a session with everything that sessions share, and sets its timer again if it
+    /// is due earlier now.
     fn with(&mut self, now: Time, id: SessionId, act: impl FnOnce(&mut Session, &mut Common<'_>)) {
         let most = if self.windows.is_some() { FOR_A_WINDOW } else { WAITING.1 };
         let share = WAITING.0 / self.sessions.len().max(1);
@@ -305,8 +306,8 @@ impl Core {
         let Some(session) = self.sessions.get_mut(&id) else { return };
         act(session, &mut common!(self, room));
         let due = session.next_timeout(&self.config).max(now);
-        // A timer that rings too early costs one look; setting it anew at each datagram would cost
-        // more.
+        // A timer that fires too early costs one check. Setting it again at each datagram would
+        // cost more.
         if session.armed.is_none_or(|armed| due < armed) {
             if let Some(armed) = session.armed.replace(due) {
                 self.timers.remove(&(armed, id));
@@ -350,10 +351,9 @@ impl Core {
         Some(id)
     }
 
-    /// Whether a session may be opened now; if so, counts it.
+    /// Returns whether a session may be opened now, and if so counts it.
     ///
-    /// A program that floods us from ever new ports must not keep us busy with opening sockets for
-    /// it.
+    /// A program that floods us from ever new ports must not keep us busy with opening sockets.
     fn may_open(&mut self, now: Time) -> bool {
         let each = Duration::from_secs(1) / OPENINGS as u32;
         let burst = each * u32::try_from(self.config.sessions).unwrap_or(u32::MAX);
@@ -372,7 +372,7 @@ impl Core {
     }
 
     /// Closes a session if there are too many: the oldest that the server never answered, else the
-    /// one idle longest. `None` if all are in use.
+    /// one idle longest. Returns `None` if all are in use.
     fn make_room(&mut self, now: Time) -> Option<()> {
         if self.sessions.len() < self.config.sessions {
             return Some(());
@@ -419,7 +419,7 @@ impl Core {
         all.into_iter().for_each(|id| self.close(id, CloseReason::Shutdown));
     }
 
-    /// What waits for a window goes, a few datagrams of each session in turn.
+    /// Sends the datagrams that wait for a window, a few of each session in turn.
     fn on_windows(&mut self, now: Time, views: &[PathView]) {
         let Some(windows) = &mut self.windows else { return };
         windows.iter_mut().zip(views).for_each(|(window, view)| *window = *view);
@@ -488,7 +488,7 @@ impl Core {
     }
 }
 
-/// Whether settings make a splitter.
+/// Checks the settings.
 ///
 /// # Errors
 /// If the schedule does not fit the number of paths.
@@ -505,13 +505,14 @@ fn check(config: &Config) -> Result<(), SpecError> {
     config.schedule.build(config.scheduled(), seed::stream(config.seed, 0, "trial")).map(drop)
 }
 
-/// No path takes anything before it is known what it takes; `None` where nobody looks at that.
+/// Returns closed windows for all paths until their state is known; `None` if the schedule does
+/// not use windows.
 fn closed(config: &Config) -> Option<Vec<PathView>> {
     let looks = config.schedule.family().needs_windows;
     looks.then(|| vec![PathView::dead(); config.ports.len()])
 }
 
-/// Whether sessions may go on with the draw that they have.
+/// Returns whether sessions may continue with their present draw.
 fn draws_alike(old: &Config, new: &Config, numbers: &Renumbering) -> bool {
     let drawn = |config: &Config| {
         (config.schedule.to_string(), config.every, config.redraw, config.seed, config.scheduled())
@@ -519,7 +520,7 @@ fn draws_alike(old: &Config, new: &Config, numbers: &Renumbering) -> bool {
     drawn(old) == drawn(new) && numbers.keeps_first(new.scheduled())
 }
 
-/// Something that may happen at each datagram, and is told once in a while.
+/// A complaint that may occur at each datagram, and is reported once in a while.
 #[derive(Debug, Default)]
 struct Complaint {
     next: Time,
@@ -527,7 +528,7 @@ struct Complaint {
 }
 
 impl Complaint {
-    /// Counts `datagrams`. How many there are to tell of, if it is time to.
+    /// Counts `datagrams`. Returns the number to report, if a report is due.
     fn due(&mut self, now: Time, datagrams: u64) -> Option<u64> {
         self.untold += datagrams;
         if now < self.next {

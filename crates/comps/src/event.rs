@@ -1,4 +1,4 @@
-//! What the core tells the person who runs it.
+//! Events for the person who runs the splitter.
 
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -12,71 +12,72 @@ use crate::protocol::Confidence;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct SessionId(pub u64);
 
-/// Something that happened and that a person may want to see. No payload, no keys.
+/// An event that a person may want to see. No payload, no keys.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Event {
-    /// A client spoke for the first time.
+    /// The first datagram of a client arrived.
     Opened {
         /// The new session.
         session: SessionId,
         /// Its client's address.
         client: SocketAddr,
-        /// The server that the client named; `None` for the one of all.
+        /// The server that the client named; `None` for the only one.
         server: Option<SocketAddr>,
     },
-    /// The session's protocol was recognised, or is known with another confidence. Comes again
-    /// where later datagrams show that it is another one.
+    /// The session's protocol was recognised, or is known with another confidence. It is reported
+    /// again if later datagrams show another protocol.
     Recognised {
         /// The session.
         session: SessionId,
-        /// What it carries.
+        /// The protocol that it carries.
         protocol: Protocol,
-        /// The ground for it.
+        /// The evidence for it.
         confidence: Confidence,
     },
-    /// The packets of a session that is split are numbered in clear: the observer of one path reads
-    /// from them what all paths carried. Reported once for each protocol.
+    /// The packets of a split session are numbered in clear: the observer of one path learns from
+    /// them how much all paths carried. Reported once for each protocol.
     NumbersInClear {
         /// The first such session.
         session: SessionId,
         /// The protocol, [`Protocol::Other`] if it is not known.
         protocol: Protocol,
     },
-    /// The server has not answered for 10 s, by whatever path, though its client went on. Reported
-    /// again after ever longer pauses while the client does.
+    /// The server has not answered for 10 s, by any path, though its client continued. Reported
+    /// again after ever longer pauses while the client continues.
     Unanswered {
         /// The session.
         session: SessionId,
-        /// The server that the client named; `None` for the one of all.
+        /// The server that the client named; `None` for the only one.
         server: Option<SocketAddr>,
-        /// Since the client's first datagram after the last answer.
+        /// Time since the client's first datagram after the last answer.
         waited: Duration,
-        /// When the server last answered, this session or an earlier one; `None` if it never did.
+        /// When the server last answered, in this session or an earlier one; `None` if it never
+        /// did.
         last: Option<Time>,
     },
     /// The server answers after a silence that was reported.
     Answered {
         /// The session.
         session: SessionId,
-        /// The server that the client named; `None` for the one of all.
+        /// The server that the client named; `None` for the only one.
         server: Option<SocketAddr>,
         /// Length of the silence.
         waited: Duration,
     },
-    /// Fewer four-tuples are used than the paths and ports would give.
+    /// Fewer four-tuples are used than the paths and ports allow.
     TuplesCut {
         /// The session.
         session: SessionId,
         /// Paths times ports.
         wanted: usize,
-        /// What is used.
+        /// Number of four-tuples in use.
         used: usize,
     },
-    /// A QUIC connection keeps to one path until its handshake is confirmed.
+    /// A QUIC connection stays on one path until its handshake is confirmed.
     Pinned {
         /// The session.
         session: SessionId,
-        /// The path it keeps to.
+        /// The path that it stays on.
         path: PathId,
     },
     /// All QUIC connections of the session are confirmed: the schedule takes over.
@@ -86,42 +87,41 @@ pub enum Event {
         /// Measured round-trip time of the handshake.
         rtt: Duration,
     },
-    /// A session that could have been split has kept to one path for 3 s of its traffic and three
-    /// runs of the schedule, for a reason other than the schedule's draws. Reported once for each
-    /// stay.
+    /// A splittable session has stayed on one path for 3 s of its traffic and three runs of the
+    /// schedule, for a reason other than the schedule's draws. Reported once for each stay.
     Kept {
         /// The session.
         session: SessionId,
-        /// The path that it keeps to.
+        /// The path that it stays on.
         path: PathId,
         /// The reason.
         why: Kept,
     },
-    /// A path left the candidate set, for one session or (`None`) for all.
+    /// A path left the candidate set, for one session or for all (`None`).
     Down {
         /// The path.
         path: PathId,
         /// The session that lost it.
         session: Option<SessionId>,
-        /// Why.
+        /// The reason.
         reason: DownReason,
     },
     /// A path is a candidate again.
     Up {
         /// The path.
         path: PathId,
-        /// The session that has it back, `None` for all.
+        /// The session that has it again, `None` for all.
         session: Option<SessionId>,
     },
-    /// The server answers on another path than those that it is spoken to: uplink and downlink are
-    /// split differently. Reported after at least four changes of the uplink's path, and again
-    /// after 10 min.
+    /// The server does not answer on the path where it is addressed: uplink and downlink are split
+    /// differently. Reported after at least four changes of the uplink's path, and again after 10
+    /// min.
     Skewed {
         /// The session.
         session: SessionId,
         /// The path on which the server's answers stay.
         path: PathId,
-        /// Share of the downlink bytes that came by that path, in percent.
+        /// Share of the downlink bytes that arrived by that path, in percent.
         percent: u8,
         /// Whether the server was heard by another path before, so that it has followed once.
         followed: bool,
@@ -130,74 +130,75 @@ pub enum Event {
     Closed {
         /// The session.
         session: SessionId,
-        /// Why.
+        /// The reason.
         reason: CloseReason,
     },
-    /// New clients were turned away: too many at once, or no room for their sessions. Told once a
-    /// second at most.
+    /// New clients were refused: too many at once, or no room for their sessions. Reported at most
+    /// once per second.
     Refused {
-        /// The one turned away last.
+        /// The client refused last.
         client: SocketAddr,
-        /// Datagrams refused since this was last told.
+        /// Datagrams refused since the last report.
         datagrams: u64,
     },
-    /// A datagram that we sent came back as if from a new client: routes lead our own traffic into
-    /// us. Told once a second at most.
+    /// One of our own datagrams returned as if from a new client: a route leads our traffic into
+    /// our own listener. Reported at most once per second.
     Loop {
-        /// Where it came from.
+        /// The source address.
         client: SocketAddr,
     },
 }
 
-/// Why a session keeps to one path, or was never split.
+/// The reason why a session stays on one path, or was never split.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kept {
     /// It is shorter than a run of the schedule.
     Short,
     /// The handshake of a QUIC connection is not confirmed.
     Handshake,
-    /// All of it belongs to the path that handshakes and DNS queries take.
+    /// It consists only of packets for the path of handshakes and DNS queries.
     HandshakePath,
-    /// Its server knows it by its address ([`Protocol::keeps_to_one_path`]).
+    /// Its server identifies it by its address ([`Protocol::keeps_to_one_path`]).
     Protocol(Protocol),
-    /// No other path can carry it: they are down, do not lead to its server, or exceed the
+    /// No other path can carry it: the others are down, do not lead to its server, or exceed the
     /// four-tuples of a QUIC connection.
     OtherPaths,
-    /// The schedule has named no other path.
+    /// The schedule has chosen no other path.
     Schedule,
 }
 
-/// Why a path is no candidate.
+/// The reason why a path is no candidate.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum DownReason {
-    /// The interface or its address is gone, or is down.
+    /// The interface or its address is removed, or is down.
     Interface,
-    /// No route, or an ICMP error says that the server cannot be reached this way.
+    /// No route, or an ICMP error reports that this path does not reach the server.
     Unreachable,
-    /// The proxy that the path leads through does not serve us: it is gone, or refuses.
+    /// The proxy of the path does not serve us: it is gone, or refuses.
     Proxy,
-    /// The path is a stream to the far end, which has ended or is not open yet: it is dialled.
+    /// The path is a stream to the far end, which has ended or is not open yet. It is being
+    /// dialled.
     Dialling,
-    /// This session has no socket there: the program has all the files that it may have.
+    /// This session has no socket there: the program has reached its limit of open files.
     NoSocket,
     /// Used for a second without an answer, while the server was heard by other paths.
     Silent,
-    /// It has never brought an answer of a server that was heard by one other path alone: it
-    /// swallows what is sent, or the server does not follow its client. For 3 s all that went by it
-    /// also went by the other.
+    /// It has never brought an answer, and one other path alone has. Either the path discards
+    /// everything, or the server does not follow its client. For 3 s all its datagrams were sent
+    /// by the other path, too.
     NeverAnswered,
-    /// The far end is not heard by it: it left questions of ours unanswered.
+    /// The far end does not answer by it: probes stayed unanswered.
     Unheard,
 }
 
 impl DownReason {
-    /// Whether only an answer brings the path back.
+    /// Returns whether only an answer makes the path usable again.
     pub(crate) fn needs_answer(self) -> bool {
         matches!(self, DownReason::Silent | DownReason::NeverAnswered)
     }
 }
 
-/// Why a session ended.
+/// The reason why a session ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CloseReason {
     /// Its client was silent for the idle time.

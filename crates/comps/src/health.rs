@@ -1,4 +1,4 @@
-//! What one session knows of one path: does it answer, how fast, and since when not.
+//! The state of one path in one session: whether it answers, how fast, and since when not.
 
 use std::time::Duration;
 
@@ -9,19 +9,19 @@ use crate::rtt::RttFilter;
 
 /// Use without an answer that makes a path silent.
 const SILENCE: Duration = Duration::from_secs(1);
-/// Use without an answer that makes a path doubtful which has never brought one.
+/// Use without an answer that makes a path doubtful if it has never brought one.
 const DOUBT: Duration = Duration::from_millis(300);
-/// Answers by other paths that must fall into a silence: a server that says little may have had
-/// nothing to say while its client was here.
+/// Answers by other paths needed during a silence: a server that sends little may have had nothing
+/// to send while its client used this path.
 const ANSWERS: u64 = 8;
-/// A pause between two datagrams counts as use up to this length.
+/// Longest pause between two datagrams that counts as use.
 const LONGEST_PAUSE: Duration = Duration::from_millis(300);
-/// Datagrams in a row that are copied to try a path that is down.
+/// Consecutive datagrams that are copied to try a path that is down.
 const ROUND: u8 = 4;
-/// Between two rounds of attempts on a path that is down.
+/// Pause between two rounds of attempts on a path that is down.
 const RETRY: Duration = Duration::from_secs(1);
-/// A path that a local error took away is believed again if no error follows an attempt for so
-/// long.
+/// Time without an error, after an attempt, after which a path with a local error is trusted
+/// again.
 const NO_NEWS: Duration = Duration::from_secs(1);
 
 /// A stretch of use without an answer.
@@ -32,16 +32,17 @@ struct Silence {
     server_was_active: bool,
     /// Answers of the server before, by any path.
     answers: u64,
-    /// Whether the last datagram was sent while the server spoke, so that the time after it counts.
+    /// Whether the last datagram was sent while the server was active, so that the time after it
+    /// counts.
     counts: bool,
 }
 
-/// The server as the session knows it when it sends.
+/// The server's activity when the session sends.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Activity {
-    /// Whether it speaks: it was heard within the last second, or since the datagram before.
+    /// Whether it was heard within the last second, or since the datagram before.
     pub(crate) active: bool,
-    /// How often it was heard, by any path.
+    /// Number of times it was heard, by any path.
     pub(crate) answers: u64,
 }
 
@@ -49,57 +50,57 @@ pub(crate) struct Activity {
 struct Down {
     reason: DownReason,
     next_try: Time,
-    /// Rounds of copies so far.
+    /// Rounds of copies completed.
     tries: u32,
-    /// Copies so far in this round.
+    /// Copies sent in this round.
     copies: u8,
     tried: Option<Time>,
 }
 
-/// One path in the eyes of one session.
+/// The state of one path in one session.
 #[derive(Debug, Default)]
 pub(crate) struct Health {
     rtt: RttFilter,
     sent: Option<Time>,
     heard: Option<Time>,
     silence: Option<Silence>,
-    /// Since when what goes here also goes by a path that answers.
+    /// Since when datagrams of this path are also sent by an answering one.
     doubted: Option<Time>,
     down: Option<Down>,
 }
 
 impl Health {
-    /// The round-trip time, once measured.
+    /// Returns the round-trip time, once measured.
     pub(crate) fn rtt(&self) -> Option<Duration> {
         self.rtt.rtt()
     }
 
-    /// An upper bound of the round-trip time, and whether it is near it.
+    /// Returns an upper bound of the round-trip time, and whether it is close.
     pub(crate) fn rtt_bound(&self) -> Option<(Duration, bool)> {
         self.rtt.upper_bound()
     }
 
-    /// When the session last sent here.
+    /// Returns when the session last sent here.
     pub(crate) fn sent(&self) -> Option<Time> {
         self.sent
     }
 
-    /// When the server was last heard here.
+    /// Returns when the server was last heard here.
     pub(crate) fn heard(&self) -> Option<Time> {
         self.heard
     }
 
-    /// Whether the session does without this path.
+    /// Returns whether the session avoids this path.
     pub(crate) fn is_down(&self) -> bool {
         self.down.is_some()
     }
 
-    /// Why the path is down.
+    /// Returns why the path is down.
     pub(crate) fn reason(&self) -> Option<DownReason> {
         self.down.map(|down| down.reason)
     }
 
-    /// The session sends by this path something that the server would answer.
+    /// Records that the session sends a datagram by this path that the server would answer.
     pub(crate) fn on_sent(&mut self, now: Time, server: Activity) {
         self.on_unasking(now);
         self.rtt.on_sent(now);
@@ -112,28 +113,29 @@ impl Health {
             counts: active,
         };
         match &mut self.silence {
-            // What began while the server was quiet proves nothing, and must not hide what begins
-            // now.
+            // A stretch that began while the server was quiet proves nothing. It must not hide one
+            // that begins now.
             Some(silence) if silence.server_was_active || !active => silence.counts = active,
             _ => self.silence = Some(fresh),
         }
     }
 
-    /// The session sends by this path something that nobody answers.
+    /// Records that the session sends a datagram by this path that nobody answers.
     pub(crate) fn on_unasking(&mut self, now: Time) {
         self.silence.iter_mut().for_each(|silence| silence.counts = false);
         self.sent = Some(now);
     }
 
-    /// The session used this path, and no other, for the time between one datagram and the next. It
-    /// counts if the server spoke when the first was sent.
+    /// Records that the session used this path, and no other, for the time between one datagram
+    /// and the next. It counts if the server was active when the first was sent.
     pub(crate) fn on_used(&mut self, pause: Duration) {
         if let Some(silence) = self.silence.as_mut().filter(|silence| silence.counts) {
             silence.used += pause.min(LONGEST_PAUSE);
         }
     }
 
-    /// The server is heard by this path. True if the path was down and is back.
+    /// Records that the server is heard by this path. Returns true if the path was down and is
+    /// back.
     pub(crate) fn on_heard(&mut self, now: Time) -> bool {
         self.rtt.on_heard(now);
         self.heard = Some(now);
@@ -142,9 +144,9 @@ impl Health {
         self.down.take().is_some()
     }
 
-    /// When the present use without an answer began, while the server spoke by other paths; `None`
-    /// if it is too short for that to mean something, or the server too quiet. `answers` is how
-    /// often the server was heard in all.
+    /// Returns when the present use without an answer began, if the server was active on other
+    /// paths. `answers` is how often the server was heard in all. Returns `None` if the use is too
+    /// short to be significant, or the server too quiet.
     pub(crate) fn silent_since(&self, answers: u64) -> Option<Time> {
         let silence = self.silence.filter(|silence| {
             let spoke = answers - silence.answers >= ANSWERS || answers == silence.answers;
@@ -153,21 +155,21 @@ impl Health {
         Some(silence.since)
     }
 
-    /// When the path became doubtful: it has never brought an answer, though it was used.
+    /// Returns when the path became doubtful: it has never brought an answer, though it was used.
     pub(crate) fn doubt(&mut self, now: Time) -> Option<Time> {
         let used = self.silence.filter(|silence| silence.server_was_active)?.used;
         (used >= DOUBT && self.heard.is_none()).then(|| *self.doubted.get_or_insert(now))
     }
 
-    /// Whether what goes here also goes by a path that answers.
+    /// Returns whether datagrams of this path are also sent by an answering one.
     pub(crate) fn is_doubted(&self) -> bool {
         self.doubted.is_some() && self.down.is_none()
     }
 
-    /// Takes the path out. True if it was in.
+    /// Marks the path as down. Returns true if it was up.
     ///
-    /// A path that is out keeps its first reason: what was silent needs an answer, whatever errors
-    /// come on top.
+    /// A path that is down keeps its first reason: a silent path needs an answer, whatever errors
+    /// follow.
     pub(crate) fn take_down(&mut self, now: Time, reason: DownReason) -> bool {
         let next_try = now + RETRY;
         if let Some(down) = &mut self.down {
@@ -179,19 +181,19 @@ impl Health {
         true
     }
 
-    /// If an attempt on a path that is down is due: which round it belongs to, and whether it opens
-    /// it.
+    /// If an attempt on a path that is down is due, returns its round, and whether it opens the
+    /// round.
     pub(crate) fn due_try(&self, now: Time) -> Option<(u32, bool)> {
         let down = self.down.filter(|down| now >= down.next_try)?;
         Some((down.tries, down.copies == 0))
     }
 
-    /// A copy of a live datagram, which the server answers if it `asks`, is on its way by this
-    /// path, to keep it open or to try it. Attempts come in rounds of a few datagrams in a row; the
-    /// next round comes after `pause`, or after the usual time if that is longer.
+    /// Records that a copy of a live datagram is sent by this path, to keep it open or to try it.
+    /// The server answers the copy if it `asks`. Attempts are made in rounds of a few consecutive
+    /// datagrams. The next round begins after `pause`, or after [`RETRY`] if that is longer.
     ///
-    /// A single one might be of a kind that the server never answers (Mosh's acknowledgements), and
-    /// again the next time.
+    /// A single copy might be of a kind that the server never answers (Mosh's acknowledgements),
+    /// and the next one again.
     pub(crate) fn on_copy(&mut self, now: Time, pause: Duration, asks: bool) {
         if asks {
             self.rtt.on_sent(now);
@@ -207,8 +209,8 @@ impl Health {
         }
     }
 
-    /// Believes in a path again if a local error took it away, it was tried since, and no error
-    /// followed. True if so.
+    /// Marks the path as up again if a local error took it down, it was tried since, and no error
+    /// followed. Returns true if so.
     pub(crate) fn no_news_is_good_news(&mut self, now: Time) -> bool {
         let recovers = self.recovers_at().is_some_and(|at| now >= at);
         if recovers {
@@ -218,7 +220,7 @@ impl Health {
         recovers
     }
 
-    /// When [`Health::no_news_is_good_news`] will say yes, if nothing happens before.
+    /// Returns when [`Health::no_news_is_good_news`] will return true, if nothing happens before.
     pub(crate) fn recovers_at(&self) -> Option<Time> {
         let down = self.down.filter(|down| !down.reason.needs_answer())?;
         Some(down.tried? + NO_NEWS)

@@ -1,4 +1,4 @@
-//! What the outside and the core tell one another.
+//! The interface between the core and its driver.
 
 use std::net::{IpAddr, SocketAddr};
 use std::ops::Range;
@@ -7,38 +7,37 @@ use anabranch_multipath::{PathId, PathView};
 
 use crate::{Batch, DownReason, Event, SessionId, TupleId};
 
-/// What happened outside.
+/// An event outside the core.
 #[derive(Debug)]
 pub enum Input<'a> {
     /// Datagrams of a client.
     Client {
-        /// Its address.
+        /// The client's address.
         client: SocketAddr,
-        /// The server that it wants to reach; `None` for the one that all clients of a listener
-        /// reach.
+        /// The server that it wants to reach; `None` for the only one of a listener.
         server: Option<SocketAddr>,
-        /// The address of ours that it spoke to, where the listener has several.
+        /// The local address that it sent to, if the listener has several.
         local: Option<IpAddr>,
         /// The datagrams.
         batch: Batch<'a>,
     },
     /// Datagrams of the server.
     Server {
-        /// The session whose socket they came to.
+        /// The session whose socket they arrived at.
         session: SessionId,
-        /// The tuple that the socket stands for.
+        /// The tuple of that socket.
         tuple: TupleId,
         /// The datagrams.
         batch: Batch<'a>,
     },
-    /// Datagrams of the server, come to a socket whose path is no more.
+    /// Datagrams of the server at a socket whose path has been removed.
     Late {
-        /// The session whose socket they came to.
+        /// The session whose socket they arrived at.
         session: SessionId,
         /// The datagrams.
         batch: Batch<'a>,
     },
-    /// The answer to [`Output::Resolve`]; again when other paths lead there, and after
+    /// The answer to [`Output::Resolve`]. It is repeated when other paths lead there, and after
     /// [`Core::reconfigure`](crate::Core::reconfigure).
     Resolved {
         /// The session.
@@ -51,7 +50,7 @@ pub enum Input<'a> {
     },
     /// A socket was opened for a tuple.
     Opened {
-        /// Its local address, by which our own traffic is known if it comes back.
+        /// Its local address, which identifies our own traffic if it returns to us.
         local: SocketAddr,
     },
     /// A socket was closed.
@@ -65,55 +64,54 @@ pub enum Input<'a> {
         session: SessionId,
         /// The tuple.
         tuple: TupleId,
-        /// What is wrong.
+        /// The error.
         failure: Failure,
-        /// Datagrams that did not go out (0 for a late error).
+        /// Datagrams that were not sent (0 for a late error).
         datagrams: u64,
         /// Their bytes.
         bytes: u64,
     },
-    /// A path broke (`Some`) or works again (`None`), as far as this machine can tell.
+    /// A path broke (`Some`) or works again (`None`), as far as this machine can detect.
     Path {
         /// The path.
         path: PathId,
-        /// What is wrong with it.
+        /// The error of the path.
         broken: Option<DownReason>,
     },
-    /// What each path takes now, by a schedule that looks at windows; one view a path. What waited
-    /// for a window goes.
+    /// The state of each path's window, one view per path, for a schedule that uses windows.
+    /// Datagrams that wait for a window are then sent.
     Windows(&'a [PathView]),
     /// The program ends.
     Shutdown,
 }
 
-/// Why a datagram did not go out.
+/// The reason why a datagram was not sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Failure {
     /// The socket's buffer is full.
     Full,
     /// Larger than the path's MTU.
     TooBig,
-    /// "Port unreachable": the server was reached, and nobody listens there. Says nothing against
-    /// the path.
+    /// "Port unreachable": the server was reached, and no program listens there. The path is not
+    /// at fault.
     Refused,
     /// No route, or an ICMP error of a router.
     Unreachable,
-    /// The interface or the address is gone.
+    /// The interface or the address was removed.
     Interface,
     /// The path's proxy does not serve this session, while it may serve others.
     Proxy,
-    /// No socket could be opened for the tuple: the program has all the files that it may have.
+    /// No socket could be opened for the tuple: the program has reached its limit of open files.
     NoSocket,
 }
 
-/// Who speaks with whom: a client, and the server that it named (`None`: the one of all). A session
-/// each.
+/// The two ends of a session: a client, and the server that it named (`None`: the only one).
 pub(crate) type Ends = (SocketAddr, Option<SocketAddr>);
 
-/// What is to be done outside.
+/// An action for the driver.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Output {
-    /// Send datagrams to the server by a tuple; open its socket first if there is none.
+    /// Send datagrams to the server by a tuple. Open its socket first if there is none.
     Send {
         /// The session.
         session: SessionId,
@@ -121,25 +119,25 @@ pub enum Output {
         tuple: TupleId,
         /// The path that the tuple belongs to.
         path: PathId,
-        /// What to send.
+        /// The datagrams.
         payload: Payload,
     },
-    /// Send the whole batch just handled to the client, or one that was held.
+    /// Send the batch just handled, or a held one, to the client.
     Return {
         /// The client.
         client: SocketAddr,
-        /// The server that the client named, so that the answer seems to come from there.
+        /// The server that the client named: the answer's source address.
         server: Option<SocketAddr>,
-        /// The address of ours to answer from.
+        /// The local address to answer from.
         local: Option<IpAddr>,
-        /// What was held; `None` for the batch just handled.
+        /// The held batch; `None` for the batch just handled.
         held: Option<Held>,
     },
-    /// Find the server's address for a new session, and tell by [`Input::Resolved`].
+    /// Find the server's address for a new session, and report it with [`Input::Resolved`].
     Resolve {
         /// The session.
         session: SessionId,
-        /// The server that its client named; `None` for the one of all.
+        /// The server that its client named; `None` for the only one.
         server: Option<SocketAddr>,
     },
     /// Close all sockets of a session.
@@ -147,17 +145,17 @@ pub enum Output {
         /// The session.
         session: SessionId,
     },
-    /// Tell the user.
+    /// Report an event to the user.
     Event(Event),
 }
 
-/// Datagrams to a client that were held for those that left the server before
+/// Datagrams to a client that were held until earlier ones had arrived
 /// ([`Config::in_order`](crate::Config::in_order)).
 #[derive(Debug, PartialEq, Eq)]
 pub struct Held {
-    /// The datagrams, one behind the other.
+    /// The datagrams, one after the other.
     pub bytes: Box<[u8]>,
-    /// Length of each but the last, in bytes.
+    /// Length in bytes of each datagram but the last.
     pub stride: usize,
     /// Their ECN bits.
     pub ecn: u8,
@@ -166,7 +164,7 @@ pub struct Held {
 /// Datagrams to send.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Payload {
-    /// These bytes of the batch just handled, cut by its stride, with its ECN bits.
+    /// These bytes of the batch just handled, divided by its stride, with its ECN bits.
     Live(Range<usize>),
     /// One datagram that waited.
     Kept {

@@ -1,11 +1,12 @@
-//! Our own datagrams coming back: a route, a NAT or another forwarder leads what we send into our
-//! listener.
+//! Detection of our own datagrams that return to us: a route, a NAT or another forwarder leads our
+//! traffic into our listener.
 //!
-//! A loop is found in two ways. The plain one: the new client's address is that of one of our own
-//! sockets. The other, for loops through somebody else: the first datagram of a new session equals
-//! one that we sent a moment ago for another session. Encrypted protocols never send the same
-//! datagram twice, but a careless test may, so only a *chain* of such sessions, each opened by a
-//! datagram of the one before, counts as a loop.
+//! A loop is detected in two ways. First, the new client's address is that of one of our own
+//! sockets. Second, for loops through another host, the first datagram of a new session equals one
+//! sent a moment ago for another session.
+//!
+//! Encrypted protocols never send the same datagram twice, but a careless test may. So only a
+//! *chain* of such sessions counts as a loop, each opened by a datagram of the one before.
 
 use std::time::Duration;
 
@@ -13,11 +14,11 @@ use anabranch_multipath::Time;
 
 /// Prints remembered.
 const RING: usize = 256;
-/// A print older than this proves nothing.
+/// Age above which a print proves nothing.
 const FRESH: Duration = Duration::from_secs(2);
 /// Sessions in a chain that make a loop.
 pub(crate) const CHAIN: u8 = 8;
-/// Shorter datagrams are too alike to prove anything.
+/// Shortest datagram that is compared, in bytes: shorter ones are too alike to prove anything.
 const SHORTEST: usize = 32;
 
 #[derive(Clone, Copy, Debug)]
@@ -39,7 +40,7 @@ impl Prints {
         Prints { ring: Vec::with_capacity(RING), next: 0 }
     }
 
-    /// Remembers a datagram that goes out for a session that stands `chain` deep.
+    /// Remembers a datagram sent for a session at depth `chain` of a chain.
     pub(crate) fn remember(&mut self, now: Time, datagram: &[u8], chain: u8) {
         if datagram.len() < SHORTEST {
             return;
@@ -53,7 +54,8 @@ impl Prints {
         self.next = (self.next + 1) % RING;
     }
 
-    /// How deep in a chain a session stands that opens with `datagram`: 0 if we did not send it.
+    /// Returns the depth in a chain of a session that opens with `datagram`: 0 if we did not send
+    /// it.
     pub(crate) fn chain(&self, now: Time, datagram: &[u8]) -> u8 {
         if datagram.len() < SHORTEST {
             return 0;
@@ -64,8 +66,8 @@ impl Prints {
     }
 }
 
-/// FNV-1a over the length, the head and the tail: enough to tell ciphertexts apart, cheap on a
-/// large datagram.
+/// Returns the FNV-1a hash of the length, the head and the tail. This distinguishes ciphertexts,
+/// and is cheap on a large datagram.
 fn hash(datagram: &[u8]) -> u64 {
     let (head, tail) = (&datagram[..SHORTEST], &datagram[datagram.len() - 16..]);
     let length = (datagram.len() as u64).to_le_bytes();

@@ -1,28 +1,29 @@
-//! What becomes of paths and four-tuples when the settings change under a running splitter.
+//! New numbers of paths and four-tuples when the settings change under a running splitter.
 
 use anabranch_multipath::PathId;
 
 use crate::tuples::Tuples;
 use crate::{Config, TupleId};
 
-/// From the numbers that paths and tuples had to those that they have.
+/// A map from the old numbers of paths and tuples to the new ones.
 ///
-/// A path that stays keeps its tuples, as far as it still has as many ports; one that goes has
+/// A path that stays keeps its tuples, as far as it still has their ports. A removed path has
 /// none.
 #[derive(Debug)]
 pub struct Renumbering {
-    /// For each path of now, its number before.
+    /// For each new path, its old number.
     before: Vec<Option<PathId>>,
-    /// For each path of before, its number now.
+    /// For each old path, its new number.
     now: Vec<Option<PathId>>,
     layouts: (Tuples, Tuples),
 }
 
 impl Renumbering {
-    /// From the settings `old` to `new`, whose path number i was path `before[i]`.
+    /// Returns the map from the settings `old` to `new`, whose path number i was path `before[i]`.
     ///
     /// # Panics
-    /// If `before` does not name one path of before, or none, for each of now, or one twice.
+    /// If `before` does not name one old path, or none, for each new path, or if it names one
+    /// twice.
     pub(crate) fn new(old: &Config, new: &Config, before: &[Option<PathId>]) -> Renumbering {
         assert_eq!(before.len(), new.ports.len(), "the caller tells of each path where it was");
         let mut now = vec![None; old.ports.len()];
@@ -35,12 +36,12 @@ impl Renumbering {
         Renumbering { before: before.to_vec(), now, layouts }
     }
 
-    /// The number of a path of before, unless it is gone.
+    /// Returns the new number of an old path, unless it was removed.
     pub fn path(&self, path: PathId) -> Option<PathId> {
         self.now.get(path.index()).copied().flatten()
     }
 
-    /// A tuple of before and its path, unless it is gone.
+    /// Returns the new path and tuple of an old tuple, unless it was removed.
     pub fn tuple(&self, tuple: TupleId) -> Option<(PathId, TupleId)> {
         let (old, new) = &self.layouts;
         let before = old.path(tuple)?;
@@ -49,14 +50,14 @@ impl Renumbering {
         Some((now, new.tuple(now, port)?))
     }
 
-    /// Whether the paths of now up to `count` are the first `count` of before.
+    /// Returns whether the first `count` new paths are the first `count` old ones.
     pub(crate) fn keeps_first(&self, count: usize) -> bool {
         let same = |(index, before): (usize, &Option<PathId>)| *before == Some(PathId::at(index));
         self.before.iter().take(count).enumerate().all(same)
     }
 
-    /// What belonged to each path of before, in its new place; new paths get what is `Default`.
-    /// Gives what belonged to paths that are gone too.
+    /// Moves each old path's item to its new place; new paths get the default. Also returns the
+    /// items of removed paths.
     pub(crate) fn carry<T: Default>(&self, old: impl IntoIterator<Item = T>) -> (Vec<T>, Vec<T>) {
         let mut placed: Vec<T> = self.before.iter().map(|_| T::default()).collect();
         let mut gone = Vec::new();

@@ -1,33 +1,35 @@
-//! A round-trip time that nobody tells us: read off the answers of a server that follows the
-//! client.
+//! Passive measurement of a round-trip time, from the answers of a server that follows the client.
 
 use std::time::Duration;
 
 use anabranch_multipath::Time;
 
-/// A minimum is forgotten after at most two of these, if there were enough samples.
+/// Length of a window. A minimum is forgotten after at most two of them, if there were enough
+/// samples.
 const WINDOW: Duration = Duration::from_secs(10);
-/// How long a path must have carried nothing before it can be timed, while nothing is measured.
+/// Time for which a path must have carried nothing before it can be timed, while its round-trip
+/// time is unknown.
 const UNKNOWN: Duration = Duration::from_millis(100);
-/// The least that a path must have rested, both ways, however short its round-trip time: radio
-/// links and busy machines hand over what they held in bursts that are closer together.
+/// Shortest such rest, in both directions, however short the round-trip time. Radio links and busy
+/// machines deliver held datagrams in bursts that are closer together.
 const LEAST: Duration = Duration::from_millis(20);
-/// An answer later than this answers something else.
+/// Longest time to an answer: a later one belongs to another datagram.
 const LATEST: Duration = Duration::from_secs(3);
-/// Age of an unanswered datagram that the answer to a later one may not be timed against: it was of
-/// a kind that nobody answers, or is lost.
+/// Age of an unanswered datagram above which the answer to a later one is not timed against it. It
+/// was of a kind that nobody answers, or is lost.
 const UNANSWERED: Duration = Duration::from_secs(1);
-/// Samples that replace an older minimum: of fewer, all may be late answers of idle moments.
+/// Samples that replace an older minimum: with fewer, all may be late answers of idle moments.
 const SAMPLES: u32 = 3;
-/// Samples, at least, of which a long one is believed.
+/// Samples needed before a long one is trusted.
 const AGREE: u32 = 2;
 
-/// Times the first datagram of a visit to a path against the first answer that comes by that path.
+/// Measures the time from the first datagram of a visit to a path to the first answer by that
+/// path.
 ///
-/// Every sample is an upper bound (the server may have had nothing to say at once), so the estimate
-/// is the minimum over the last 10-20 s. That holds only if no answer to an earlier visit is still
-/// under way when the visit begins: the queue of a path that a download has filled goes on to drain
-/// long after we have left it, and the next old datagram would seem to answer at once. See
+/// Every sample is an upper bound (the server may have had nothing to send at once), so the
+/// estimate is the minimum over the last 10-20 s. That holds only if no answer to an earlier visit
+/// is still in flight when the visit begins. The queue of a path filled by a download drains long
+/// after we have left it, and the next old datagram would look like an immediate answer. See
 /// [`RttFilter::has_settled`].
 #[derive(Debug, Default)]
 pub(crate) struct RttFilter {
@@ -37,14 +39,16 @@ pub(crate) struct RttFilter {
     window_began: Time,
     now: Option<Duration>,
     before: Option<Duration>,
-    /// Samples in the present window, and whether any window had [`AGREE`] and [`SAMPLES`].
+    /// Samples in the present window.
     samples: u32,
+    /// Whether any window had [`AGREE`] samples.
     agreed: bool,
+    /// Whether any window had [`SAMPLES`] samples.
     confirmed: bool,
 }
 
 impl RttFilter {
-    /// A datagram that the server would answer leaves by this path.
+    /// Records a datagram by this path that the server would answer.
     pub(crate) fn on_sent(&mut self, now: Time) {
         if self.has_settled(now) {
             self.asked = Some(now);
@@ -54,7 +58,7 @@ impl RttFilter {
         self.sent = Some(now);
     }
 
-    /// A datagram of the server came by this path.
+    /// Records a datagram of the server by this path.
     pub(crate) fn on_heard(&mut self, now: Time) {
         self.heard = Some(now);
         let Some(asked) = self.asked.take() else { return };
@@ -64,12 +68,12 @@ impl RttFilter {
         }
     }
 
-    /// The estimate. One above [`UNKNOWN`] needs [`AGREE`] samples.
+    /// Returns the estimate. One above [`UNKNOWN`] needs [`AGREE`] samples.
     pub(crate) fn rtt(&self) -> Option<Duration> {
         self.lowest().filter(|rtt| self.agreed || *rtt < UNKNOWN)
     }
 
-    /// The lowest sample, and whether it is one of [`SAMPLES`] at least.
+    /// Returns the lowest sample, and whether a window had at least [`SAMPLES`] samples.
     pub(crate) fn upper_bound(&self) -> Option<(Duration, bool)> {
         self.lowest().map(|rtt| (rtt, self.confirmed))
     }
@@ -81,12 +85,12 @@ impl RttFilter {
         }
     }
 
-    /// Whether no answer to what was sent here before can be under way.
+    /// Returns whether no answer to earlier datagrams of this path can be in flight.
     ///
     /// Two round-trip times without a datagram of ours are enough for an empty path. A full one
     /// delivers without a pause, so its answers are over when they have begun after our last
-    /// datagram and then rested for a round-trip time. Where none has come since then (the server
-    /// had moved on, or went another way), only time tells.
+    /// datagram and then rested for a round-trip time. If no answer has arrived since then (the
+    /// server had moved on, or used another path), the answers end only after [`LATEST`].
     fn has_settled(&self, now: Time) -> bool {
         let Some(sent) = self.sent else { return true };
         let left = now.since(sent);

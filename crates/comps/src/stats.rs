@@ -1,4 +1,4 @@
-//! Counters: uplink and downlink apart, never summed.
+//! Counters: uplink and downlink are separate, never summed.
 
 use std::time::Duration;
 
@@ -21,14 +21,14 @@ impl Flow {
         self.bytes += bytes;
     }
 
-    /// What was counted did not go out after all.
+    /// Subtracts datagrams that were counted but not sent.
     pub(crate) fn take_back(&mut self, datagrams: u64, bytes: u64) {
         self.datagrams = self.datagrams.saturating_sub(datagrams);
         self.bytes = self.bytes.saturating_sub(bytes);
     }
 }
 
-/// Datagrams that did not go out, by cause.
+/// Datagrams that were not sent, by cause.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Drops {
     /// The path's socket was full. UDP paths have no window: such datagrams are dropped and
@@ -36,52 +36,51 @@ pub struct Drops {
     pub full: u64,
     /// Larger than the path's MTU (EMSGSIZE).
     pub too_big: u64,
-    /// The path broke at that moment (no route, interface gone).
+    /// The path broke at that moment (no route, interface removed).
     pub unreachable: u64,
 }
 
-/// Everything counted on one path, over all sessions.
+/// All counters of one path, over all sessions.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct PathCounters {
     /// Client to server.
     pub up: Flow,
     /// Server to client.
     pub down: Flow,
-    /// Runs that began here while the run before was on another path, or on another port of this
-    /// one.
+    /// Runs that began here after a run on another path, or on another port of this path.
     pub switches: u64,
-    /// Extra copies of live datagrams, sent to try the path or to keep it open at NATs (counted in
-    /// `up` too).
+    /// Additional copies of live datagrams, sent to try the path or to keep it open at NATs
+    /// (counted in `up`, too).
     pub copies: u64,
-    /// What did not go out.
+    /// Datagrams that were not sent.
     pub drops: Drops,
-    /// Answers "port unreachable": the path works, the server's port is closed.
+    /// "Port unreachable" answers: the path works, the server's port is closed.
     pub refused: u64,
-    /// Lowest round-trip time seen of late by any session.
+    /// Lowest recent round-trip time of all sessions.
     pub rtt: Option<Duration>,
-    /// The path works, as far as this machine can tell (no local error stands).
+    /// Whether the path works, as far as this machine can detect (there is no local error).
     pub works: bool,
-    /// Sessions that found it silent and do not use it.
+    /// Sessions that found the path silent and do not use it.
     pub silent_sessions: usize,
-    /// Counters of the stream, if the path is one; the driver fills them in.
+    /// Counters of the stream, if the path is one. The driver fills them in.
     pub stream: Option<StreamCounters>,
 }
 
 /// A path that is a stream to the far end.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct StreamCounters {
-    /// How the stream gets there, by the word before it in a path: `tcp`, `ssh`.
+    /// The stream's transport, by its prefix in a path: `tcp`, `ssh`.
     pub kind: &'static str,
     /// Bytes that wait for room in its socket.
     pub queued: u64,
-    /// Packets that were dropped because they waited too long.
+    /// Packets dropped because they waited too long.
     pub aged: u64,
     /// Connections that ended.
     pub ended: u64,
 }
 
 impl PathCounters {
-    /// Adds what another path counted.
+    /// Adds the counters of another path.
     pub(crate) fn absorb(&mut self, other: &PathCounters) {
         self.up.add(other.up.datagrams, other.up.bytes);
         self.down.add(other.down.datagrams, other.down.bytes);
@@ -94,29 +93,29 @@ impl PathCounters {
     }
 }
 
-/// What a path carried beside the sessions: flows that are pinned to it, as TCP is. Their packets
-/// do not come by the core; the driver has them counted.
+/// Traffic of a path in addition to the sessions: flows that are pinned to it, as TCP is. Their
+/// packets do not pass the core; the driver has them counted.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Pinned {
     /// Flows that began.
     pub flows: u64,
     /// IP packets from clients, and their bytes with all headers.
     pub up: Flow,
-    /// The same to clients.
+    /// IP packets to clients, and their bytes with all headers.
     pub down: Flow,
 }
 
-/// Sessions that were never split: all that their clients sent went by one path.
+/// Sessions that were never split: one path carried all datagrams of their clients.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Unsplit {
-    /// How many.
+    /// Number of such sessions.
     pub sessions: u64,
-    /// The first of them and why, at most [`Unsplit::NAMED`].
+    /// The first of them with the reason, at most [`Unsplit::NAMED`].
     pub first: Vec<(SessionId, Kept)>,
 }
 
 impl Unsplit {
-    /// Sessions that are kept by their numbers.
+    /// Most sessions that are listed.
     pub const NAMED: usize = 10;
 
     pub(crate) fn add(&mut self, session: SessionId, why: Kept) {
@@ -127,21 +126,21 @@ impl Unsplit {
     }
 }
 
-/// What is known of a tunnel to a far end of ours (told by the driver).
+/// Counters of a tunnel to a far end of ours (from the driver).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct FarEndCounters {
-    /// Whether it answers.
+    /// Whether the far end answers.
     pub up: bool,
-    /// Packets of the far end's that were waited for in vain.
+    /// Packets of the far end that never arrived.
     pub lost: u64,
-    /// How long a datagram waits at most for those that were sent before it.
+    /// Longest time that a datagram waits for older ones.
     pub patience: Duration,
-    /// Decoys that were sent to it, and those that came from it and were dropped; they are in no
-    /// path's counters.
+    /// Decoys sent to the far end, and those received from it and dropped. They are in no path's
+    /// counters.
     pub decoys: [Flow; 2],
 }
 
-/// Sessions whose servers have been silent for 10 s and more, though their clients went on.
+/// Sessions whose servers have been silent for at least 10 s, though their clients continued.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Silent {
     /// Number of such sessions.
@@ -152,45 +151,44 @@ pub struct Silent {
     pub last: Option<Time>,
 }
 
-/// Counted over the whole splitter.
+/// The counters of the whole splitter.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Snapshot {
-    /// One entry a path, in the order given.
+    /// One entry per path, in the order given.
     pub paths: Vec<PathCounters>,
-    /// What the paths had counted that are no more (see [`crate::Core::reconfigure`]), and what
-    /// came late by them.
+    /// Counters of removed paths (see [`crate::Core::reconfigure`]), and of datagrams that arrived
+    /// late by them.
     pub removed: PathCounters,
-    /// Sessions alive.
+    /// Live sessions.
     pub sessions: usize,
-    /// Those whose server is silent, if there are any.
+    /// The sessions whose server is silent, if there are any.
     pub silent: Option<Silent>,
-    /// Sessions that ever began.
+    /// Sessions opened in all.
     pub opened: u64,
-    /// Sessions, alive or not, that one path alone has carried so far.
+    /// Sessions, live or closed, that one path alone has carried.
     pub unsplit: Unsplit,
-    /// One entry a path where flows are pinned, else none (counted by the driver).
+    /// One entry per path if flows are pinned, else none (counted by the driver).
     pub pinned: Vec<Pinned>,
-    /// Datagrams that waited in vain for a path.
+    /// Datagrams that waited for a path until they were dropped.
     pub no_path: u64,
-    /// Datagrams that wait now, those that are delayed among them.
+    /// Datagrams waiting now, including delayed ones.
     pub waiting: usize,
-    /// Datagrams that left before their delay ended, because more waited than may.
+    /// Datagrams that left before their delay ended, because more waited than allowed.
     pub hurried: u64,
-    /// Datagrams refused because they were our own coming back.
+    /// Datagrams refused because they were our own, returned by a loop.
     pub looped: u64,
-    /// Datagrams of new clients that were turned away.
+    /// Datagrams of new clients that were refused.
     pub refused: u64,
-    /// Datagrams dropped on arrival at our sockets because their buffers were full (counted by the
-    /// driver).
+    /// Datagrams dropped at our sockets because their buffers were full (counted by the driver).
     pub missed: u64,
-    /// Datagrams that could not be handed to clients (counted by the driver).
+    /// Datagrams that could not be delivered to clients (counted by the driver).
     pub not_returned: u64,
-    /// Datagrams of proxies that were dropped because they were no whole datagram of the server's
-    /// (counted by the driver).
+    /// Datagrams of proxies dropped because they were not a whole datagram of the server (counted
+    /// by the driver).
     pub foreign: u64,
-    /// Packets of the kernel and of programs for their link that came to an interface (counted by
-    /// the driver): ICMP errors, link-local and multicast. They are neither split nor refused.
+    /// Packets of the kernel and of programs for their link that arrived at an interface (counted
+    /// by the driver): ICMP errors, link-local and multicast. They are neither split nor refused.
     pub housekeeping: u64,
-    /// The far end, where there is one (told by the driver).
+    /// The far end, if there is one (from the driver).
     pub far_end: Option<FarEndCounters>,
 }

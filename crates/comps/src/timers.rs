@@ -1,4 +1,4 @@
-//! What protocols wait for, as far as a delay of ours must not outlast it.
+//! Timers of protocols, as bounds of our own delay.
 
 use std::fmt;
 use std::time::Duration;
@@ -7,14 +7,14 @@ use anabranch_multipath::Jitter;
 
 use crate::{Guess, Protocol};
 
-/// A timer of a protocol that sends again when it ends.
+/// A timer of a protocol that retransmits when it expires.
 struct Timer {
     whose: &'static str,
     lasts: Duration,
     source: &'static str,
 }
 
-/// WireGuard's wait for the answer to a handshake.
+/// Time that WireGuard waits for the answer to a handshake.
 const REKEY_TIMEOUT: Timer = Timer {
     whose: "WireGuard",
     lasts: Duration::from_secs(5),
@@ -29,12 +29,12 @@ const FIRST_PTO: Timer = Timer {
     source: "the first probe timeout, RFC 9002, section 6.2.2",
 };
 
-/// A [`Jitter`] that outlasts a timer: what is sent would be sent again, each time.
+/// The error of a [`Jitter`] that outlasts a timer: each datagram would be retransmitted.
 #[derive(Debug)]
 pub struct JitterTooLong {
     jitter: Jitter,
     timer: Timer,
-    /// Whether both ends delay, each half of the timer at most.
+    /// Whether both ends delay, each by at most half of the timer.
     halved: bool,
 }
 
@@ -44,13 +44,13 @@ impl fmt::Debug for Timer {
     }
 }
 
-/// Whether sessions that carry this bear such a delay.
+/// Checks that sessions with protocol `carry` tolerate delays of `jitter`.
 ///
-/// Where it is not known what they carry, it may be QUIC. To a `far_end`, which delays as well,
-/// each end has half of what a protocol waits.
+/// An unknown protocol may be QUIC. With a `far_end`, which delays as well, each end has half of
+/// the protocol's timer.
 ///
 /// # Errors
-/// It outlasts the protocol's timer.
+/// `jitter` outlasts the protocol's timer.
 pub fn check_jitter(jitter: Jitter, carry: Guess, far_end: bool) -> Result<(), JitterTooLong> {
     let timer = match carry {
         Guess::Is(Protocol::WireGuard) => REKEY_TIMEOUT,

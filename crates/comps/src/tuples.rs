@@ -4,23 +4,23 @@ use anabranch_multipath::PathId;
 
 use crate::{Config, Renumbering};
 
-/// One source port of one path, within a session. Numbers run over all ports of path 0, then path
-/// 1, and so on.
+/// One source port of one path, within a session. The numbers count all ports of path 0, then
+/// those of path 1, and so on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct TupleId(pub u16);
 
-/// Which ports each path may use, and which is in use now.
+/// The ports that each path may use, and the one in use now.
 #[derive(Debug)]
 pub(crate) struct Tuples {
     first: Box<[u16]>,
-    /// The ports of each path that leads to the server, 0 of the others.
+    /// The number of ports of each path that leads to the server, 0 for the others.
     ports: Box<[u16]>,
     allowed: Box<[u16]>,
     turn: Box<[u16]>,
 }
 
 impl Tuples {
-    /// All `ports` of each path.
+    /// Returns all `ports` of each path.
     pub(crate) fn new(ports: &[u16]) -> Tuples {
         let mut next = 0;
         let mut first = Vec::with_capacity(ports.len() + 1);
@@ -33,8 +33,8 @@ impl Tuples {
         Tuples { first: first.into(), ports: ports.into(), allowed: ports.into(), turn }
     }
 
-    /// Takes these paths out and lets all others in, whatever was barred before; makes a
-    /// [`Tuples::cut`] undone.
+    /// Excludes `paths`, and allows all others, whatever was barred before. Also undoes a
+    /// [`Tuples::cut`].
     pub(crate) fn bar(&mut self, paths: &[PathId]) {
         for (ports, ends) in self.ports.iter_mut().zip(self.first.windows(2)) {
             *ports = ends[1] - ends[0];
@@ -48,12 +48,12 @@ impl Tuples {
         self.allowed.clone_from(&self.ports);
     }
 
-    /// The tuples that the session may use.
+    /// Returns the number of tuples that the session may use.
     pub(crate) fn in_use(&self) -> usize {
         self.allowed.iter().map(|&count| usize::from(count)).sum()
     }
 
-    /// The tuple that `path` uses now.
+    /// Returns the tuple that `path` uses now.
     pub(crate) fn current(&self, path: PathId) -> TupleId {
         TupleId(self.first[path.index()] + self.turn[path.index()])
     }
@@ -65,24 +65,25 @@ impl Tuples {
         *turn = (*turn + 1) % ports;
     }
 
-    /// The path that `tuple` belongs to.
+    /// Returns the path that `tuple` belongs to.
     pub(crate) fn path(&self, tuple: TupleId) -> Option<PathId> {
         let after = self.first.partition_point(|&first| first <= tuple.0);
         (tuple.0 < *self.first.last()?).then(|| PathId::at(after - 1))
     }
 
-    /// Which of the ports of its `path` a tuple stands for, from 0.
+    /// Returns the index of a tuple among the ports of its `path`, from 0.
     pub(crate) fn port(&self, path: PathId, tuple: TupleId) -> u16 {
         tuple.0 - self.first[path.index()]
     }
 
-    /// The tuple of that port, if the path has so many.
+    /// Returns the tuple of `port`, if the path has that port.
     pub(crate) fn tuple(&self, path: PathId, port: u16) -> Option<TupleId> {
         let first = self.first[path.index()];
         (first + port < self.first[path.index() + 1]).then_some(TupleId(first + port))
     }
 
-    /// The tuples under new settings, none cut: what stays keeps its turn, and what was barred is.
+    /// Returns the tuples under new settings, without a cut. Paths that stay keep their turn, and
+    /// barred ones stay barred.
     pub(crate) fn renumbered(&self, config: &Config, numbers: &Renumbering) -> Tuples {
         let mut tuples = Tuples::new(&config.ports);
         let mut barred = Vec::new();
@@ -98,14 +99,14 @@ impl Tuples {
         tuples
     }
 
-    /// Whether `path` may be used at all.
+    /// Returns whether `path` may be used at all.
     pub(crate) fn allows(&self, path: PathId) -> bool {
         self.allowed[path.index()] > 0
     }
 
-    /// Leaves at most `limit` tuples, but always one for the schedule: first one for the handshake
-    /// path (which needs no more), then one for each other path in order, then further ports in
-    /// turn.
+    /// Leaves at most `limit` tuples, but always one for the schedule. The first is for the
+    /// handshake path (which needs no more), then one for each other path in order, then further
+    /// ports in turn.
     pub(crate) fn cut(
         &mut self,
         limit: usize,

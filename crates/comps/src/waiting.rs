@@ -1,4 +1,5 @@
-//! Datagrams that wait because no path is left, or because the server's name is not resolved yet.
+//! Datagrams that wait because no path is usable, or because the server's name is not resolved
+//! yet.
 
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -7,13 +8,13 @@ use anabranch_multipath::Time;
 
 use crate::Batch;
 
-/// Datagrams that a session keeps at most.
+/// Most datagrams that a session keeps.
 const LIMIT: usize = 128;
 
-/// A datagram older than this is of no use to any of the protocols: they have sent it again.
+/// Longest wait of a datagram: an older one is useless, as all protocols have retransmitted it.
 const PATIENCE: Duration = Duration::from_secs(3);
 
-/// A datagram of our own keeping.
+/// A datagram that waits.
 #[derive(Debug)]
 pub(crate) struct QueuedDatagram {
     pub(crate) since: Time,
@@ -21,7 +22,7 @@ pub(crate) struct QueuedDatagram {
     pub(crate) ecn: u8,
 }
 
-/// A bounded queue: the oldest goes first, out to a path or overboard.
+/// A bounded queue: the oldest datagram leaves first, to a path or dropped.
 #[derive(Debug, Default)]
 pub(crate) struct WaitQueue {
     kept: VecDeque<QueuedDatagram>,
@@ -29,8 +30,9 @@ pub(crate) struct WaitQueue {
 }
 
 impl WaitQueue {
-    /// Keeps `count` datagrams of `batch` from number `first` on, which came at `since`, and at
-    /// most `limit` bytes in all. Returns how many datagrams were dropped for want of room.
+    /// Appends `count` datagrams of `batch` from number `first` on, which arrived at `since`.
+    /// Keeps at most `limit` bytes in all. Returns the number of datagrams dropped for lack of
+    /// room.
     pub(crate) fn keep(
         &mut self,
         since: Time,
@@ -52,14 +54,14 @@ impl WaitQueue {
         dropped
     }
 
-    /// The oldest datagram.
+    /// Removes and returns the oldest datagram.
     pub(crate) fn take(&mut self) -> Option<QueuedDatagram> {
         let kept = self.kept.pop_front()?;
         self.bytes -= kept.bytes.len();
         Some(kept)
     }
 
-    /// Drops what has waited too long; returns how many.
+    /// Drops the datagrams that have waited too long. Returns their number.
     pub(crate) fn expire(&mut self, now: Time) -> u64 {
         let mut dropped = 0;
         while self.next_timeout().is_some_and(|due| now >= due) {
@@ -69,7 +71,7 @@ impl WaitQueue {
         dropped
     }
 
-    /// When the oldest has waited too long.
+    /// Returns when the oldest will have waited too long.
     pub(crate) fn next_timeout(&self) -> Option<Time> {
         Some(self.kept.front()?.since + PATIENCE)
     }

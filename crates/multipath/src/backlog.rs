@@ -1,4 +1,4 @@
-//! What waits because no window has room.
+//! A queue for units while no window has room.
 
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -10,23 +10,25 @@ use crate::{Assignment, PathId, PathView, Splitter, Time};
 const MOST: usize = 4_096;
 /// Maximum wait of a unit.
 const LONGEST: Duration = Duration::from_secs(1);
-/// The standing queue that is kept: long enough for a window that opens in steps of one
+/// CoDel's target and interval. The target is long enough for a window that opens in steps of one
 /// acknowledgement. The interval is the longest usual round trip (RFC 8289, sections 4.2 and 4.3).
 const CODEL: Codel =
     Codel { target: Duration::from_millis(20), interval: Duration::from_millis(200) };
 /// A backlog of at most this many bytes is no standing queue: the largest usual packet.
 const MAX_UNIT: usize = 1_500;
 
-/// Datagrams that wait for a window, in the order in which they came.
+/// Datagrams that wait for a window, in the order of their arrival.
 ///
-/// A program that sends more than all paths take has to lose something. It should lose it here and
-/// soon, before the paths' own queues are full. CoDel (RFC 8289) drops single units from the head
-/// of a queue that does not drain: dropping more at once would make a sender reduce its rate
-/// several times for one excess. A unit is dropped in any case after it has waited 1 s, or if 4,096
-/// wait; the *oldest* is dropped, so the program notices earlier by the whole queue.
+/// If a program sends more than all paths take, some datagrams must be lost. They should be lost
+/// here and soon, before the paths' own queues are full. CoDel (RFC 8289) drops single units from
+/// the head of a queue that does not drain. Dropping more at once would make a sender reduce its
+/// rate several times for one excess.
+///
+/// A unit is dropped in any case after it has waited 1 s, or if 4,096 wait. The *oldest* is
+/// dropped, so the program notices earlier by the whole queue.
 #[derive(Debug)]
 pub struct Backlog<T> {
-    /// When each came, and its bytes.
+    /// The arrival time of each unit, its bytes, and the unit.
     units: VecDeque<(Time, usize, T)>,
     bytes: usize,
     dropped: u64,
@@ -40,7 +42,8 @@ impl<T> Default for Backlog<T> {
 }
 
 impl<T> Backlog<T> {
-    /// One of so many bytes waits behind all others, which have at most `most` bytes together.
+    /// Appends a unit of `bytes` bytes. Drops the oldest units while all together have more than
+    /// `most` bytes.
     pub fn push(&mut self, now: Time, (unit, bytes): (T, usize), most: usize) {
         self.units.push_back((now, bytes, unit));
         self.bytes += bytes;
@@ -49,8 +52,9 @@ impl<T> Backlog<T> {
         }
     }
 
-    /// Gives the next run a path: how many units go by it, and whether the run is a new one.
-    /// [`Backlog::pop`] has the units. `None` if nothing waits, or no window has room for it.
+    /// Assigns the next run to a path. Returns the path, the number of units, which
+    /// [`Backlog::pop`] returns, and whether the run is a new one. Returns `None` if nothing
+    /// waits, or no window has room for it.
     pub fn assign(
         &mut self,
         now: Time,
@@ -68,7 +72,7 @@ impl<T> Backlog<T> {
         }
     }
 
-    /// The oldest.
+    /// Removes and returns the oldest unit.
     pub fn pop(&mut self) -> Option<T> {
         let (_, bytes, unit) = self.units.pop_front()?;
         self.bytes -= bytes;
@@ -91,17 +95,17 @@ impl<T> Backlog<T> {
         self.dropped += u64::from(self.pop().is_some());
     }
 
-    /// How many wait.
+    /// Returns the number of waiting units.
     pub fn len(&self) -> usize {
         self.units.len()
     }
 
-    /// Whether nothing waits.
+    /// Returns whether nothing waits.
     pub fn is_empty(&self) -> bool {
         self.units.is_empty()
     }
 
-    /// How many went overboard since this was asked last.
+    /// Returns the number of units dropped since the last call.
     pub fn take_dropped(&mut self) -> u64 {
         std::mem::take(&mut self.dropped)
     }

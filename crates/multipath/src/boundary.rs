@@ -1,4 +1,4 @@
-//! When a run of units on one path ends.
+//! The end of a run: the group of consecutive units that take one path.
 
 use std::fmt;
 use std::str::FromStr;
@@ -10,62 +10,62 @@ use rand_distr::{Distribution, Exp1, Geometric};
 use crate::seed::Stream;
 use crate::{Time, growth};
 
-/// How long a run lasts, as a user writes it: `50p`, `100ms`, `~50p`, `~1s`, `50-70p`, `80-120ms`,
+/// The length of a run, in a user's notation: `50p`, `100ms`, `~50p`, `~1s`, `50-70p`, `80-120ms`,
 /// `grow:10-100ms`, `never`.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Every {
-    /// The first choice stands as long as its path lives.
+    /// No end: the first path is kept as long as it is usable.
     Never,
-    /// A run is so many packets; with `random` a geometric number with that mean.
+    /// A number of packets: `mean`, or a geometric number with that mean if `random`.
     Packets {
         /// Packets in a run, at least 1.
         mean: u64,
-        /// Whether the length is drawn afresh for each run.
+        /// Whether the length is drawn for each run.
         random: bool,
     },
-    /// A run lasts so long; with `random` an exponential time with that mean.
+    /// A time: `mean`, or an exponential time with that mean if `random`.
     Time {
         /// Length of a run, above zero.
         mean: Duration,
-        /// Whether the length is drawn afresh for each run.
+        /// Whether the length is drawn for each run.
         random: bool,
     },
-    /// A run is so many packets, drawn afresh for each run, every number from `least` to `most`
-    /// with equal chances.
+    /// A number of packets, drawn for each run with equal probabilities from `least` to `most`.
     PacketRange {
         /// The shortest run, at least 1.
         least: u64,
         /// The longest run, at least `least`.
         most: u64,
     },
-    /// A run lasts so long, drawn afresh for each run, evenly from `least` to `most`.
+    /// A time, drawn for each run uniformly from `least` to `most`.
     TimeRange {
         /// The shortest run, above zero.
         least: Duration,
         /// The longest run, at least `least`.
         most: Duration,
     },
-    /// Runs begin short after a silence and grow with the time since (`growth.rs` has the law).
+    /// A time that is short after a silence and grows with the time since (`growth.rs` has the
+    /// law).
     Growing {
         /// The mean of the first runs, above zero.
         least: Duration,
-        /// The mean that they grow to, at least `least`.
+        /// The mean that later runs reach, at least `least`.
         most: Duration,
     },
 }
 
-/// Why a text is no [`Every`].
+/// Error of parsing an [`Every`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum EveryError {
     /// Not of the form `50p`, `100ms`, `~50p`, `~100ms`, `50-70p`, `80-120ms`, `grow:10-100ms`,
     /// `never`.
     Form(String),
-    /// A run of no packets or no time would never carry anything.
+    /// A run of no packets or no time, which could never carry anything.
     Zero(String),
     /// The shortest run of a range is longer than the longest.
     Backwards(String),
-    /// A run lasts longer than 24 hours.
+    /// A run longer than 24 hours.
     TooLong(String),
 }
 
@@ -123,13 +123,13 @@ impl FromStr for Every {
     }
 }
 
-/// A length as written: so many packets, or a time.
+/// A parsed length: a number of packets, or a time.
 enum Length {
     Packets(u64),
     Time(Duration),
 }
 
-/// `50p` or `100ms`, the tilde taken off `text`.
+/// Parses `50p` or `100ms` in `length`, which is `text` without a tilde.
 fn one(text: &str, length: &str, random: bool) -> Result<Every, EveryError> {
     Ok(match parse_length(text, length)? {
         Length::Packets(mean) => Every::Packets { mean, random },
@@ -137,7 +137,7 @@ fn one(text: &str, length: &str, random: bool) -> Result<Every, EveryError> {
     })
 }
 
-/// `50-70p` or `80-120ms`: the unit stands once, at the end.
+/// Parses `50-70p` or `80-120ms`. The unit is written once, at the end.
 fn range(text: &str, least: &str, rest: &str) -> Result<Every, EveryError> {
     if !least.bytes().all(|byte| byte.is_ascii_digit()) {
         return Err(EveryError::Form(text.into()));
@@ -154,7 +154,7 @@ fn range(text: &str, least: &str, rest: &str) -> Result<Every, EveryError> {
     }
 }
 
-/// `10-100ms`, what stands before it taken off `text`.
+/// Parses `10-100ms` in `rest`, which is `text` without its prefix.
 fn growing(text: &str, rest: &str) -> Result<Every, EveryError> {
     let form = || EveryError::Form(text.into());
     let (least, most) = rest.split_once('-').ok_or_else(form)?;
@@ -209,7 +209,7 @@ impl fmt::Display for Every {
     }
 }
 
-/// `80-120ms`.
+/// Writes a range such as `80-120ms`.
 pub(crate) fn write_range(
     f: &mut fmt::Formatter<'_>,
     least: Duration,
@@ -219,18 +219,18 @@ pub(crate) fn write_range(
     write!(f, "{}-{}{unit}", least.as_micros() / micros, most.as_micros() / micros)
 }
 
-/// The coarsest unit in which all `spans` are whole numbers, and its microseconds.
+/// Returns the coarsest unit in which all `spans` are whole numbers, and its microseconds.
 fn unit(spans: &[Duration]) -> (&'static str, u128) {
     let whole = |micros| spans.iter().all(|span| span.as_micros() % micros == 0);
     let units = [("s", 1_000_000), ("ms", 1_000)];
     units.into_iter().find(|&(_, micros)| whole(micros)).unwrap_or(("us", 1))
 }
 
-/// An [`Every`] at work: knows how much of the present run is left.
+/// The state of an [`Every`]: the rest of the present run.
 ///
-/// A run that time ends is cut on a grid (first run's start + T, + 2 T, …) where T is fixed, so
-/// that a late packet does not shift all later boundaries. Intervals in which nothing was sent end
-/// no run: the scheduler is asked once, not once for each.
+/// A run of fixed time T ends on a grid (first run's start + T, + 2 T, …). So a late packet does
+/// not shift all later boundaries. Intervals in which nothing was sent end no run: the scheduler
+/// is called once, not once for each.
 #[derive(Debug)]
 pub struct Boundary {
     every: Every,
@@ -241,13 +241,13 @@ pub struct Boundary {
 }
 
 impl Boundary {
-    /// A boundary whose random lengths come from `stream`. The first run has to be opened by
-    /// [`Boundary::begin`].
+    /// Returns a boundary whose random lengths are drawn from `stream`. The first run has to be
+    /// opened with [`Boundary::begin`].
     pub fn new(every: Every, stream: Stream) -> Boundary {
         Boundary { every, stream, packets_left: 0, ends: Time::ZERO, origin: None }
     }
 
-    /// Whether the run is over at `now`.
+    /// Returns whether the run is over at `now`.
     pub fn over(&self, now: Time) -> bool {
         self.packets_left == 0 || now >= self.ends
     }
@@ -281,14 +281,14 @@ impl Boundary {
         }
     }
 
-    /// Opens a run at `now`, and with it a new grid.
+    /// Opens a run at `now`, and starts a new grid there.
     pub fn restart(&mut self, now: Time) {
         self.origin = None;
         self.begin(now);
     }
 
-    /// A silence has ended: runs that grow begin short again, and the present one is over. Others
-    /// go on as they are.
+    /// Notes the end of a silence. Growing runs begin short again, and the present one is over.
+    /// Runs of other kinds continue.
     pub fn after_silence(&mut self) {
         if matches!(self.every, Every::Growing { .. }) {
             self.origin = None;
@@ -301,25 +301,26 @@ impl Boundary {
         self.packets_left = self.packets_left.saturating_sub(units);
     }
 
-    /// How many units the run still takes.
+    /// Returns the number of units that the run still takes.
     pub fn packets_left(&self) -> u64 {
         self.packets_left
     }
 
-    /// When time ends the run; [`Time::MAX`] where packets do, [`Time::ZERO`] before the first one.
+    /// Returns when time ends the run. It is [`Time::MAX`] if packets end it, and [`Time::ZERO`]
+    /// before the first one.
     pub fn ends(&self) -> Time {
         self.ends
     }
 }
 
-/// The first point of the grid `origin` + step, `origin` + 2 step, … after `now`.
+/// Returns the first point of the grid `origin` + step, `origin` + 2 step, … after `now`.
 fn next_on_grid(origin: Time, now: Time, step: Duration) -> Time {
     let step = u64::try_from(step.as_nanos()).unwrap_or(u64::MAX).max(1);
     let elapsed = now.nanos().saturating_sub(origin.nanos());
     origin + Duration::from_nanos((elapsed / step).saturating_add(1).saturating_mul(step))
 }
 
-/// A number of packets from 1 upwards with the given mean.
+/// Draws a number of packets from 1 upwards with the given mean.
 fn geometric(mean: u64, stream: &mut Stream) -> u64 {
     let failures =
         Geometric::new(1.0 / mean as f64).expect("1/mean lies in (0, 1] because mean >= 1");

@@ -1,41 +1,43 @@
-//! Controlled delay (RFC 8289): drops from a queue that never empties, and lets bursts be.
+//! Controlled delay (RFC 8289): drops from a queue that never empties, and tolerates bursts.
 
 use std::time::Duration;
 
 use crate::Time;
 
-/// A queue rule that keeps the *standing* queue short: once units have waited longer than `target`
-/// for a whole `interval`, it drops one as it reaches the wire, then further ones at shrinking
-/// distances (`interval / sqrt(n)`), until one has waited less. ECN marks are not supported.
+/// A rule that keeps the *standing* queue short.
+///
+/// Once units have waited longer than `target` for a whole `interval`, it drops one as it reaches
+/// the wire. Further drops follow at shrinking distances (`interval / sqrt(n)`), until a unit has
+/// waited less. ECN marks are not supported.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Codel {
-    /// The wait that is acceptable for long; RFC 8289, section 4.3, wants 5 to 10 % of `interval`.
+    /// Acceptable standing wait. RFC 8289, section 4.3, recommends 5 to 10 % of `interval`.
     pub target: Duration,
     /// About the longest round-trip time of the connections.
     pub interval: Duration,
 }
 
 impl Default for Codel {
-    /// 5 ms and 100 ms, as in RFC 8289, sections 4.2 and 4.3.
+    /// Returns 5 ms and 100 ms, as in RFC 8289, sections 4.2 and 4.3.
     fn default() -> Codel {
         Codel { target: Duration::from_millis(5), interval: Duration::from_millis(100) }
     }
 }
 
-/// What CoDel needs to know of a queue at the moment at which its head may go to the wire.
+/// The state of a queue when its head may be sent.
 pub struct Queue<I> {
-    /// When each unit came, and its bytes; from the head on.
+    /// The arrival time and the bytes of each unit, from the head on.
     pub units: I,
-    /// Their bytes in total.
+    /// Total bytes of the units.
     pub bytes: usize,
-    /// A queue of at most this many bytes behind the head is no standing queue.
+    /// Longest queue after the head, in bytes, that does not count as standing.
     pub max_unit: usize,
 }
 
 /// The state of the control law, named as in the pseudocode of RFC 8289, section 5.
 #[derive(Clone, Debug, Default)]
 pub struct Law {
-    /// When the waits have been too long for an interval; `None` while they are not too long.
+    /// When the waits will have been too long for an interval; `None` while they are not too long.
     first_above: Option<Time>,
     drop_next: Time,
     count: u32,
@@ -44,8 +46,8 @@ pub struct Law {
 }
 
 impl Law {
-    /// How many units to drop from the head of the queue, now that the wire is free (`dequeue` in
-    /// RFC 8289, section 5.6). The one behind them goes to the wire.
+    /// Returns how many units to drop from the head of the queue, now that the wire is free
+    /// (`dequeue` in RFC 8289, section 5.6). The unit after them is sent.
     pub fn drops<I>(&mut self, rule: &Codel, now: Time, mut queue: Queue<I>) -> usize
     where
         I: Iterator<Item = (Time, usize)>,
@@ -64,13 +66,13 @@ impl Law {
         1
     }
 
-    /// Forgets the present excess: the queue is empty. The drop rate is kept, as a start for the
-    /// next one.
+    /// Forgets the present excess, because the queue is empty. The drop rate is kept as a start
+    /// for the next excess.
     pub fn empty(&mut self) {
         (self.first_above, self.dropping) = (None, false);
     }
 
-    /// Takes the head off and tells whether it may be dropped (`dodequeue`).
+    /// Takes the head of `queue` off, and returns whether it may be dropped (`dodequeue`).
     fn waits_too_long<I>(&mut self, rule: &Codel, now: Time, queue: &mut Queue<I>) -> bool
     where
         I: Iterator<Item = (Time, usize)>,
@@ -88,7 +90,7 @@ impl Law {
         now >= since
     }
 
-    /// Drops all that is due by now. At a high rate that may be several at once.
+    /// Returns the number of drops due by `now`. At a high rate there may be several at once.
     fn catch_up<I>(&mut self, rule: &Codel, now: Time, queue: &mut Queue<I>) -> usize
     where
         I: Iterator<Item = (Time, usize)>,
@@ -105,7 +107,7 @@ impl Law {
         drops
     }
 
-    /// Begins to drop: at the last rate, if that was not long ago.
+    /// Begins to drop, at the last rate if that was recent.
     fn start(&mut self, rule: &Codel, now: Time) {
         let last_rate = self.count - self.last_count;
         let recent = now < self.drop_next + 16 * rule.interval;
@@ -117,7 +119,7 @@ impl Law {
 }
 
 impl Codel {
-    /// From the drop number `count` to the next (`control_law`).
+    /// Returns the time from drop number `count` to the next (`control_law`).
     fn spacing(&self, count: u32) -> Duration {
         self.interval.div_f64(f64::from(count).sqrt())
     }

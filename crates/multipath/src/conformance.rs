@@ -1,7 +1,7 @@
-//! One suite that every scheduler passes.
+//! A test suite for every scheduler.
 //!
-//! Call [`check`] from a scheduler's test, [`check_over_windows`] for paths with windows. They
-//! panic with the name of the rule that was broken.
+//! Call [`check`] from a scheduler's test, and [`check_over_windows`] for paths with windows. They
+//! panic with the name of the violated rule.
 
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -11,19 +11,19 @@ use crate::{Assignment, Boundary, LegView, PathView, Silence, Splitter, Time, se
 
 const PATHS: usize = 3;
 
-/// Runs every rule on the schedulers that `make` builds for three paths from a seed.
+/// Checks every rule on the schedulers that `make` builds for three paths from a seed.
 ///
 /// # Panics
-/// If a rule is broken.
+/// If a rule is violated.
 pub fn check(make: impl Fn(u64) -> Box<dyn Scheduler>) {
     Rules { make, open: PathView::open() }.check();
 }
 
-/// The same over paths with windows, measured, as circuits are; and that no path is chosen that has
-/// not been measured, and that everything is sent in the end.
+/// Checks every rule over paths with windows that are measured, as circuits are. Also checks that
+/// no unmeasured path is chosen, and that everything is sent in the end.
 ///
 /// # Panics
-/// If a rule is broken.
+/// If a rule is violated.
 pub fn check_over_windows(make: impl Fn(u64) -> Box<dyn Scheduler>) {
     let rules = Rules { make, open: leg(0) };
     rules.check();
@@ -31,11 +31,12 @@ pub fn check_over_windows(make: impl Fn(u64) -> Box<dyn Scheduler>) {
     rules.sends_everything();
 }
 
-/// The window of a path in this suite, and what one acknowledgement opens.
+/// Window of a path in this suite, in units.
 const WINDOW: u64 = 124;
+/// Units that one acknowledgement opens in this suite.
 const STEP: u64 = 31;
 
-/// A measured path with so much under way.
+/// Returns a measured path with `inflight` units in flight.
 fn leg(inflight: u64) -> PathView {
     let rtt = Duration::from_millis(40);
     let leg = LegView {
@@ -83,13 +84,13 @@ impl<M: Fn(u64) -> Box<dyn Scheduler>> Rules<M> {
         (self.make)(seed)
     }
 
-    /// The views of three paths, each usable or not by one bit of `mask`.
+    /// Returns the views of three paths, each usable or not by one bit of `mask`.
     fn views(&self, mask: usize) -> Vec<PathView> {
         let view = |index| if mask >> index & 1 == 1 { self.open } else { PathView::dead() };
         (0..PATHS).map(view).collect()
     }
 
-    /// Three paths with so much room each.
+    /// Returns three paths, with `room(index)` units of room each.
     fn with_room(&self, room: impl Fn(usize) -> u64) -> Vec<PathView> {
         let view = |index| PathView { window: Some(room(index)), ..self.open };
         (0..PATHS).map(view).collect()
@@ -135,7 +136,8 @@ impl<M: Fn(u64) -> Box<dyn Scheduler>> Rules<M> {
         }
     }
 
-    /// A splitter that draws anew after silences: each load is as the first of another.
+    /// Checks a splitter that redraws its schedule after silences: each load is like the first of
+    /// another splitter.
     fn begins_anew_after_a_silence(&self) {
         let views = self.views(7);
         let load = |splitter: &mut Splitter, begins: Time| -> Vec<usize> {
@@ -164,8 +166,8 @@ impl<M: Fn(u64) -> Box<dyn Scheduler>> Rules<M> {
         );
     }
 
-    /// A saturated sender: each path takes one unit in so many ticks. The split must be that of an
-    /// idle one.
+    /// Checks a saturated sender, whose path `index` takes one unit in `index * 3 + 1` ticks. Its
+    /// split must equal an idle sender's.
     fn holds_for_the_path_it_chose(&self) {
         let mut free = Splitter::new(self.make(5), boundary());
         let mut tight = Splitter::new(self.make(5), boundary());
@@ -214,7 +216,7 @@ impl<M: Fn(u64) -> Box<dyn Scheduler>> Rules<M> {
         }
     }
 
-    /// Three paths that acknowledge after 1, 3 and 10 ticks.
+    /// Checks three paths that acknowledge after 1, 3 and 10 ticks.
     fn sends_everything(&self) {
         let mut splitter = Splitter::new(self.make(9), boundary());
         let mut acknowledgements: Vec<VecDeque<u64>> = vec![VecDeque::new(); PATHS];

@@ -1,9 +1,9 @@
-//! Decoy runs: what rests is made to look as if it carried something.
+//! Decoy runs: dummy traffic that makes idle paths look busy.
 //!
-//! A path shows a page by when it carries nothing. A decoy run fills such a gap: it has the lengths
-//! and distances of a run that the session has really sent, on a path that the schedule does not
-//! use just then. So it takes another end of ours that drops it, and costs bytes: never more than
-//! the budget's share of what is really carried.
+//! The times when a path carries nothing reveal a page. A decoy run fills such a gap, on a path
+//! that the schedule is not using. It copies the lengths and distances of a run that the session
+//! has really sent. So it needs another end of ours, which drops it. It costs bytes, but never
+//! more than the budget's share of the bytes really carried.
 
 use std::collections::VecDeque;
 use std::fmt;
@@ -15,38 +15,39 @@ use rand::RngExt;
 use crate::seed::Stream;
 use crate::{PathId, Silence, Time};
 
-/// Of a run so much is kept: units, and the time from its begin.
+/// Most units kept of a run.
 const LONGEST_RUN: usize = 1_024;
+/// Longest time kept of a run, from its beginning.
 const LONGEST_TIME: Duration = Duration::from_secs(1);
-/// Runs that are kept: decoys look like one of them.
+/// Most runs kept: a decoy run looks like one of them.
 const KEPT: usize = 16;
-/// Bytes of decoys that are saved at most while none is sent, and bytes that are kept of a run, so
-/// that each can be paid for.
+/// Most bytes of decoys saved up while none is sent. It is also the most bytes kept of a run, so
+/// that each run can be paid for.
 const SAVED: u64 = 2 << 20;
-/// The budget counts in thousandths.
+/// The whole of a budget, which counts in thousandths.
 const WHOLE: u32 = 1_000;
 
-/// Bytes of decoys for each byte that is really carried: `10%`. Above 0, at most 100 %.
+/// Bytes of decoys for each byte really carried: `10%`. Above 0, at most 100 %.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct DecoyBudget {
     /// Thousandths, 1 to 1,000.
     share: u32,
 }
 
-/// Why a text is no [`DecoyBudget`].
+/// Error of parsing a [`DecoyBudget`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum DecoyBudgetError {
     /// Not of the form `10%` or `2.5%`.
     Form(String),
-    /// Nothing, or less.
+    /// Zero or a negative number.
     Nothing(String),
     /// More than 100 %.
     Much(String),
 }
 
 impl DecoyBudget {
-    /// Bytes of decoys for each byte that is really carried, above 0 and at most 1.
+    /// Returns the bytes of decoys for each byte really carried, above 0 and at most 1.
     #[must_use]
     pub fn share(self) -> f64 {
         f64::from(self.share) / f64::from(WHOLE)
@@ -56,7 +57,7 @@ impl DecoyBudget {
 impl FromStr for DecoyBudget {
     type Err = DecoyBudgetError;
 
-    /// Reads percents, with one digit behind the point at most.
+    /// Parses a percentage, with at most one digit after the point.
     fn from_str(text: &str) -> Result<DecoyBudget, DecoyBudgetError> {
         let form = || DecoyBudgetError::Form(text.into());
         let number = text.strip_suffix('%').ok_or_else(form)?;
@@ -71,7 +72,7 @@ impl FromStr for DecoyBudget {
             return Err(form());
         }
         let tenth: u32 = tenth.parse().map_err(|_| form())?;
-        // More digits than a number can have are more than all.
+        // A number with too many digits counts as more than 100 %.
         let share = whole.parse::<u32>().ok().and_then(|whole| whole.checked_mul(10));
         let share = share.map_or(u32::MAX, |tenths| tenths.saturating_add(tenth));
         match share {
@@ -112,28 +113,30 @@ impl fmt::Display for DecoyBudgetError {
 
 impl std::error::Error for DecoyBudgetError {}
 
-/// One unit of a run: how long after the run's begin it is sent, and its bytes.
+/// A unit of a run: the time from the run's beginning, and its bytes.
 type Unit = (Duration, usize);
 
-/// Says when which path is to carry a decoy of how many bytes.
+/// The plan of decoys: when each is sent, on which path, and with how many bytes.
 ///
-/// It is told each unit that is really carried. Where the path changes, a decoy run may begin: with
-/// a chance of a half, if what was saved pays for all of it, on one of the other paths that are
-/// usable, drawn evenly, and somewhat later. It looks like one of the last 16 runs that were really
-/// sent, drawn before it is known when it can be paid for, so that long ones are as frequent among
-/// decoys as among runs. It ends early where the schedule comes to its path. There is one at a
-/// time, and none is begun while nothing is carried.
+/// It records each unit really carried. Where the path changes, a decoy run may begin, with
+/// probability one half, if the saved bytes pay for all of it. Its path is drawn uniformly from
+/// the other usable paths, and it begins a random time later.
 ///
-/// Every decoy's bytes come out of the budget's share of what was carried before it.
+/// It looks like one of the last 16 runs really sent. That one is drawn before it is known when it
+/// can be paid for, so that long runs are as frequent among decoys as among real runs. It ends
+/// early if the schedule takes its path. There is one decoy run at a time, and none begins while
+/// nothing is carried.
+///
+/// The bytes of every decoy are paid from the budget's share of the bytes carried before it.
 #[derive(Debug)]
 pub struct Decoys {
     budget: DecoyBudget,
     stream: Stream,
-    /// Thousandths of bytes that decoys may still have.
+    /// Thousandths of bytes that decoys may still use.
     saved: u64,
     present: Run,
     known: VecDeque<Box<[Unit]>>,
-    /// What the next decoy run looks like, once one was drawn.
+    /// The model of the next decoy run, once one was drawn.
     next: Option<Box<[Unit]>>,
     running: Option<DecoyRun>,
 }
@@ -163,7 +166,7 @@ impl Run {
     }
 }
 
-/// A decoy run under way.
+/// The decoy run in progress.
 #[derive(Debug)]
 struct DecoyRun {
     path: PathId,
@@ -179,7 +182,7 @@ impl DecoyRun {
 }
 
 impl Decoys {
-    /// None is due. Chance comes from `stream`.
+    /// Returns a plan without decoys. Random choices use `stream`.
     #[must_use]
     pub fn new(budget: DecoyBudget, stream: Stream) -> Decoys {
         let present = Run::begin(None, Time::ZERO);
@@ -187,8 +190,8 @@ impl Decoys {
         Decoys { budget, stream, saved: 0, present, known, next, running }
     }
 
-    /// A unit of so many bytes goes by `path` at `now`. There are `paths` of them, and `usable`
-    /// says which may carry decoys.
+    /// Records a unit of `bytes` bytes that goes by `path` at `now`. There are `paths` paths, and
+    /// `usable` is whether a path may carry decoys.
     pub fn carried(
         &mut self,
         now: Time,
@@ -214,12 +217,12 @@ impl Decoys {
         self.saved = (self.saved + thousandths).min(SAVED * u64::from(WHOLE));
     }
 
-    /// What was paid for and is not sent.
+    /// Returns the price of the unsent units to the savings.
     fn give_back(&mut self, running: &DecoyRun) {
         self.save(price(&running.units[running.done..]));
     }
 
-    /// The present run is over, and another begins on `path`.
+    /// Ends the present run, and begins another on `path`.
     fn end_run(&mut self, now: Time, path: PathId) {
         let units = std::mem::take(&mut self.present.units);
         if !units.is_empty() {
@@ -252,7 +255,7 @@ impl Decoys {
         self.running = Some(DecoyRun { path, begins, units: next, done: 0 });
     }
 
-    /// The next decoy that is due by `now`: its path, and its bytes.
+    /// Returns the next decoy due by `now`: its path and its bytes.
     pub fn poll(&mut self, now: Time) -> Option<(PathId, usize)> {
         let running = self.running.as_mut()?;
         let Some((due, bytes)) = running.next() else {
@@ -266,14 +269,14 @@ impl Decoys {
         })
     }
 
-    /// When [`Decoys::poll`] has something to give, if nothing is carried before.
+    /// Returns when [`Decoys::poll`] has a decoy, if nothing is carried before.
     #[must_use]
     pub fn next_due(&self) -> Option<Time> {
         Some(self.running.as_ref()?.next()?.0)
     }
 }
 
-/// Thousandths of bytes of all.
+/// Returns the price of all `units`, in thousandths of bytes.
 fn price(units: &[Unit]) -> u64 {
     units.iter().map(|(_, bytes)| *bytes as u64).sum::<u64>() * u64::from(WHOLE)
 }

@@ -1,10 +1,11 @@
 //! Runs that begin short after a silence and grow with the load.
 //!
-//! A page that is loaded in half a second leaves 73-75 % of its bytes on one path where runs last
-//! 100 ms; runs of 10-20 ms throughout cost long downloads their speed. So a run's length follows
-//! the time since the silence: its mean is a quarter of that, within the bounds that the user gave.
-//! A load has as many runs from 50 to 100 ms as from 100 to 200 ms, and with a longest run of
-//! 100 ms has grown up after 400 ms.
+//! If runs last 100 ms, a page loaded in half a second leaves 73-75 % of its bytes on one path.
+//! Runs of 10-20 ms throughout slow long downloads. So a run's length follows the time since the
+//! silence: its mean is a quarter of that, within the user's bounds.
+//!
+//! A load has as many runs from 50 to 100 ms as from 100 to 200 ms. With a longest run of 100 ms,
+//! runs reach it 400 ms after the silence.
 
 use std::time::Duration;
 
@@ -12,12 +13,12 @@ use rand::RngExt;
 
 use crate::seed::Stream;
 
-/// A run's mean length, relative to the time since the silence.
+/// Ratio of the time since the silence to a run's mean length.
 const PART: u32 = 4;
 
-/// The length of a run that begins `since` the first of a load.
+/// Draws the length of a run that begins `since` after the first of a load.
 ///
-/// Drawn evenly from half to one and a half times its mean: runs that all grew alike would tell
+/// It is uniform from half to one and a half times its mean: runs that all grew alike would reveal
 /// when the load began.
 pub(crate) fn length(
     least: Duration,
@@ -29,8 +30,7 @@ pub(crate) fn length(
     times(mean, stream.random_range(0.5..=1.5)).max(Duration::from_nanos(1))
 }
 
-/// `span` times `factor`, which is not negative; the longest time there is where it would be
-/// longer.
+/// Returns `span` times `factor`, which is not negative; at most [`Duration::MAX`].
 pub(crate) fn times(span: Duration, factor: f64) -> Duration {
     Duration::try_from_secs_f64(span.as_secs_f64() * factor).unwrap_or(Duration::MAX)
 }

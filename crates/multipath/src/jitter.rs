@@ -1,8 +1,8 @@
 //! A random delay before the split.
 //!
-//! What a path shows of a page is noise and the page's own rhythm. A random share of the page makes
-//! the noise of a split; a random delay adds some where the share cannot. It stands before the
-//! scheduler, so that all paths see the same delayed sequence.
+//! The traffic of a page on one path has two parts: noise, and the page's own rhythm. The random
+//! share of the page is the noise of a split. A random delay adds noise that the share cannot
+//! give. It comes before the scheduler, so that all paths see the same delayed sequence.
 
 use std::collections::VecDeque;
 use std::fmt;
@@ -15,25 +15,25 @@ use crate::boundary::write_range;
 use crate::seed::Stream;
 use crate::{Every, Time};
 
-/// Units that wait at most.
+/// Most units that wait.
 const MOST: usize = 4_096;
-/// Bytes that an owner with one queue lets wait: what 1.6 Gbit/s send in 20 ms.
+/// Most bytes that wait for an owner with one queue: 20 ms at 1.6 Gbit/s.
 pub const DELAYED_BYTES: usize = 4 << 20;
 
-/// A delay drawn evenly from a range for each unit: `0-20ms`.
+/// A delay drawn uniformly from a range for each unit: `0-20ms`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Jitter {
     least: Duration,
     most: Duration,
 }
 
-/// Why a text is no [`Jitter`].
+/// Error of parsing a [`Jitter`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum JitterError {
     /// Not of the form `0-20ms`.
     Form(String),
-    /// Every unit would be delayed alike, which hides nothing.
+    /// Both ends of the range are equal. A constant delay hides nothing.
     Fixed(String),
     /// The range goes from the longer to the shorter.
     Backwards(String),
@@ -43,12 +43,12 @@ impl Jitter {
     /// No delay.
     pub const NONE: Jitter = Jitter { least: Duration::ZERO, most: Duration::ZERO };
 
-    /// The longest delay: no unit waits longer.
+    /// Returns the longest delay: no unit waits longer.
     pub const fn most(self) -> Duration {
         self.most
     }
 
-    /// What a unit's own delay is in the mean. It is late by more where units come densely: each
+    /// Returns the mean of a unit's own delay. Units in close succession are later than that: each
     /// waits for those before it.
     pub fn mean(self) -> Duration {
         (self.least + self.most) / 2
@@ -58,7 +58,8 @@ impl Jitter {
 impl FromStr for Jitter {
     type Err = JitterError;
 
-    /// Reads a range as run lengths have it, from 0 on too: `0-20ms`, `500-1500us`.
+    /// Parses a range in the notation of run lengths, which may begin at 0: `0-20ms`,
+    /// `500-1500us`.
     fn from_str(text: &str) -> Result<Jitter, JitterError> {
         let form = || JitterError::Form(text.into());
         let Some((least, rest)) = text.split_once('-') else {
@@ -76,7 +77,7 @@ impl FromStr for Jitter {
     }
 }
 
-/// So many of a unit of time, 0 included.
+/// Returns `digits` times `unit`, which may be 0.
 fn length(digits: &str, unit: &str) -> Option<Duration> {
     let is_number = !digits.is_empty() && digits.bytes().all(|byte| byte.is_ascii_digit());
     crate::boundary::span(digits.parse().ok().filter(|_| is_number)?, unit)
@@ -112,19 +113,19 @@ impl fmt::Display for JitterError {
 
 impl std::error::Error for JitterError {}
 
-/// Units that are delayed, in the order in which they came.
+/// Delayed units, in the order of their arrival.
 ///
-/// Each draws a delay of its own, and none overtakes another: a unit leaves when its own delay is
-/// over and all before it have left. So what comes densely is held nearly as long as the longest
-/// delay, and leaves in clusters of random size; no clock says when.
+/// A delay is drawn for each, and none overtakes another: a unit leaves when its own delay is over
+/// and all units before it have left. So units in close succession are held nearly as long as the
+/// longest delay, and leave in clusters of random size. No clock determines when.
 ///
-/// At most 4,096 units and so many bytes as the owner allows wait. Where there are more, the oldest
-/// leave before their time: nothing is lost. They are counted.
+/// At most 4,096 units wait, with at most the bytes that the owner allows. Beyond that, the oldest
+/// leave early: nothing is lost. Units that leave early are counted.
 #[derive(Debug)]
 pub struct DelayQueue<T> {
     jitter: Jitter,
     stream: Stream,
-    /// When each leaves, its bytes, and the unit.
+    /// When each unit leaves, its bytes, and the unit.
     units: VecDeque<(Time, usize, T)>,
     bytes: usize,
     most_bytes: usize,
@@ -133,7 +134,7 @@ pub struct DelayQueue<T> {
 }
 
 impl<T> DelayQueue<T> {
-    /// Nothing waits yet. Delays come from `stream`.
+    /// Returns an empty queue. Delays are drawn from `stream`.
     pub fn new(jitter: Jitter, stream: Stream) -> DelayQueue<T> {
         DelayQueue {
             jitter,
@@ -146,8 +147,8 @@ impl<T> DelayQueue<T> {
         }
     }
 
-    /// A unit of so many bytes came at `now`; at most `most` bytes may wait. [`DelayQueue::pop`]
-    /// gives what leaves.
+    /// Adds a unit of `bytes` bytes that arrived at `now`. At most `most` bytes may wait.
+    /// [`DelayQueue::pop`] returns the units that leave.
     pub fn push(&mut self, now: Time, (unit, bytes): (T, usize), most: usize) {
         let Jitter { least, most: longest } = self.jitter;
         self.last = self.last.max(now + self.stream.random_range(least..=longest));
@@ -156,7 +157,7 @@ impl<T> DelayQueue<T> {
         self.most_bytes = most;
     }
 
-    /// The oldest, if it leaves by `now`.
+    /// Returns the oldest unit, if it leaves by `now`.
     pub fn pop(&mut self, now: Time) -> Option<T> {
         let is_full = self.is_full();
         let (due, bytes, unit) = self.units.pop_front_if(|(due, ..)| is_full || *due <= now)?;
@@ -165,7 +166,7 @@ impl<T> DelayQueue<T> {
         Some(unit)
     }
 
-    /// When [`DelayQueue::pop`] has something to give, if nothing comes before; `None` if nothing
+    /// Returns when [`DelayQueue::pop`] has a unit, if none arrives before; `None` if nothing
     /// waits.
     pub fn next_due(&self) -> Option<Time> {
         let (due, ..) = self.units.front()?;
@@ -176,22 +177,22 @@ impl<T> DelayQueue<T> {
         self.units.len() > MOST || self.bytes > self.most_bytes
     }
 
-    /// Units to come are delayed so; those that wait keep their time.
+    /// Changes the delay of later units. Waiting ones keep their time.
     pub fn set(&mut self, jitter: Jitter) {
         self.jitter = jitter;
     }
 
-    /// How many wait.
+    /// Returns the number of waiting units.
     pub fn len(&self) -> usize {
         self.units.len()
     }
 
-    /// Whether nothing waits.
+    /// Returns whether nothing waits.
     pub fn is_empty(&self) -> bool {
         self.units.is_empty()
     }
 
-    /// How many left before their time since this was asked last.
+    /// Returns the number of units that left early since the last call.
     pub fn take_hurried(&mut self) -> u64 {
         std::mem::take(&mut self.hurried)
     }

@@ -4,11 +4,11 @@ use std::time::Duration;
 
 use crate::{Insertion, PathId, Reorder, Time};
 
-/// Merges numbered units that came by several paths.
+/// Merges numbered units that arrived by several paths.
 ///
-/// Over reliable paths a missing unit is waited for without end (`patience` = `None`). Over
-/// datagram paths a unit that is here waits for others no longer than `patience`, counted from when
-/// it came.
+/// Over reliable paths a missing unit is awaited without limit (`patience` = `None`). Over
+/// datagram paths an arrived unit waits for others no longer than `patience`, counted from its
+/// arrival.
 #[derive(Debug)]
 pub struct Merger<T> {
     reorder: Reorder<(Time, T)>,
@@ -19,18 +19,20 @@ pub struct Merger<T> {
 }
 
 impl<T> Merger<T> {
-    /// For `paths` paths; the first unit has number `first`, at most `limit` units wait.
+    /// Returns a merger for `paths` paths. The first unit has number `first`, and at most `limit`
+    /// units wait.
     pub fn new(paths: usize, first: u64, limit: usize, patience: Option<Duration>) -> Merger<T> {
         let (reorder, taken) = (Reorder::new(first, limit), vec![0; paths]);
         Merger { reorder, limit, patience, taken, lost: 0 }
     }
 
-    /// Units wait no longer than this from now on.
+    /// Changes the longest wait of units.
     pub fn set_patience(&mut self, patience: Option<Duration>) {
         self.patience = patience;
     }
 
-    /// Takes unit `number`, which came by `path`. Then [`Merger::poll`] until it returns `None`.
+    /// Takes unit `number`, which arrived by `path`. Then call [`Merger::poll`] until it returns
+    /// `None`.
     pub fn handle(&mut self, now: Time, path: PathId, number: u64, unit: T) -> Insertion {
         let insertion = self.reorder.insert(number, (now, unit));
         if insertion == Insertion::Taken {
@@ -39,20 +41,21 @@ impl<T> Merger<T> {
         insertion
     }
 
-    /// Counts unit `number` as handed up without waiting, if it is the next one and nothing waits:
-    /// the common case, in which no unit need be kept. False, and nothing is counted, otherwise.
+    /// Counts unit `number` as delivered without waiting, if it is the next one and nothing waits.
+    /// This is the common case, in which no unit need be kept. Otherwise returns false and counts
+    /// nothing.
     pub fn pass(&mut self, path: PathId, number: u64) -> bool {
         let passes = self.reorder.pass(number);
         self.taken[path.index()] += u64::from(passes);
         passes
     }
 
-    /// Whether unit `number` waits for others.
+    /// Returns whether unit `number` waits for others.
     pub fn holds(&self, number: u64) -> bool {
         self.reorder.holds(number)
     }
 
-    /// The next unit in order, with its number.
+    /// Returns the next unit in order, with its number.
     pub fn poll(&mut self, now: Time) -> Option<(u64, T)> {
         if self.next_timeout().is_some_and(|due| now >= due) {
             self.give_up();
@@ -60,33 +63,33 @@ impl<T> Merger<T> {
         self.reorder.pop().map(|(number, (_, unit))| (number, unit))
     }
 
-    /// Waits for the units no longer that are missing before the first one that is here.
+    /// Gives up the units missing before the first waiting one.
     pub fn give_up(&mut self) {
         self.lost += self.reorder.skip_gap();
     }
 
-    /// When missing units will be given up.
+    /// Returns when missing units will be given up.
     pub fn next_timeout(&self) -> Option<Time> {
         let (came, _) = self.reorder.first().filter(|_| self.reorder.has_gap())?;
         Some(*came + self.patience?)
     }
 
-    /// The number of the unit that comes next.
+    /// Returns the number of the next unit in order.
     pub fn next_number(&self) -> u64 {
         self.reorder.next_number()
     }
 
-    /// Whether as many units wait as may.
+    /// Returns whether the limit of waiting units is reached.
     pub fn is_full(&self) -> bool {
         self.reorder.len() >= self.limit
     }
 
-    /// Units taken from each path, duplicates not counted.
+    /// Returns the units taken from each path, without duplicates.
     pub fn taken(&self) -> &[u64] {
         &self.taken
     }
 
-    /// Units given up.
+    /// Returns the number of units given up.
     pub fn lost(&self) -> u64 {
         self.lost
     }

@@ -1,4 +1,4 @@
-//! What a scheduler may know of a path.
+//! The state of a path, as a scheduler sees it.
 
 use std::fmt;
 use std::time::Duration;
@@ -8,15 +8,15 @@ use std::time::Duration;
 pub struct PathId(pub u16);
 
 impl PathId {
-    /// The path's place in a slice of [`PathView`]s.
+    /// Returns the path's place in a slice of [`PathView`]s.
     pub const fn index(self) -> usize {
         self.0 as usize
     }
 
-    /// The path at place `index` of a slice.
+    /// Returns the path at place `index` of a slice.
     ///
     /// # Panics
-    /// If `index` exceeds 65,535: no schedule has so many paths.
+    /// If `index` exceeds 65,535: no schedule has that many paths.
     pub fn at(index: usize) -> PathId {
         PathId(u16::try_from(index).expect("a schedule has fewer than 65,536 paths"))
     }
@@ -31,46 +31,46 @@ impl fmt::Display for PathId {
 /// One path as a scheduler sees it. Its place in the slice is its [`PathId`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PathView {
-    /// Whether the path is a candidate: a dead path is not, and the weights of the others are
-    /// renormalised. A path with a window is none before its round-trip time has been measured
+    /// Whether the path is a candidate. A dead path is not, and the weights of the others are
+    /// renormalised. Nor is a path with a window before its round-trip time has been measured
     /// ([`PathView::leg`]).
     pub usable: bool,
     /// The round-trip time, once measured.
     pub rtt: Option<Duration>,
-    /// How many units the path takes now. `None` where the path has no window (UDP): there a full
-    /// socket drops.
+    /// Units that the path takes now. `None` if the path has no window (UDP): there a full socket
+    /// drops.
     pub window: Option<u64>,
-    /// What is known besides of a path with a window; all 0 where there is none.
+    /// Further state of a path with a window; all 0 for a path without.
     pub leg: LegView,
 }
 
-/// What a path with a window tells a scheduler beyond its room. Units are cells.
+/// The state of a path with a window, apart from its room. Units are cells.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct LegView {
-    /// The least round-trip time so far.
+    /// The least round-trip time until now.
     pub least_rtt: Duration,
-    /// The window's size: what may be under way at once.
+    /// The window's size: the units that may be in flight at once.
     pub size: u64,
-    /// Units under way: sent, and not acknowledged.
+    /// Units in flight: sent, and not acknowledged.
     pub inflight: u64,
-    /// Units that one acknowledgement stands for.
+    /// Units that one acknowledgement covers.
     pub step: u64,
-    /// Units that the path holds by itself, without a queue, as congestion control estimates it; 0
-    /// before an acknowledgement has come.
+    /// Units that the path holds without a queue, as estimated by congestion control; 0 before the
+    /// first acknowledgement.
     pub bdp: u64,
     /// Units of ours that wait for the first hop's link.
     pub queued: u64,
-    /// Whether the window still grows as slow start has it.
+    /// Whether the window still grows in slow start.
     pub slow_start: bool,
-    /// Whether it carried the last unit.
+    /// Whether the path carried the last unit.
     pub current: bool,
-    /// Units that a change to this path from another costs.
+    /// Cost in units of a change to this path from another.
     pub turn: u64,
-    /// Units per second that the path passes on, at least; 0 where that is not known.
+    /// Units per second that the path passes on at least; 0 if unknown.
     pub capacity: u64,
-    /// The same once it is known that the path passes on no more; 0 before.
+    /// Units per second that the path passes on at most; 0 if unknown.
     pub limit: u64,
-    /// The first hop's link, where the system tells of it.
+    /// The first hop's link, if the system reports its state.
     pub link: Option<LinkView>,
 }
 
@@ -79,7 +79,7 @@ pub struct LegView {
 pub struct LinkView {
     /// The congestion window, in segments.
     pub snd_cwnd: u32,
-    /// Segments under way.
+    /// Segments in flight.
     pub unacked: u32,
     /// Bytes of a segment.
     pub mss: u32,
@@ -87,14 +87,14 @@ pub struct LinkView {
     pub notsent: u32,
     /// The round-trip time of that hop.
     pub rtt: Duration,
-    /// Bytes a second that were delivered lately; 0 where that is not known.
+    /// Recent delivery rate, in bytes per second; 0 if unknown.
     pub delivery_rate: u64,
-    /// How many of 1,000 cells that the link carried lately were of this circuit; 0 where that is
-    /// not known.
+    /// Share of this circuit in the cells that the link carried recently, in thousandths; 0 if
+    /// unknown.
     pub share: u16,
-    /// How long ago the peer acknowledged anything.
+    /// Time since the peer's last acknowledgement.
     pub quiet: Duration,
-    /// How old this sample is.
+    /// Age of this sample.
     pub age: Duration,
 }
 
@@ -102,37 +102,39 @@ pub struct LinkView {
 const STUCK: u32 = 3;
 
 impl LinkView {
-    /// Whether something is under way and nothing has been acknowledged for three round trips.
+    /// Returns whether segments are in flight and nothing has been acknowledged for three round
+    /// trips.
     pub fn is_stuck(&self) -> bool {
         self.unacked > 0 && self.quiet + self.age > self.rtt * STUCK
     }
 }
 
 impl PathView {
-    /// A live path of unknown round-trip time and without a window.
+    /// Returns a live path of unknown round-trip time and without a window.
     pub const fn open() -> PathView {
         PathView { usable: true, rtt: None, window: None, leg: LegView::NOTHING }
     }
 
-    /// A path that is not a candidate.
+    /// Returns a path that is not a candidate.
     pub const fn dead() -> PathView {
         PathView { usable: false, ..PathView::open() }
     }
 
-    /// A path that takes `room` units now. Unmeasured (`rtt` is `None`), it is no candidate: a leg
-    /// of unknown delay carries no data (Tor proposal 329, as C tor has it).
+    /// Returns a path that takes `room` units now. If it is unmeasured (`rtt` is `None`), it is no
+    /// candidate: a leg of unknown delay carries no data (Tor proposal 329, as implemented in C
+    /// tor).
     pub const fn leg(rtt: Option<Duration>, room: u64, leg: LegView) -> PathView {
         PathView { usable: rtt.is_some(), rtt, window: Some(room), leg }
     }
 
-    /// Whether the path takes at least one unit now.
+    /// Returns whether the path takes at least one unit now.
     pub const fn has_room(&self) -> bool {
         !matches!(self.window, Some(0))
     }
 }
 
 impl LegView {
-    /// Of a path without a window.
+    /// The state of a path without a window.
     pub const NOTHING: LegView = LegView {
         least_rtt: Duration::ZERO,
         size: 0,
@@ -149,22 +151,22 @@ impl LegView {
     };
 }
 
-/// The places of the usable paths.
+/// Returns the places of the usable paths.
 pub(crate) fn usable(paths: &[PathView]) -> impl Iterator<Item = usize> + '_ {
     paths.iter().enumerate().filter(|(_, view)| view.usable).map(|(index, _)| index)
 }
 
-/// The places of the usable paths that take a unit now.
+/// Returns the places of the usable paths that take a unit now.
 pub(crate) fn ready(paths: &[PathView]) -> impl Iterator<Item = usize> + '_ {
     usable(paths).filter(|&index| paths[index].has_room())
 }
 
-/// The quickest path that takes a unit now; the quickest of all where none does.
+/// Returns the fastest path that takes a unit now, or the fastest of all if none does.
 pub(crate) fn quickest_ready(paths: &[PathView]) -> Option<usize> {
     quickest(paths, ready(paths)).or_else(|| quickest(paths, usable(paths)))
 }
 
-/// Of some places the one with the lowest round-trip time, the first of equals.
+/// Returns the place in `places` with the lowest round-trip time, and the first of equals.
 pub(crate) fn quickest(paths: &[PathView], places: impl Iterator<Item = usize>) -> Option<usize> {
     places.min_by_key(|&index| paths[index].rtt.unwrap_or(Duration::MAX))
 }

@@ -2,18 +2,18 @@
 
 use std::collections::BTreeMap;
 
-/// What became of an inserted unit.
+/// The result of inserting a unit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Insertion {
-    /// It is kept until its turn comes.
+    /// The unit is kept until its turn.
     Taken,
-    /// It was there before, or its turn has passed.
+    /// The unit was there before, or its turn has passed.
     Duplicate,
-    /// The buffer is full, and this unit is not the one that is missing.
+    /// The buffer is full, and this unit is not the missing one.
     Full,
 }
 
-/// A bounded buffer that hands units up in the order of their numbers.
+/// A bounded buffer that returns units in the order of their numbers.
 #[derive(Debug)]
 pub struct Reorder<T> {
     next: u64,
@@ -22,12 +22,13 @@ pub struct Reorder<T> {
 }
 
 impl<T> Reorder<T> {
-    /// Begins with number `first`; keeps at most `limit` units.
+    /// Returns a buffer that begins with number `first` and keeps at most `limit` units.
     pub fn new(first: u64, limit: usize) -> Reorder<T> {
         Reorder { next: first, waiting: BTreeMap::new(), limit }
     }
 
-    /// Takes unit `number`. The missing unit itself is always taken, so a full buffer can empty.
+    /// Takes unit `number`. The missing unit itself is always taken, so that a full buffer can
+    /// drain.
     pub fn insert(&mut self, number: u64, unit: T) -> Insertion {
         if number < self.next || self.waiting.contains_key(&number) {
             return Insertion::Duplicate;
@@ -39,40 +40,41 @@ impl<T> Reorder<T> {
         Insertion::Taken
     }
 
-    /// Whether unit `number` waits.
+    /// Returns whether unit `number` waits.
     pub fn holds(&self, number: u64) -> bool {
         self.waiting.contains_key(&number)
     }
 
-    /// The next unit in order, if it is there.
+    /// Returns the next unit in order, if it has arrived.
     pub fn pop(&mut self) -> Option<(u64, T)> {
         let unit = self.waiting.remove(&self.next)?;
         self.next += 1;
         Some((self.next - 1, unit))
     }
 
-    /// Counts unit `number` as handed up at once, if it is the next one and none waits.
+    /// Counts unit `number` as delivered at once, if it is the next one and none waits. Returns
+    /// whether it did.
     pub fn pass(&mut self, number: u64) -> bool {
         let passes = number == self.next && self.waiting.is_empty();
         self.next += u64::from(passes);
         passes
     }
 
-    /// Counts unit `number` as handed up at once, if it is the next one, whether or not others
-    /// wait behind it: they are popped after it.
+    /// Counts unit `number` as delivered at once, if it is the next one. Others may wait: they are
+    /// popped after it. Returns whether it did.
     pub fn advance(&mut self, number: u64) -> bool {
         let next = number == self.next;
         self.next += u64::from(next);
         next
     }
 
-    /// The first of the units that wait.
+    /// Returns the first waiting unit.
     pub fn first(&self) -> Option<&T> {
         self.waiting.values().next()
     }
 
-    /// Gives the missing units up: goes on with the first one that is here. Returns how many were
-    /// given up.
+    /// Gives up the missing units, and continues with the first waiting one. Returns the number of
+    /// units given up.
     pub fn skip_gap(&mut self) -> u64 {
         let Some(&first) = self.waiting.keys().next() else { return 0 };
         let lost = first - self.next;
@@ -80,22 +82,22 @@ impl<T> Reorder<T> {
         lost
     }
 
-    /// The number of the unit that comes next.
+    /// Returns the number of the next unit in order.
     pub fn next_number(&self) -> u64 {
         self.next
     }
 
-    /// Units that wait.
+    /// Returns the number of waiting units.
     pub fn len(&self) -> usize {
         self.waiting.len()
     }
 
-    /// Whether nothing waits.
+    /// Returns whether nothing waits.
     pub fn is_empty(&self) -> bool {
         self.waiting.is_empty()
     }
 
-    /// Whether units wait behind one that is missing.
+    /// Returns whether units wait for a missing one.
     pub fn has_gap(&self) -> bool {
         self.waiting.keys().next().is_some_and(|&first| first > self.next)
     }

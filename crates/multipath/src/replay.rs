@@ -1,14 +1,14 @@
-//! Which numbers have come: each counts once, and those too old to tell do not.
+//! The numbers received: each is accepted once, and numbers too old to be checked are refused.
 
-/// Numbers that are remembered behind the greatest. Paths that differ by 50 ms at 100,000 packets a
-/// second need 5,000.
+/// Numbers remembered below the greatest. Paths that differ by 50 ms at 100,000 packets per second
+/// need 5,000.
 const WINDOW: u64 = 16_384;
 const WORDS: usize = (WINDOW / 64) as usize;
 
-/// A window over numbers.
+/// A sliding window over the received numbers.
 #[derive(Clone, Debug)]
 pub struct Replay {
-    /// The number behind the greatest that came; 0 if none came.
+    /// The greatest number received, plus 1; 0 before the first.
     next: u64,
     bits: Box<[u64; WORDS]>,
 }
@@ -20,24 +20,24 @@ impl Default for Replay {
 }
 
 impl Replay {
-    /// No number has come.
+    /// Returns a window without received numbers.
     #[must_use]
     pub fn new() -> Replay {
         Replay { next: 0, bits: Box::new([0; WORDS]) }
     }
 
-    /// The number behind the greatest that came.
+    /// Returns the greatest number received, plus 1; 0 before the first.
     #[must_use]
     pub fn next(&self) -> u64 {
         self.next
     }
 
-    /// Notes a number; false if it came before, or may have.
+    /// Records a number. Returns false if it was received before, or may have been.
     pub fn accept(&mut self, number: u64) -> bool {
         if number + WINDOW < self.next {
             return false;
         }
-        // What lies between the old greatest and the new one has not come.
+        // The numbers between the old greatest and the new one have not been received.
         let fresh = self.next.max(number.saturating_sub(WINDOW - 1))..number;
         fresh.for_each(|number| self.set(number, false));
         if number >= self.next {

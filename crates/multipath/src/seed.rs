@@ -1,4 +1,4 @@
-//! Chance as a seed that we are given.
+//! Randomness derived from a seed that the caller gives.
 
 use rand_chacha::ChaCha8Rng;
 use rand_chacha::rand_core::SeedableRng;
@@ -6,11 +6,11 @@ use rand_chacha::rand_core::SeedableRng;
 /// A stream of random numbers that belongs to one entity and one purpose.
 pub type Stream = ChaCha8Rng;
 
-/// The stream of `entity` for `purpose` in the run `seed`.
+/// Returns the stream of `entity` for `purpose` in the run `seed`.
 ///
-/// The three numbers are the key of a ChaCha8 generator, so streams are independent and adding an
-/// entity shifts nobody else's dice: two runs that differ in one client are comparable pair by
-/// pair.
+/// The three numbers are the key of a ChaCha8 generator, so streams are independent. An additional
+/// entity does not change the random numbers of the others: two runs that differ in one client are
+/// comparable pair by pair.
 pub fn stream(seed: u64, entity: u64, purpose: &str) -> Stream {
     let mut key = [0u8; 32];
     key[..8].copy_from_slice(&seed.to_le_bytes());
@@ -19,7 +19,7 @@ pub fn stream(seed: u64, entity: u64, purpose: &str) -> Stream {
     ChaCha8Rng::from_seed(key)
 }
 
-/// FNV-1a, 64 bits: turns a purpose's name into a number that is the same on every machine.
+/// Returns the 64-bit FNV-1a hash of a purpose's name: the same number on every machine.
 fn fnv1a(bytes: &[u8]) -> u64 {
     bytes.iter().fold(0xcbf2_9ce4_8422_2325, |hash, &byte| {
         (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3)

@@ -1,4 +1,4 @@
-//! What parts one load of a session from the next.
+//! The pause that separates one load of a session from the next.
 
 use std::fmt;
 use std::str::FromStr;
@@ -6,25 +6,25 @@ use std::time::Duration;
 
 use crate::Every;
 
-/// A time without units, after which what comes is another load. Above zero.
+/// A time without units, after which another load begins. Above zero.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Silence(Duration);
 
-/// Why a text is no [`Silence`].
+/// Error of parsing a [`Silence`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SilenceError(String);
 
 impl Silence {
-    /// Where nobody says how long a silence is: a second, longer than the pauses within a page load
-    /// over a slow path and shorter than a reader's between two.
+    /// Default length: one second. It is longer than the pauses within a page load over a slow
+    /// path, and shorter than a reader's pause between two loads.
     pub const USUAL: Silence = Silence(Duration::from_secs(1));
 
-    /// So long; `None` for no time at all.
+    /// Returns a silence of at least `least`; `None` if that is zero.
     pub fn new(least: Duration) -> Option<Silence> {
         (!least.is_zero()).then_some(Silence(least))
     }
 
-    /// The shortest pause that is one.
+    /// Returns the shortest pause that counts as a silence.
     pub const fn least(self) -> Duration {
         self.0
     }
@@ -33,7 +33,7 @@ impl Silence {
 impl FromStr for Silence {
     type Err = SilenceError;
 
-    /// Reads a time as run lengths have it: `1s`, `500ms`.
+    /// Parses a time in the notation of run lengths: `1s`, `500ms`.
     fn from_str(text: &str) -> Result<Silence, SilenceError> {
         match text.parse() {
             Ok(Every::Time { mean, random: false }) => Ok(Silence(mean)),

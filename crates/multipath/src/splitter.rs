@@ -1,4 +1,4 @@
-//! A scheduler and a boundary joined: which path takes the next units.
+//! A scheduler combined with a boundary: they choose the path of the next units.
 
 use std::fmt;
 use std::time::Duration;
@@ -7,19 +7,19 @@ use crate::schedule::{Scheduler, Spec, SpecError};
 use crate::seed::Stream;
 use crate::{Boundary, Every, PathId, PathView, Silence, Time};
 
-/// What becomes of the next units.
+/// The decision about the next units.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Assignment {
-    /// The first `units` of them go by `path`.
+    /// The first `units` of them are sent by `path`.
     Send {
         /// The path that carries them.
         path: PathId,
-        /// How many, from 1 up to the number asked about; ask again for the rest.
+        /// Number of units, from 1 to the number given. Call again for the rest.
         units: u64,
-        /// Whether a new run begins here (its path may be the one before).
+        /// Whether a new run begins here. Its path may be the one before.
         fresh: bool,
     },
-    /// They wait: the chosen path has no room in its window.
+    /// The units wait: the chosen path has no room in its window.
     Hold,
     /// No path is usable.
     Nowhere,
@@ -27,14 +27,14 @@ pub enum Assignment {
 
 /// Cuts a sequence of units into runs and gives each run a path.
 ///
-/// Only here does the choice of a full path become *hold*: schedulers that do not look at windows
-/// keep their split under any load, instead of degenerating into "whichever path has room".
+/// Only here does the choice of a full path become *hold*. So schedulers that do not look at
+/// windows keep their split under any load, and do not degenerate into "whichever path has room".
 #[derive(Debug)]
 pub struct Splitter {
     scheduler: Box<dyn Scheduler>,
     boundary: Boundary,
     current: Option<PathId>,
-    /// When the last units came; [`Time::MAX`] before the first.
+    /// When the last units arrived; [`Time::MAX`] before the first.
     heard: Time,
     silence: Silence,
     redraw: Option<Redraw>,
@@ -43,10 +43,10 @@ pub struct Splitter {
 /// Draws a schedule: its scheduler, and the boundary of its runs.
 pub type DrawSchedule = dyn Fn(u64) -> (Box<dyn Scheduler>, Boundary) + Send;
 
-/// Where the schedules after silences come from.
+/// The source of the schedules after silences.
 struct Redraw {
     draw: Box<DrawSchedule>,
-    /// How often it was asked.
+    /// Number of schedules drawn.
     draws: u64,
 }
 
@@ -57,7 +57,7 @@ impl fmt::Debug for Redraw {
 }
 
 impl Splitter {
-    /// A splitter that has not chosen yet. It keeps its schedule for all its life.
+    /// Returns a splitter that has not chosen yet. It never redraws its schedule.
     pub fn new(scheduler: Box<dyn Scheduler>, boundary: Boundary) -> Splitter {
         Splitter {
             scheduler,
@@ -69,25 +69,25 @@ impl Splitter {
         }
     }
 
-    /// A splitter that draws its schedule anew after each `silence`, so that
-    /// each load of a session is to its observers as the first of another.
+    /// Returns a splitter that redraws its schedule after each `silence`, so that to an observer
+    /// each load looks like the first of another session.
     ///
-    /// `draw(0)` gives the first schedule, `draw(n)` the one after the nth silence: with dice of
-    /// its own for each.
+    /// `draw(0)` returns the first schedule, `draw(n)` the one after the nth silence. Each must
+    /// use its own random numbers.
     pub fn redrawing(silence: Silence, draw: Box<DrawSchedule>) -> Splitter {
         let (scheduler, boundary) = draw(0);
         let redraw = Some(Redraw { draw, draws: 1 });
         Splitter { silence, redraw, ..Splitter::new(scheduler, boundary) }
     }
 
-    /// A splitter by `spec` over `paths` paths, in runs of `every`; with `redraw` one that draws
-    /// its schedule anew after such silences.
+    /// Returns a splitter by `spec` over `paths` paths, in runs of `every`. With `redraw` it
+    /// redraws its schedule after such silences.
     ///
-    /// `dice` gives the stream of a purpose, which is `scheduler` or `boundary`, and behind the nth
+    /// `dice` returns the random stream of a purpose: `scheduler` or `boundary`, and after the nth
     /// silence `scheduler draw n` or `boundary draw n`.
     ///
     /// # Errors
-    /// The schedule does not fit so many paths.
+    /// The schedule does not fit `paths` paths.
     pub fn drawn(
         spec: &Spec,
         paths: usize,
@@ -111,16 +111,15 @@ impl Splitter {
         Ok(Splitter::redrawing(silence, Box::new(draw)))
     }
 
-    /// The path of the present run.
+    /// Returns the path of the present run.
     pub fn current(&self) -> Option<PathId> {
         self.current
     }
 
-    /// Assigns the next `units` (at least 1) at `now`; `paths[i]` describes path `i`. `units` is
-    /// all that waits, as far as that is known: a scheduler may wait for a better path if little
-    /// is left.
+    /// Assigns the next `units` (at least 1) at `now`; `paths[i]` describes path `i`. `units`
+    /// counts everything known to wait: a scheduler may wait for a better path if little is left.
     ///
-    /// A run ends at its boundary or with its path's life, whichever comes first.
+    /// A run ends at its boundary or with its path's life, whichever is first.
     #[inline]
     pub fn assign(&mut self, now: Time, paths: &[PathView], units: u64) -> Assignment {
         if self.speaks(now) >= self.silence.least() {
@@ -142,13 +141,13 @@ impl Splitter {
         Assignment::Send { path, units, fresh }
     }
 
-    /// Units that were assigned together came until `now`: a silence is counted from there. For how
-    /// long there had been none before.
+    /// Records that units assigned together arrived until `now`, where the next silence begins.
+    /// Returns the time without units before.
     pub fn speaks(&mut self, now: Time) -> Duration {
         now.since(std::mem::replace(&mut self.heard, now))
     }
 
-    /// How long a silence is, behind which the schedule begins anew.
+    /// Returns the length of a silence after which the schedule starts again.
     pub fn silence(&self) -> Silence {
         self.silence
     }
@@ -167,19 +166,19 @@ impl Splitter {
         }
     }
 
-    /// When time ends the present run, as [`Boundary::ends`]: units that come before may be
-    /// assigned together.
+    /// Returns when time ends the present run, as [`Boundary::ends`]: units that arrive before may
+    /// be assigned together.
     pub fn ends(&self) -> Time {
         self.boundary.ends()
     }
 
-    /// Begins a whole run at `now`, on the path of the present one; where there is none, the next
-    /// unit is scheduled.
+    /// Begins a whole run at `now`, on the path of the present one. Without a present run, the
+    /// next unit is scheduled.
     pub fn begin_run(&mut self, now: Time) {
         self.boundary.restart(now);
     }
 
-    /// Whether its scheduler reads what the system tells of links.
+    /// Returns whether the scheduler reads the state of links that the system reports.
     pub fn sees_links(&self) -> bool {
         self.scheduler.sees_links()
     }
@@ -189,9 +188,9 @@ impl Splitter {
         !self.current.is_some_and(usable) || self.boundary.over(now)
     }
 
-    /// A load-blind scheduler waits for its path. A load-aware one, whose path became full during a
-    /// run, chooses at once; if it has just named a full path, it is asked again when some window
-    /// has opened.
+    /// Handles a full path. A load-blind scheduler waits for it. A load-aware one, whose path
+    /// became full during a run, chooses at once. If it has just chosen a full path, it is called
+    /// again when a window has opened.
     fn when_full(&mut self, now: Time, paths: &[PathView], units: u64, fresh: bool) -> Assignment {
         if !self.scheduler.load_aware() {
             return Assignment::Hold;

@@ -1,4 +1,4 @@
-//! Time as a number that we own.
+//! Time as a number that the caller provides.
 
 use std::fmt;
 use std::ops::{Add, AddAssign, Sub};
@@ -6,48 +6,48 @@ use std::time::Duration;
 
 /// A point on a run's own time line, in nanoseconds since the run began.
 ///
-/// Nothing in a core reads a clock: `os::clock` turns the monotonic clock into a `Time`, a test
-/// counts one up.
+/// No core reads a clock: `os::clock` turns the monotonic clock into a `Time`, and a test counts
+/// one up.
 #[derive(Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Time(u64);
 
 impl Time {
     /// The beginning of the run.
     pub const ZERO: Time = Time(0);
-    /// Later than anything that happens (584 years).
+    /// A time later than all events (584 years).
     pub const MAX: Time = Time(u64::MAX);
 
-    /// The point `nanos` nanoseconds into the run.
+    /// Returns the point `nanos` nanoseconds into the run.
     pub const fn from_nanos(nanos: u64) -> Time {
         Time(nanos)
     }
 
-    /// The point `micros` microseconds into the run.
+    /// Returns the point `micros` microseconds into the run.
     pub const fn from_micros(micros: u64) -> Time {
         Time(micros * 1_000)
     }
 
-    /// The point `millis` milliseconds into the run.
+    /// Returns the point `millis` milliseconds into the run.
     pub const fn from_millis(millis: u64) -> Time {
         Time(millis * 1_000_000)
     }
 
-    /// The point `secs` seconds into the run.
+    /// Returns the point `secs` seconds into the run.
     pub const fn from_secs(secs: u64) -> Time {
         Time(secs * 1_000_000_000)
     }
 
-    /// Nanoseconds since the run began.
+    /// Returns the nanoseconds since the run began.
     pub const fn nanos(self) -> u64 {
         self.0
     }
 
-    /// Seconds since the run began.
+    /// Returns the seconds since the run began.
     pub fn secs_f64(self) -> f64 {
         self.0 as f64 / 1e9
     }
 
-    /// The time from `earlier` to `self`; zero if `earlier` is the later one.
+    /// Returns the time from `earlier` to `self`; zero if `earlier` is the later one.
     pub const fn since(self, earlier: Time) -> Duration {
         Duration::from_nanos(self.0.saturating_sub(earlier.0))
     }
@@ -81,7 +81,7 @@ impl Sub<Duration> for Time {
 
 impl Sub for Time {
     type Output = Duration;
-    /// As [`Time::since`].
+    /// Like [`Time::since`].
     fn sub(self, earlier: Time) -> Duration {
         self.since(earlier)
     }

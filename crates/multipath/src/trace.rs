@@ -1,8 +1,7 @@
-//! Splits recorded traces: the lab's way to the schedulers.
+//! Splits recorded traces: the lab's access to the schedulers.
 //!
 //! A trace is a list of times and signed sizes (+ from client to server, - from server to client).
-//! What goes by which path is decided by a [`Splitter`], as behind the splitter's sockets, and by
-//! nothing else.
+//! A [`Splitter`] alone decides on each packet's path, as it does for the splitter's sockets.
 
 mod decoys;
 mod delayed;
@@ -19,10 +18,10 @@ pub use ends::{Draw, EndsError, Mode};
 use crate::schedule::{Scheduler, Spec, SpecError};
 use crate::{Assignment, Boundary, Every, PathView, Splitter, Time, seed};
 
-/// The most paths that one trace is split over.
+/// Most paths that one trace is split over.
 pub const MOST_PATHS: usize = 64;
 
-/// What a path adds to the times of its packets, in seconds, by direction.
+/// Delay that a path adds to its packets, in seconds, by direction.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Delay {
     /// From client to server.
@@ -41,20 +40,20 @@ impl Delay {
     }
 }
 
-/// Names one split of one load: its dice are its own, so a load more or less shifts no other
-/// load's.
+/// Identifies one split of one load. Its random numbers depend on nothing else, so an additional
+/// load changes no other load's split.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Entity {
     /// The load's number, unique within its run.
     pub load: i64,
     /// The run that the load belongs to.
     pub run: i32,
-    /// Which split of the load, from 0.
+    /// The number of the split of this load, from 0.
     pub replica: u32,
 }
 
-/// How traces are split: a schedule, run lengths, paths, a seed. Checked once, used for any number
-/// of loads.
+/// A way to split traces: a schedule, run lengths, paths, and a seed. It is checked once, and used
+/// for any number of loads.
 #[derive(Clone, Debug)]
 pub struct TraceSplit {
     spec: Spec,
@@ -67,7 +66,7 @@ pub struct TraceSplit {
 }
 
 impl TraceSplit {
-    /// Splits over `paths` paths (1 to [`MOST_PATHS`]), none of which delays anything.
+    /// Returns a split over `paths` paths (1 to [`MOST_PATHS`]) without delays.
     pub fn new(
         spec: Spec,
         every: Every,
@@ -78,20 +77,20 @@ impl TraceSplit {
         if !(1..=MOST_PATHS).contains(&paths) {
             return Err(TraceError::Paths(paths));
         }
-        // Built once for the check, so that no load can fail later.
+        // Built once as a check, so that no load can fail later.
         spec.build(paths, seed::stream(seed, 0, "check")).map_err(TraceError::Spec)?;
         let views = vec![PathView::open(); paths];
         let (draw, delays) = (Draw::default(), Vec::new());
         Ok(TraceSplit { spec, every, mode, draw, seed, delays, views })
     }
 
-    /// The same with another life of the chances that a schedule draws.
+    /// Changes how long the schedule keeps the probabilities that it draws.
     pub fn drawn(self, draw: Draw) -> TraceSplit {
         TraceSplit { draw, ..self }
     }
 
-    /// The same with delays, one for each path. A path's round-trip time is then known to the
-    /// schedule: up and down together.
+    /// Sets delays, one for each path. The schedule then knows a path's round-trip time: the sum
+    /// of both directions.
     pub fn delayed(self, delays: Vec<Delay>) -> Result<TraceSplit, TraceError> {
         if delays.len() != self.views.len() {
             return Err(TraceError::Delays(delays.len(), self.views.len()));
@@ -106,17 +105,17 @@ impl TraceSplit {
         Ok(TraceSplit { delays, views, ..self })
     }
 
-    /// How many paths there are.
+    /// Returns the number of paths.
     pub fn paths(&self) -> usize {
         self.views.len()
     }
 
-    /// What each path adds to times; empty where none adds anything.
+    /// Returns the delay of each path; empty if there are none.
     pub fn delays(&self) -> &[Delay] {
         &self.delays
     }
 
-    /// Writes each packet's path to `out`, a place for each packet.
+    /// Writes each packet's path to `out`, which has a place for each packet.
     ///
     /// `times` are seconds, not negative and sorted; `sizes` are signed. Delays are not applied:
     /// see [`TraceSplit::delay`].
@@ -140,11 +139,11 @@ impl TraceSplit {
         Ok(())
     }
 
-    /// The order in which packets are seen once their paths have delayed them, and their times
-    /// then.
+    /// Returns the order in which packets are observed after the delays of their paths, and their
+    /// times then.
     ///
-    /// `order[k]` is the place in the trace of the packet that is seen as number `k`; packets seen
-    /// at the same time keep their order. `paths` is what [`TraceSplit::assign`] wrote.
+    /// `order[k]` is the place in the trace of the packet observed as number `k`. Packets observed
+    /// at the same time keep their order. `paths` is the output of [`TraceSplit::assign`].
     pub fn delay(&self, times: &[f64], sizes: &[i32], paths: &[i16]) -> (Vec<u32>, Vec<f64>) {
         let added = |packet: usize| {
             self.delays.get(paths[packet] as usize).map_or(0.0, |delay| delay.of(sizes[packet]))
@@ -156,12 +155,12 @@ impl TraceSplit {
         (order, sorted)
     }
 
-    /// Assigns the client's packets by the schedule, and the server's to where it was last reached
-    /// from.
+    /// Assigns the client's packets by the schedule, and the server's to the path of the newest
+    /// packet that has reached it.
     ///
-    /// Half of `after` is the way to the server; a path's own delay comes to it. Before anything
-    /// has reached the server, and where the client sends nothing, it is the first path that
-    /// counts.
+    /// Half of `after` passes until a packet reaches the server, in addition to the path's own
+    /// delay. Until the first packet of the client has reached the server, its first path counts.
+    /// If the client sends nothing, the first path of its schedule counts.
     fn follow(
         &self,
         entity: Entity,
@@ -185,14 +184,14 @@ impl TraceSplit {
         }
     }
 
-    /// The path of the first packet that the client would send.
+    /// Returns the path of the first packet that the client would send.
     fn first(&self, entity: Entity) -> i16 {
         let mut path = [0];
         self.lane(entity, "up", &[0.0], &mut path);
         path[0]
     }
 
-    /// Assigns the packets of one direction, whose schedule sees nothing of the other.
+    /// Assigns the packets of one direction, whose schedule is independent of the other.
     fn direction(
         &self,
         entity: Entity,
@@ -201,8 +200,8 @@ impl TraceSplit {
         (times, sizes): (&[f64], &[i32]),
         out: &mut [i16],
     ) {
-        // Written whether it belongs or not: nothing foretells the directions of packets, and a
-        // wrong guess costs more.
+        // Written whether it belongs or not: the CPU cannot predict the directions of packets, and
+        // a mispredicted branch costs more.
         let mut places = vec![0; sizes.len()];
         let mut count = 0;
         for (place, &size) in (0u32..).zip(sizes) {
@@ -218,10 +217,10 @@ impl TraceSplit {
         }
     }
 
-    /// Assigns the packets of a schedule.
+    /// Assigns the packets of one schedule.
     fn lane(&self, entity: Entity, name: &str, times: &[f64], out: &mut [i16]) {
         let mut splitter = self.splitter(entity, name);
-        // What is assigned together has no silence in it.
+        // Packets assigned together must have no silence between them.
         for packets in stretches(times, splitter.silence().least()) {
             self.stretch(&mut splitter, &times[packets.clone()], &mut out[packets]);
         }
@@ -256,7 +255,7 @@ impl TraceSplit {
         Splitter::redrawing(least, Box::new(draw))
     }
 
-    /// One draw of the schedule.
+    /// Draws a schedule.
     fn draw(&self, entity: Entity, name: &str) -> (Box<dyn Scheduler>, Boundary) {
         let Entity { load, run, replica } = entity;
         let stream = |what: &str| {
@@ -281,7 +280,7 @@ impl TraceSplit {
     }
 }
 
-/// The packets between silences of at least `least`.
+/// Returns the ranges of packets between silences of at least `least`.
 fn stretches(times: &[f64], least: Duration) -> impl Iterator<Item = Range<usize>> {
     let mut begin = 0;
     let after_silence = move |end: &usize| time(times[*end]).since(time(times[*end - 1])) >= least;
@@ -289,8 +288,8 @@ fn stretches(times: &[f64], least: Duration) -> impl Iterator<Item = Range<usize
     ends.map(move |end| std::mem::replace(&mut begin, end)..end).filter(|part| !part.is_empty())
 }
 
-/// How many of the packets come before `ends`, the end of the present run; 1 where it is over,
-/// which opens the next.
+/// Returns the number of packets before `ends`, the end of the present run. If it is over, returns
+/// 1, which opens the next run.
 fn within(ends: Time, times: &[f64]) -> usize {
     if ends == Time::MAX {
         return times.len();
@@ -298,8 +297,8 @@ fn within(ends: Time, times: &[f64]) -> usize {
     times.iter().take_while(|&&seconds| time(seconds) < ends).count().max(1)
 }
 
-/// To the nearest nanosecond, halves upwards, up to 292 years: without a call, as `f64::round` is
-/// on a plain x86-64.
+/// Returns `seconds` rounded to the nearest nanosecond, halves upwards, up to 292 years. It needs
+/// no function call, unlike `f64::round` on a plain x86-64.
 fn time(seconds: f64) -> Time {
     let nanos = seconds * 1e9;
     let whole = nanos as i64;
@@ -314,7 +313,7 @@ fn check(times: &[f64], sizes: &[i32]) -> Result<(), TraceError> {
     if u32::try_from(times.len()).is_err() {
         return Err(TraceError::Long(times.len()));
     }
-    // Whole passes without a way out are several packets at a time to the compiler.
+    // The compiler vectorises loops without an early exit.
     let sound = |seconds: f64| (0.0..=f64::MAX).contains(&seconds);
     let in_order = |pair: &[f64]| pair[0] <= pair[1];
     if !times.iter().fold(true, |all, &seconds| all & sound(seconds)) {
@@ -332,19 +331,19 @@ fn check(times: &[f64], sizes: &[i32]) -> Result<(), TraceError> {
     Ok(())
 }
 
-/// Why traces are not split.
+/// Error of splitting a trace.
 #[derive(Clone, Debug, PartialEq)]
 #[non_exhaustive]
 pub enum TraceError {
     /// No paths, or too many.
     Paths(usize),
-    /// The schedule does not suit so many paths.
+    /// The schedule does not fit this number of paths.
     Spec(SpecError),
-    /// Not one delay for each path: (delays, paths).
+    /// The number of delays differs from that of the paths: (delays, paths).
     Delays(usize, usize),
     /// The delay of this path is negative or no finite number.
     Delay(usize),
-    /// Not one size for each time: (times, sizes).
+    /// The number of sizes differs from that of the times: (times, sizes).
     Lengths(usize, usize),
     /// More packets than 32 bits can count.
     Long(usize),

@@ -1,4 +1,4 @@
-//! The link.
+//! One direction of a link.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::fmt;
@@ -14,29 +14,30 @@ use anabranch_multipath::codel::{Law, Queue};
 
 /// One direction of a network link that carries units of type `T`.
 ///
-/// Times given to it must not run backwards. It is a function of its settings, its seed and the
-/// calls.
+/// Times given to it must not run backwards. Its behaviour is a function of its settings, its seed
+/// and the calls.
 #[derive(Clone, Debug)]
 pub struct Link<T> {
     settings: LinkSettings,
     dice: Dice,
     jitter: Stream,
     law: Law,
-    /// The largest that the queue took: without an MTU, what CoDel takes for one.
+    /// The largest unit that the queue has taken. CoDel uses it in place of the MTU if there is
+    /// none.
     largest: usize,
     counters: Counters,
-    /// Waiting for the wire; the first is on it.
+    /// Units waiting for the wire. The first one is on it.
     queue: VecDeque<Queued<T>>,
     queued_bytes: usize,
-    /// When the last bit of the queue's first leaves.
+    /// When the last bit of the first queued unit leaves.
     head_leaves: Time,
-    /// Past the wire, by the time of arrival, then in the order of departure.
+    /// Units past the wire, by arrival time, then in the order of departure.
     flight: BTreeMap<(Time, u64), Unit<T>>,
     departures: u64,
     last_arrival: Time,
 }
 
-/// Why a link did not take a unit.
+/// The reason why a link did not take a unit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Dropped {
@@ -69,7 +70,8 @@ struct Unit<T> {
     bytes: usize,
 }
 
-/// What waits for the wire. A lost unit takes its place there like any other, but carries nothing.
+/// A unit waiting for the wire. A lost unit takes its place there like any other, but carries
+/// nothing.
 #[derive(Clone, Debug)]
 struct Queued<T> {
     load: Option<T>,
@@ -79,8 +81,8 @@ struct Queued<T> {
     jitter: f64,
 }
 
-/// What chance has for a unit, drawn for each that enters: the luck of those behind it must not
-/// depend on what the queue, and so time, does to this one.
+/// The random draws of a unit. They are made for each unit that enters, so that later draws do not
+/// depend on the treatment of this one in the queue, and so on time.
 #[derive(Clone, Copy, Debug)]
 struct Luck {
     lost: bool,
@@ -88,8 +90,8 @@ struct Luck {
 }
 
 impl<T> Link<T> {
-    /// A link with the chances of `entity` in the run `seed`. The two directions of a link are two
-    /// entities.
+    /// Returns a link with the random streams of `entity` in the run `seed`. The two directions of
+    /// a link are two entities.
     pub fn new(settings: LinkSettings, seed: u64, entity: u64) -> Link<T> {
         Link {
             dice: Dice::new(settings.loss.clone(), seed, entity),
@@ -110,8 +112,8 @@ impl<T> Link<T> {
     /// Sends `load`, which is `bytes` bytes long.
     ///
     /// # Errors
-    /// [`Dropped`] if it is known not to arrive. That a unit is lost is known at once, though a
-    /// lost one takes its time on the wire; what CoDel drops later is only counted.
+    /// [`Dropped`] if it is known not to arrive. A loss is known at once, though a lost unit takes
+    /// its time on the wire. Later drops by CoDel are only counted.
     pub fn push(&mut self, now: Time, load: T, bytes: usize) -> Result<(), Dropped> {
         self.advance(now);
         self.counters.entered.add(bytes);
@@ -129,7 +131,7 @@ impl<T> Link<T> {
         admitted
     }
 
-    /// The unit that has arrived first, if any has by `now`.
+    /// Returns the unit that has arrived first, if any has by `now`.
     pub fn pop(&mut self, now: Time) -> Option<T> {
         self.advance(now);
         let first = self.flight.first_entry().filter(|entry| entry.key().0 <= now)?;
@@ -138,9 +140,9 @@ impl<T> Link<T> {
         Some(unit.load)
     }
 
-    /// When to [`pop`](Link::pop) again: the next arrival, or a moment before it (then `pop`
-    /// returns
-    /// `None`, and this a later time). `None` if nothing is on the way.
+    /// Returns when to call [`pop`](Link::pop) again: at the next arrival, or at a moment before
+    /// it. In the latter case `pop` returns `None`, and this function a later time. Returns `None`
+    /// if nothing is in transit.
     pub fn next_timeout(&self) -> Option<Time> {
         let flying = self.flight.first_key_value().map(|(&(arrival, _), _)| arrival);
         let shortest = self.delay(0.0);
@@ -148,8 +150,8 @@ impl<T> Link<T> {
         flying.into_iter().chain(queued).min()
     }
 
-    /// Changes the properties from `now` on. What is on the wire leaves as it would have, what is
-    /// past it arrives as it would have; but a link that goes down drops all that is on the way.
+    /// Changes the settings from `now` on. The unit on the wire leaves as it would have, and those
+    /// past it arrive as they would have. But a link that goes down drops everything in transit.
     pub fn change(&mut self, now: Time, edit: impl FnOnce(&mut LinkSettings)) {
         self.advance(now);
         let codel = self.settings.codel;
@@ -163,17 +165,17 @@ impl<T> Link<T> {
         }
     }
 
-    /// The properties as they are.
+    /// Returns the present settings.
     pub fn settings(&self) -> &LinkSettings {
         &self.settings
     }
 
-    /// What went through so far.
+    /// Returns the counters.
     pub fn counters(&self) -> &Counters {
         &self.counters
     }
 
-    /// Bytes that wait for the wire or were on it when the link was last asked.
+    /// Returns the bytes that waited for the wire or were on it at the last call.
     pub fn backlog(&self) -> usize {
         self.queued_bytes
     }
@@ -207,7 +209,7 @@ impl<T> Link<T> {
 
     fn enqueue(&mut self, queued: Queued<T>) {
         if self.queue.is_empty() {
-            // It goes to the wire at once: nothing ever waits too long there.
+            // It reaches the wire at once: no unit can wait too long there.
             self.law.empty();
             self.head_leaves = queued.came + self.settings.serialization(queued.bytes);
         }
@@ -216,7 +218,7 @@ impl<T> Link<T> {
         self.queue.push_back(queued);
     }
 
-    /// Lets everything leave the wire that has done so by `now`.
+    /// Takes all units off the wire that have left it by `now`.
     fn advance(&mut self, now: Time) {
         while self.head_leaves <= now {
             let Some(queued) = self.take_head() else { return };
@@ -234,7 +236,7 @@ impl<T> Link<T> {
         Some(queued)
     }
 
-    /// Applies CoDel, at the moment at which the last unit left the wire.
+    /// Applies CoDel at the moment when the last unit left the wire.
     fn drop_old(&mut self) {
         let Some(rule) = &self.settings.codel else { return };
         let backlog = Queue {
@@ -248,7 +250,7 @@ impl<T> Link<T> {
         };
         let drops = self.law.drops(rule, self.head_leaves, backlog);
         for queued in (0..drops).map_while(|_| self.take_head()).collect::<Vec<_>>() {
-            // A lost unit was counted when it came.
+            // A lost unit was counted when it entered.
             if queued.load.is_some() {
                 self.counters.codel.add(queued.bytes);
             }

@@ -1,33 +1,33 @@
-//! Which units are lost.
+//! Rules of loss.
 
 use std::collections::BTreeSet;
 
 use anabranch_multipath::seed::{self, Stream};
 use rand::RngExt;
 
-/// A rule that says which units are lost. Probabilities are in `0.0..=1.0`.
+/// A rule that decides which units are lost. Probabilities are in `0.0..=1.0`.
 #[derive(Clone, Debug, Default, PartialEq)]
 #[non_exhaustive]
 pub enum Loss {
-    /// None.
+    /// No loss.
     #[default]
     None,
-    /// Each with the same probability, independently.
+    /// Each unit with the same probability, independently.
     Bernoulli(f64),
-    /// In bursts: two states, each with its own probability (Gilbert 1960, Elliott 1963). Starts
-    /// good.
+    /// Loss in bursts: two states, each with its own probability (Gilbert 1960, Elliott 1963).
+    /// Starts in the good state.
     GilbertElliott {
-        /// Probability, before each unit, to turn from good to bad.
+        /// Probability of a change from good to bad, before each unit.
         to_bad: f64,
-        /// Probability, before each unit, to turn from bad to good.
+        /// Probability of a change from bad to good, before each unit.
         to_good: f64,
         /// Probability of loss in the good state.
         loss_good: f64,
         /// Probability of loss in the bad state.
         loss_bad: f64,
     },
-    /// Exactly the units with these numbers, counted from zero since the rule was set, among all
-    /// that enter.
+    /// Exactly the units with these numbers, counted from zero since the rule was set. Every unit
+    /// that enters counts.
     Script(BTreeSet<u64>),
 }
 
@@ -36,30 +36,30 @@ pub enum Loss {
 pub(crate) struct Dice {
     rule: Loss,
     stream: Stream,
-    /// Of the turns between good and bad alone, so that each unit takes one number of `stream`
-    /// under every rule.
+    /// The stream of state changes alone, so that each unit takes one number of `stream` under
+    /// every rule.
     turns: Stream,
     seen: u64,
     bad: bool,
 }
 
 impl Dice {
-    /// Those of `entity` in the run `seed`.
+    /// Returns the state of `rule` with the random streams of `entity` in the run `seed`.
     pub(crate) fn new(rule: Loss, seed: u64, entity: u64) -> Dice {
         let stream = seed::stream(seed, entity, "link loss");
         let turns = seed::stream(seed, entity, "link loss turns");
         Dice { rule, stream, turns, seen: 0, bad: false }
     }
 
-    /// Changes the rule; the script and the burst state begin anew, the streams go on.
+    /// Changes the rule. The script and the burst state start again, the streams continue.
     pub(crate) fn change(&mut self, rule: Loss) {
         if self.rule != rule {
             (self.rule, self.seen, self.bad) = (rule, 0, false);
         }
     }
 
-    /// Decides the next unit. It draws under rules that need no chance, too: a change of the rule
-    /// shifts nobody's luck.
+    /// Decides the next unit. It draws under rules without chance, too, so that a change of the
+    /// rule does not shift later draws.
     pub(crate) fn loses_next(&mut self) -> bool {
         let number = self.seen;
         self.seen += 1;

@@ -1,51 +1,51 @@
-//! What a link is like.
+//! The settings of a link.
 
 use std::num::NonZeroU64;
 use std::time::Duration;
 
 use crate::{Codel, Loss};
 
-/// The properties of one direction of a link. The default is a perfect one: no limit, no delay, no
+/// The settings of one direction of a link. The default is a perfect one: no limit, no delay, no
 /// loss.
 #[derive(Clone, Debug, PartialEq)]
 pub struct LinkSettings {
-    /// Bits per second; `None` for a wire that takes no time.
+    /// Rate in bits per second; `None` for a wire that takes no time.
     pub rate: Option<NonZeroU64>,
-    /// From the last bit's sending to its arrival.
+    /// Delay from the sending of the last bit to its arrival.
     pub delay: Duration,
-    /// How far each unit's delay may be from `delay`, as [`LinkSettings::law`] has it.
+    /// Deviation of each unit's delay from `delay`, as [`LinkSettings::law`] defines it.
     pub jitter: Duration,
-    /// How delays are spread. None is below zero.
+    /// Distribution of the delays. No delay is below zero.
     pub law: DelayLaw,
     /// Whether jitter may let a unit overtake another. If not, it waits for its predecessor.
     pub reorder: bool,
-    /// Which units are lost. They take their time on the wire before.
+    /// The rule of loss. Lost units take their time on the wire before.
     pub loss: Loss,
-    /// Bytes that wait for the wire or are on it. A unit that would exceed this is dropped, unless
-    /// it finds the link idle.
+    /// Most bytes that wait for the wire or are on it. A unit that would exceed this is dropped,
+    /// unless it finds the link idle.
     pub queue: usize,
-    /// Keeps the queue short beside that limit; `None` for drop-tail alone.
+    /// Rule that keeps the queue short in addition to that limit; `None` for drop-tail alone.
     pub codel: Option<Codel>,
-    /// Larger units are dropped.
+    /// Largest unit in bytes. Larger ones are dropped.
     pub mtu: usize,
     /// Whether the link is cut: then everything is dropped.
     pub down: bool,
 }
 
-/// How the delays of a link's units are spread around `delay`.
+/// The distribution of a link's delays around `delay`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum DelayLaw {
-    /// Evenly in `delay ± jitter`.
+    /// Uniform in `delay ± jitter`.
     #[default]
     Uniform,
-    /// Normally, with `jitter` as the standard deviation.
+    /// Normal, with `jitter` as the standard deviation.
     Normal,
 }
 
 impl DelayLaw {
-    /// The delay of a unit whose luck is `place`, in `0.0..1.0`: the share of units with a shorter
-    /// one.
+    /// Returns the delay of a unit at `place` in `0.0..1.0`: the share of units with a shorter
+    /// delay.
     pub(crate) fn delay(self, delay: Duration, jitter: Duration, place: f64) -> Duration {
         match self {
             DelayLaw::Uniform => (delay + jitter.mul_f64(2.0 * place)).saturating_sub(jitter),
@@ -57,10 +57,10 @@ impl DelayLaw {
     }
 }
 
-/// The inverse of the standard normal distribution function, with a relative error below 1.2e-9
-/// (Acklam's rational approximation); `place` is kept within 1e-9 of the ends.
+/// Returns the inverse of the standard normal distribution function, with a relative error below
+/// 1.2e-9 (Acklam's rational approximation). `place` is kept at least 1e-9 away from 0 and 1.
 fn probit(place: f64) -> f64 {
-    /// Below this share, and above its complement, the tails' approximation holds.
+    /// Share below which, and above whose complement, the approximation of the tails is used.
     const TAIL: f64 = 0.024_25;
     let place = place.clamp(1e-9, 1.0 - 1e-9);
     if place > 0.5 {
@@ -126,12 +126,12 @@ impl Default for LinkSettings {
 }
 
 impl LinkSettings {
-    /// A perfect link, but for its rate in bits per second. Zero means no limit.
+    /// Returns a link that is perfect except for its rate in bits per second. Zero means no limit.
     pub fn with_rate(bits_per_second: u64) -> LinkSettings {
         LinkSettings { rate: NonZeroU64::new(bits_per_second), ..LinkSettings::default() }
     }
 
-    /// The time that `bytes` bytes take on the wire, rounded up to a nanosecond.
+    /// Returns the time that `bytes` bytes take on the wire, rounded up to a nanosecond.
     pub fn serialization(&self, bytes: usize) -> Duration {
         let Some(rate) = self.rate else { return Duration::ZERO };
         let bit_nanos = bytes as u128 * 8 * 1_000_000_000;

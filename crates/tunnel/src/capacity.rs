@@ -1,9 +1,9 @@
-//! The capacity of a path: how fast it passes packets on, estimated from packet trains (Dovrolis,
-//! Ramanathan and Moore, INFOCOM 2001).
+//! The capacity of a path: the rate at which it passes packets on. It is estimated from packet
+//! trains (Dovrolis, Ramanathan and Moore, INFOCOM 2001).
 //!
-//! The delivery rate of a round trip shows what was sent. A train, packets that leave one after the
-//! other, arrives as far apart as the slowest link of the path lets it: a few packets of slow start
-//! are enough to know the capacity, where the delivery rate needs a full window.
+//! The delivery rate of a round trip shows only the rate of sending. A train, packets that leave
+//! one after the other, arrives spaced as the slowest link of the path allows. A few packets of
+//! slow start are enough to know the capacity, where the delivery rate needs a full window.
 
 use std::time::Duration;
 
@@ -13,21 +13,22 @@ use anabranch_multipath::Time;
 const TRAIN: u32 = 3;
 /// Weight of a new sample in the average, as of RFC 6298's smoothed round-trip time.
 const WEIGHT: f64 = 1.0 / 8.0;
-/// A train is stretched if it arrives over a longer time than it was sent, by this factor.
+/// Factor of arrival time to sending time above which a train counts as stretched.
 const STRETCHED: f64 = 2.0;
-/// The pacing rate is this multiple of the capacity, so that pacing does not hide a capacity that
-/// has grown, and a sender that waited for a core can catch up. With 2, as Linux paces slow start,
-/// bursts overflowed queues of 100 kB; with 1.25 ends that share a core lost a tenth
-/// (`tests/goodput.rs`, `window.rs`).
+/// Pacing rate as a multiple of the capacity. It is above 1 so that pacing does not hide a
+/// capacity that has grown, and a sender that waited for a CPU core can catch up. With 2, as Linux
+/// paces slow start, bursts overflowed queues of 100 kB. With 1.25, ends that share a core lost a
+/// tenth (`tests/goodput.rs`, `window.rs`).
 const PACING_GAIN: f64 = 1.4;
-/// Time of pacing that may be used at once, and the fewest packets: a train must be possible.
+/// Longest time of pacing that may be used at once.
 const BURST: Duration = Duration::from_millis(4);
+/// Fewest packets of a burst: a train must be possible.
 const BURST_PACKETS: f64 = 4.0;
-/// A path that seems faster than this, in seconds per byte (800 Gbit/s), has no known capacity: a
-/// receiver that always reads whole trains at once shows none. Without this bound the average would
-/// shrink until its inverse is infinite, and pacing would stop the path.
+/// Shortest interval of a known capacity, in seconds per byte (800 Gbit/s). A receiver that always
+/// reads whole trains at once shows no capacity. Without this bound the average would shrink until
+/// its inverse is infinite, and pacing would stop the path.
 const FASTEST: f64 = 1e-11;
-/// A caller that had to wait for a core may catch up on this time of pacing.
+/// Longest time of pacing that a caller that waited for a core may catch up on.
 const LATE: Duration = Duration::from_millis(20);
 
 /// The packets that one receipt reports.
@@ -47,18 +48,19 @@ pub(crate) struct Capacity {
     /// Average seconds between two bytes. An average of times, not of rates: a receiver that reads
     /// several packets at once shortens one interval and lengthens another by as much.
     interval: Option<f64>,
-    /// Whether a train was stretched: otherwise the path may be faster than all that was sent.
+    /// Whether a train was stretched. Otherwise the path may be faster than any train that was
+    /// sent.
     confirmed: bool,
-    /// When the path has passed on everything sent so far, at the pacing rate.
+    /// When the path has passed on all packets sent until now, at the pacing rate.
     free: Time,
-    /// When pacing allows the next packets, if it holds them back.
+    /// When pacing allows the next packets, if it delays them.
     opens: Option<Time>,
-    /// How much later than that the caller came: it may catch up.
+    /// How long after `opens` the caller returned: it may catch up on this time.
     late: Duration,
 }
 
 impl Capacity {
-    /// Takes the report on a train.
+    /// Updates the capacity with the report on a train.
     pub(crate) fn note(&mut self, train: &Train) {
         if train.packets < TRAIN {
             return;
@@ -68,18 +70,19 @@ impl Capacity {
         self.confirmed |= stretched;
         self.interval = match self.interval {
             None => Some(sample),
-            // What was sent with pauses arrives with pauses, whatever the capacity is.
+            // Packets sent with pauses arrive with pauses, whatever the capacity is.
             Some(average) if !stretched && sample >= average => Some(average),
             Some(average) => Some(average + WEIGHT * (sample - average)),
         };
     }
 
-    /// Bytes per second that the path passes on, at least.
+    /// Returns the rate that the path passes on at least, in bytes per second.
     pub(crate) fn rate(&self) -> Option<f64> {
         self.interval.filter(|interval| *interval > FASTEST).map(|interval| 1.0 / interval)
     }
 
-    /// Bytes per second that the path passes on, once that is known to be its limit.
+    /// Returns the rate that the path passes on, in bytes per second, once it is known to be the
+    /// path's limit.
     pub(crate) fn limit(&self) -> Option<f64> {
         self.rate().filter(|_| self.confirmed)
     }
@@ -96,13 +99,14 @@ impl Capacity {
         }
     }
 
-    /// When the packets that leave now begin to occupy the path.
+    /// Returns when the packets that leave at `now` begin to occupy the path.
     fn begins(&self, now: Time) -> Time {
         let late = self.opens.filter(|due| *due <= now).map_or(self.late, |due| now.since(due));
         self.free.max(earlier(now, late.min(LATE)))
     }
 
-    /// Bytes that pacing allows now, where packets have `unit` bytes; `f64::MAX` without pacing.
+    /// Returns the bytes that pacing allows at `now`, where packets have `unit` bytes. `f64::MAX`
+    /// without pacing.
     pub(crate) fn room(&self, now: Time, unit: f64) -> f64 {
         let Some(rate) = self.pace() else { return f64::MAX };
         let begins = self.begins(now);
@@ -110,12 +114,12 @@ impl Capacity {
         (self.burst(unit) - ahead * rate).max(0.0)
     }
 
-    /// When pacing allows packets again, if it has held some back.
+    /// Returns when pacing allows packets again, if it has delayed some.
     pub(crate) fn opens(&self) -> Option<Time> {
         self.opens
     }
 
-    /// Forgets [`Capacity::opens`] once that time has come.
+    /// Forgets [`Capacity::opens`] once that time is reached.
     pub(crate) fn on_time(&mut self, now: Time) {
         if let Some(due) = self.opens.take_if(|due| *due <= now) {
             self.late = now.since(due);

@@ -1,18 +1,19 @@
-//! What came for a program or a server.
+//! A datagram received for a program or a server.
 
 use std::ops::Range;
 
 use anabranch_multipath::PathId;
 
-/// A datagram that came.
+/// A received datagram.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Datagram {
-    /// The path that it came by.
+    /// The path that it arrived by.
     pub path: PathId,
-    /// Which of the near end's programs it belongs to.
+    /// The near end's program that it belongs to.
     pub flow: u16,
-    /// The number of its packet, and which part of a datagram it is, if it is one.
+    /// The number of its packet.
     pub(crate) number: u64,
+    /// Its position among the parts of a datagram, if it is a part.
     pub(crate) part: Option<u8>,
     pub(crate) frame: Vec<u8>,
     pub(crate) place: Range<usize>,

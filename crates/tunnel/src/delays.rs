@@ -1,36 +1,39 @@
-//! How much paths differ in delay, from stamps of the sender's clock: one-way delays but for a
-//! constant that is the same for all paths.
+//! Differences in delay between paths, from timestamps of the sender's clock. They are one-way
+//! delays except for a constant that is the same for all paths.
 
 use std::time::Duration;
 
 use anabranch_multipath::{PathId, Time};
 
-/// How long the least delay of a path counts, at least; at most twice as long.
+/// Shortest time for which a path's least delay counts. The longest is twice that.
 const SPAN: Duration = Duration::from_secs(10);
-/// The shortest and the longest time that a datagram waits for one that is missing.
+/// Shortest time that a datagram waits for a missing one.
 const LEAST: Duration = Duration::from_millis(2);
+/// Longest time that a datagram waits for a missing one.
 pub(crate) const LONGEST: Duration = Duration::from_millis(250);
 
-/// What is known of each path.
+/// The delays of all paths.
 #[derive(Default)]
 pub(crate) struct Delays {
-    /// The first difference of clocks: others are told from it.
+    /// The first difference of the clocks, from which the others are counted.
     base: Option<u32>,
     paths: Vec<Delay>,
 }
 
 #[derive(Clone, Default)]
 struct Delay {
-    /// The least of the present span and of the one before, microseconds.
+    /// The least delays of the present span and of the one before, in microseconds.
     least: [Option<i64>; 2],
     until: Time,
-    /// Delays on average, times eight, and their mean deviation from it, times four.
+    /// Average delay in microseconds, times 8.
     mean: Option<i64>,
+    /// Mean deviation from the average in microseconds, times 4.
     deviation: i64,
 }
 
 impl Delays {
-    /// A packet with this stamp came by this path: when it would have come by the fastest one.
+    /// Records a packet with `stamp` that arrived by `path` at `now`. Returns when it would have
+    /// arrived by the fastest path.
     pub(crate) fn note(&mut self, now: Time, path: PathId, stamp: u32) -> Time {
         let difference = micros(now).wrapping_sub(stamp);
         let base = *self.base.get_or_insert(difference);
@@ -43,15 +46,15 @@ impl Delays {
         Time::from_nanos(now.nanos().saturating_sub(longer * 1000))
     }
 
-    /// How long after a datagram would have come by the fastest path those are waited for that were
-    /// sent before it: what the slowest path takes longer.
+    /// Returns how long a datagram waits for older ones, after the time when it would have arrived
+    /// by the fastest path. This is the delay that the slowest path has in addition.
     pub(crate) fn patience(&self) -> Duration {
         let most = self.paths.iter().filter_map(Delay::usual).max();
         let spread = most.map_or(0, |most| (most - self.least()).max(0).unsigned_abs());
         Duration::from_micros(spread).clamp(LEAST, LONGEST)
     }
 
-    /// What the slowest path takes longer than this one, queues left out.
+    /// Returns the delay that the slowest path has in addition to that of `path`, without queues.
     pub(crate) fn shorter(&self, path: PathId) -> Duration {
         let most = self.paths.iter().filter_map(Delay::least).max();
         let own = self.paths.get(path.index()).and_then(Delay::least);
@@ -77,11 +80,11 @@ impl Delay {
         };
         let error = delay - *mean / 8;
         *mean += error;
-        // Rounded up, so that it comes to nothing where nothing varies.
+        // Rounded up, so that the deviation becomes 0 where the delay does not vary.
         self.deviation += error.abs() - (self.deviation + 3) / 4;
     }
 
-    /// Hardly a packet takes longer.
+    /// Returns a delay that hardly a packet exceeds.
     fn usual(&self) -> Option<i64> {
         Some(self.mean? / 8 + self.deviation)
     }
@@ -91,7 +94,7 @@ impl Delay {
     }
 }
 
-/// A stamp of this time.
+/// Returns the timestamp of `now`: microseconds, the lowest 32 bits.
 pub(crate) fn micros(now: Time) -> u32 {
     (now.nanos() / 1000) as u32
 }

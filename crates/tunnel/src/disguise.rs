@@ -1,8 +1,9 @@
-//! What those who do not know the far end's public key are not to see: that a packet is one of
+//! The disguise of packets: without the far end's public key, nobody can recognise a packet of
 //! ours.
 //!
-//! Nothing here is secret from another client of the same far end. It keeps strangers from finding
-//! a field at its place, and the far end from answering those who cannot have been told of it.
+//! Nothing here is secret from another client of the same far end. It prevents strangers from
+//! finding a field at a fixed place. It also prevents the far end from answering a sender that
+//! does not know its public key.
 
 use aws_lc_rs::aead::quic::{AES_128, HeaderProtectionKey};
 use aws_lc_rs::aead::{Aad, CHACHA20_POLY1305, LessSafeKey, Nonce, UnboundKey};
@@ -13,7 +14,7 @@ use crate::keys::PublicKey;
 
 const NONCE: usize = 12;
 const TAG: usize = 16;
-/// Bytes of a packet with a handshake message, at most: longer ones are not looked at.
+/// Longest packet with a handshake message, in bytes: longer ones are ignored.
 const LONGEST: usize = 512;
 
 /// Keys that follow from a far end's public key.
@@ -32,13 +33,13 @@ impl Disguise {
         }
     }
 
-    /// What a packet's ID is hidden with; `sample` are 16 bytes of its ciphertext (RFC 9001,
-    /// 5.4.2).
+    /// Returns the mask that hides a packet's ID. `sample` is 16 bytes of the packet's ciphertext
+    /// (RFC 9001, section 5.4.2).
     pub(crate) fn id_mask(&self, sample: &[u8]) -> [u8; 4] {
         mask(&self.ids, sample)
     }
 
-    /// Encloses a handshake message.
+    /// Encrypts a handshake message into a packet.
     pub(crate) fn hide(&self, message: &[u8], rng: &mut impl CryptoRng) -> Vec<u8> {
         let mut nonce = [0; NONCE];
         rng.fill_bytes(&mut nonce);
@@ -50,7 +51,8 @@ impl Disguise {
         packet
     }
 
-    /// The handshake message in a packet; `None` if whoever sent it does not know the public key.
+    /// Returns the handshake message in `packet`, or `None` if the sender does not know the public
+    /// key.
     pub(crate) fn find(&self, packet: &[u8]) -> Option<Vec<u8>> {
         let (nonce, body) = packet.split_first_chunk::<NONCE>()?;
         let (body, tag) = body.split_last_chunk::<TAG>().filter(|_| packet.len() <= LONGEST)?;
@@ -61,18 +63,18 @@ impl Disguise {
     }
 }
 
-/// A key that hides header fields.
+/// Returns a key that hides header fields.
 pub(crate) fn mask_key(prk: &Prk, label: &[u8]) -> HeaderProtectionKey {
     HeaderProtectionKey::new(&AES_128, &derived::<16>(prk, label)).expect("a key of 16 bytes")
 }
 
-/// Four bytes that hide a field.
+/// Returns four bytes that hide a field.
 pub(crate) fn mask(key: &HeaderProtectionKey, sample: &[u8]) -> [u8; 4] {
     let [a, b, c, d, _] = key.new_mask(sample).expect("a sample has 16 bytes");
     [a, b, c, d]
 }
 
-/// A key for one purpose.
+/// Derives a key of `N` bytes for the purpose `label`.
 pub(crate) fn derived<const N: usize>(prk: &Prk, label: &[u8]) -> [u8; N] {
     struct Length(usize);
     impl aws_lc_rs::hkdf::KeyType for Length {

@@ -1,16 +1,19 @@
-//! The keys of one handshake: packets sealed and opened, their numbers hidden.
+//! The keys of one handshake: they seal and open packets, and hide packet numbers.
 //!
 //! ```text
 //! packet = ID (4) · number (4) · AEAD(frame) · tag (16)
 //! ```
 //!
-//! The AEAD is AES-256-GCM where both ends have instructions for it, else ChaCha20-Poly1305. Its
-//! nonce is the whole number (64 bits), its associated data are
-//! ID and number before they are hidden. Both are then hidden as QUIC hides its packet numbers (RFC
-//! 9001, 5.4): by a cipher over a sample of the ciphertext, the number by a key of this epoch, the
-//! ID by one that follows from the far end's public key. So no byte of a packet is the same, or
-//! grows, from one to the next. Numbers count the packets of all paths; each path has an ID of its
-//! own.
+//! The AEAD is AES-256-GCM if both ends have instructions for it, else ChaCha20-Poly1305. Its
+//! nonce is the whole number (64 bits), and its associated data are the ID and the number before
+//! they are hidden.
+//!
+//! Both are then hidden as QUIC hides its packet numbers (RFC 9001, section 5.4): with a mask from
+//! a sample of the ciphertext. The number's mask uses a key of this epoch, the ID's mask a key
+//! derived from the far end's public key. Thus no byte of a packet stays the same, or grows, from
+//! one packet to the next.
+//!
+//! Numbers count the packets of all paths. Each path has its own ID.
 
 use anabranch_multipath::PathId;
 use aws_lc_rs::aead::quic::HeaderProtectionKey;
@@ -20,16 +23,16 @@ use aws_lc_rs::hmac;
 
 use crate::disguise::{Disguise, derived, mask, mask_key};
 
-/// Bytes that a packet has more than its frame.
+/// Bytes of a packet in addition to its frame.
 pub(crate) const OVERHEAD: usize = HEADER + TAG;
 const HEADER: usize = 8;
 const TAG: usize = 16;
 const SAMPLE: usize = 16;
 
-/// What names an epoch and a path to the receiver.
+/// Identifier of an epoch and a path, as the receiver sees it.
 pub(crate) type Id = [u8; 4];
 
-/// The keys of both directions.
+/// The keys of both directions of one epoch.
 pub(crate) struct Epoch {
     out: Direction,
     back: Direction,
@@ -42,19 +45,19 @@ struct Direction {
 }
 
 impl Epoch {
-    /// Of the keys that a handshake ends in: what we send by, and what the other end does. `paths`
-    /// have IDs; `aes` is whether packets are sealed by AES.
+    /// Returns the epoch of the two keys that a handshake yields: `out` for our packets, `back`
+    /// for the other end's. IDs are derived for `paths` paths. `aes` selects AES-256-GCM.
     pub(crate) fn new(out: &[u8; 32], back: &[u8; 32], paths: u16, aes: bool) -> Epoch {
         Epoch { out: Direction::new(out, paths, aes), back: Direction::new(back, paths, aes) }
     }
 
-    /// IDs of what the other end sends, path after path.
+    /// Returns the IDs of the other end's packets, one per path.
     pub(crate) fn ids(&self) -> &[Id] {
         &self.back.ids
     }
 
-    /// Appends a packet with this frame. `number` is used once in an epoch; `None` if the path has
-    /// no ID.
+    /// Appends a packet with `frame`. A `number` may be used only once in an epoch. Returns `None`
+    /// if `path` has no ID.
     pub(crate) fn seal(
         &self,
         disguise: &Disguise,
@@ -77,9 +80,9 @@ impl Epoch {
         Some(())
     }
 
-    /// Opens a packet that bears `id`, one of [`Epoch::ids`]: its number, and the length of its
-    /// frame, which then stands first in `frame`. `near` is a number that the packet's is close to.
-    /// `None` if it is no packet of the other end.
+    /// Opens a packet with `id`, one of [`Epoch::ids`]. Returns its number and the length of its
+    /// frame, which is written to the start of `frame`. `near` is a number close to the packet's.
+    /// Returns `None` for a packet that the other end did not send.
     pub(crate) fn open(
         &self,
         id: Id,
@@ -93,7 +96,8 @@ impl Epoch {
         let short: [u8; 4] = std::array::from_fn(|place| header[4 + place] ^ mask[place]);
         let number = whole(near, short);
         let shown = [id, short];
-        // Longer than it has to be: what is used again need not be filled with zeros again.
+        // The buffer may be longer than the frame: reused memory need not be filled with zeros
+        // again.
         if frame.len() < body.len() {
             frame.resize(body.len(), 0);
         }
@@ -103,7 +107,7 @@ impl Epoch {
     }
 }
 
-/// The ID that a packet bears; `None` if it is too short for one.
+/// Returns the ID of `packet`, or `None` if it is too short for one.
 pub(crate) fn id_of(disguise: &Disguise, packet: &[u8]) -> Option<Id> {
     let (id, mask) = (packet.first_chunk::<4>()?, disguise.id_mask(sample(packet)?));
     Some(std::array::from_fn(|place| id[place] ^ mask[place]))
@@ -126,7 +130,7 @@ impl Direction {
         }
     }
 
-    /// Hides ID and number.
+    /// Hides the ID and the number.
     fn hide(&self, disguise: &Disguise, packet: &mut [u8]) {
         let Some(sample) = sample(packet) else { return };
         let masks = [disguise.id_mask(sample), mask(&self.number, sample)];
@@ -148,7 +152,7 @@ fn short(number: u64) -> [u8; 4] {
     (number as u32).to_be_bytes()
 }
 
-/// The number nearest to `near` that ends in these bytes (RFC 9000, A.3).
+/// Returns the number nearest to `near` that ends in the bytes of `short` (RFC 9000, section A.3).
 fn whole(near: u64, short: [u8; 4]) -> u64 {
     const ROUND: u64 = 1 << 32;
     let candidate = near & !(ROUND - 1) | u64::from(u32::from_be_bytes(short));

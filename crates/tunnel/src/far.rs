@@ -1,4 +1,4 @@
-//! The far end: sessions of many clients, on one socket.
+//! The far end: the sessions of many clients, on one socket.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::{IpAddr, SocketAddr};
@@ -16,30 +16,31 @@ use crate::noise;
 use crate::piece::Piece;
 use crate::session::{DecoyCount, Session};
 
-/// Paths of a session.
+/// Most paths of a session.
 const MOST_PATHS: u8 = 64;
-/// Handshakes a second that are answered without proof of address; beyond, a cookie is wanted.
+/// Handshakes per second that are answered without proof of address. Beyond it the far end asks
+/// for a cookie.
 const CALM: u32 = 50;
-/// How long a cookie proves an address (WireGuard: COOKIE_SECRET_MAX_AGE).
+/// Time for which a cookie proves an address (WireGuard: `COOKIE_SECRET_MAX_AGE`).
 const COOKIES: Duration = Duration::from_secs(120);
-/// A session whose client was silent for so long is forgotten (WireGuard: three times
-/// REJECT_AFTER_TIME).
+/// Silence of a client after which its session is forgotten (WireGuard: three times
+/// `REJECT_AFTER_TIME`).
 const FORGET: Duration = Duration::from_secs(540);
 
-/// A client, in the order in which they were named.
+/// A client's number, counted in the order in which clients were configured.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ClientId(pub u32);
 
-/// Where packets of a client come from, and the address of ours that they came to: answers leave
-/// from there.
+/// The source of a client's packets, and the local address that they arrived at. Answers leave
+/// from that address.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Peer {
-    /// The client's address, as it is seen here.
+    /// The client's address, as seen by the far end.
     pub remote: SocketAddr,
-    /// Ours, where there are several.
+    /// The local address, if there are several.
     pub local: Option<IpAddr>,
-    /// The stream that they came by, if by one ([`carrier`](crate::carrier)); answers leave by it.
-    /// The caller gives each stream a number of its own.
+    /// The stream that they arrived by, if any ([`carrier`](crate::carrier)). Answers leave by it.
+    /// The caller gives each stream its own number.
     pub stream: Option<u64>,
 }
 
@@ -49,21 +50,22 @@ impl From<SocketAddr> for Peer {
     }
 }
 
-/// A client's session began anew.
+/// The start of a new session of a client.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NewRun {
-    /// Whose.
+    /// The client.
     pub client: ClientId,
-    /// The server that it wants.
+    /// The server that the client asks for.
     pub label: String,
 }
 
-/// What a packet was.
+/// The result of [`Far::receive`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum PacketKind {
-    /// Nothing for us; whoever sent it is not answered.
+    /// A packet that is not for this far end. Its sender gets no answer.
     Nothing,
-    /// A handshake: the answer, to go where the packet came from. Some if it is of a new run.
+    /// A handshake: the answer to send to the packet's source, and the new run if the handshake
+    /// starts one.
     Handshake(Vec<u8>, Option<NewRun>),
     /// A packet of a session: there may be datagrams now.
     Session(ClientId),
@@ -80,13 +82,13 @@ pub struct Far<R> {
     keys: BTreeMap<PublicKey, ClientId>,
     ids: BTreeSet<(Id, ClientId, u32, PathId)>,
     cookies: Cookies,
-    /// Which second it is, and how many handshakes it had.
+    /// The current second, and the number of its handshakes.
     second: (u64, u32),
 }
 
 struct Client {
     psk: Psk,
-    /// The stamp of the last handshake: older ones are replays.
+    /// The stamp of the last handshake. Handshakes with an older or equal one are replays.
     stamp: Option<u64>,
     generation: u32,
     session: Option<ClientSession>,
@@ -100,10 +102,10 @@ impl Client {
 
 struct ClientSession {
     run: [u8; 8],
-    /// The name of our part of it.
+    /// The name of the far end's part of the session.
     ours: [u8; 8],
     session: Session,
-    /// Where each path comes from, and the number that said so.
+    /// The source of each path, and the packet number that showed it.
     peers: Vec<Option<(Peer, u64)>>,
     heard: Time,
 }
@@ -115,7 +117,7 @@ struct Cookies {
 }
 
 impl<R: CryptoRng> Far<R> {
-    /// A far end of these clients. `sizes`: see [`Session::new`].
+    /// Returns a far end that serves `clients`. For `sizes` see [`Session::new`].
     pub fn new(own: KeyPair, clients: &[(PublicKey, Psk)], sizes: &[usize], mut rng: R) -> Far<R> {
         let mut secrets = [[0; 32]; 2];
         secrets.iter_mut().for_each(|secret| rng.fill_bytes(secret));
@@ -133,15 +135,16 @@ impl<R: CryptoRng> Far<R> {
         }
     }
 
-    /// Whether AES is quick on this machine: with clients where it is so, too, packets are sealed
-    /// by it.
+    /// Sets whether AES is fast on this machine. Packets of clients that report the same are
+    /// sealed with AES.
     pub fn prefer_aes(&mut self, aes: bool) {
         self.aes = aes;
     }
 
-    /// Other clients from now on, or other secrets. Who stays keeps his name and his session, who
-    /// is new gets a name of his own, and who goes is forgotten. The names of `clients`, in their
-    /// order, and of those who have gone.
+    /// Replaces the clients and their secrets. A client that stays keeps its ID and its session, a
+    /// new one gets a new ID, and the sessions of the others are dropped.
+    ///
+    /// Returns the IDs of `clients`, in their order, and those of the clients removed.
     pub fn replace_clients(
         &mut self,
         clients: &[(PublicKey, Psk)],
@@ -165,7 +168,7 @@ impl<R: CryptoRng> Far<R> {
         (named, gone)
     }
 
-    /// Takes a packet that came from there.
+    /// Processes a packet that arrived from `from`.
     pub fn receive(&mut self, now: Time, from: Peer, packet: &[u8]) -> PacketKind {
         if let Some(client) = self.opened(now, from, packet) {
             return PacketKind::Session(client);
@@ -226,7 +229,7 @@ impl<R: CryptoRng> Far<R> {
         Some(PacketKind::Handshake(self.disguise.hide(&answer, &mut self.rng), accepted))
     }
 
-    /// Whether there were too many handshakes in this second.
+    /// Counts a handshake. Returns whether there were too many in this second.
     fn is_crowded(&mut self, now: Time) -> bool {
         let second = now.nanos() / 1_000_000_000;
         if self.second.0 != second {
@@ -267,14 +270,15 @@ impl<R: CryptoRng> Far<R> {
         (!known).then_some(NewRun { client: id, label: hello.label })
     }
 
-    /// The session of a client, to look at and to take datagrams from.
+    /// Returns the session of a client, to inspect it and to take datagrams from it.
     pub fn session(&mut self, client: ClientId) -> Option<&mut Session> {
         let running = self.clients.get_mut(client.0 as usize)?.session.as_mut()?;
         Some(&mut running.session)
     }
 
-    /// Appends the packet that carries a datagram of a flow, or a part of one, to a client by a
-    /// path; where it goes. `None` if there are no keys, or nothing has come by this path yet.
+    /// Appends the packet that carries a datagram of a flow, or a part of one, to `client` by
+    /// `path`. Returns its destination. Returns `None` if there are no keys, or nothing has
+    /// arrived by this path yet.
     pub fn seal<'p>(
         &mut self,
         now: Time,
@@ -289,7 +293,8 @@ impl<R: CryptoRng> Far<R> {
         sealed.then_some(to)
     }
 
-    /// Appends the next packet that this end has to say to a client by itself; where it goes.
+    /// Appends the next packet that this end sends on its own, without a datagram, to `client`.
+    /// Returns its destination.
     pub fn say(&mut self, now: Time, client: ClientId, out: &mut Vec<u8>) -> Option<Peer> {
         let running = self.clients.get_mut(client.0 as usize)?.session.as_mut()?;
         loop {
@@ -298,26 +303,27 @@ impl<R: CryptoRng> Far<R> {
             if let Some((to, _)) = running.peers.get(path.index()).copied().flatten() {
                 return Some(to);
             }
-            // Nothing has come by that path: nobody knows where it leads.
+            // Nothing has arrived by that path: its destination is unknown.
             out.truncate(before);
         }
     }
 
-    /// Paths of a client's session; none where there is no session.
+    /// Returns the number of paths of a client's session, 0 without a session.
     #[must_use]
     pub fn paths(&self, client: ClientId) -> usize {
         let running = self.clients.get(client.0 as usize).and_then(|one| one.session.as_ref());
         running.map_or(0, |running| running.peers.len())
     }
 
-    /// Where a client's path comes from.
+    /// Returns the source of a client's path.
     #[must_use]
     pub fn peer(&self, client: ClientId, path: PathId) -> Option<Peer> {
         let running = self.clients.get(client.0 as usize)?.session.as_ref()?;
         running.peers.get(path.index())?.map(|(peer, _)| peer)
     }
 
-    /// The paths that came by this stream lead nowhere until a packet arrives by another one.
+    /// Forgets the source of each path that arrived by `stream`, until a packet arrives by another
+    /// one.
     pub fn lose_stream(&mut self, client: ClientId, stream: u64) {
         let running = self.clients.get_mut(client.0 as usize);
         let Some(running) = running.and_then(|one| one.session.as_mut()) else { return };
@@ -326,7 +332,7 @@ impl<R: CryptoRng> Far<R> {
         }
     }
 
-    /// Whether a path leads anywhere yet, and what a scheduler may know of it.
+    /// Returns the state of a path for a scheduler. A path without a known source is dead.
     #[must_use]
     pub fn view(&self, now: Time, client: ClientId, path: PathId) -> anabranch_multipath::PathView {
         let running = self.clients.get(client.0 as usize).and_then(|one| one.session.as_ref());
@@ -335,14 +341,14 @@ impl<R: CryptoRng> Far<R> {
         if leads { running.session.view(now, path) } else { anabranch_multipath::PathView::dead() }
     }
 
-    /// Decoys that were sent to a client, and those that came from it, in its present session.
+    /// Returns the decoys sent to a client and those received from it, in its present session.
     #[must_use]
     pub fn decoys(&self, client: ClientId) -> [DecoyCount; 2] {
         let running = self.clients.get(client.0 as usize).and_then(|one| one.session.as_ref());
         running.map_or_else(Default::default, |running| running.session.decoys())
     }
 
-    /// Forgets sessions whose client left or was silent for too long; whose they were.
+    /// Forgets sessions whose client left or was silent for too long. Returns the clients.
     pub fn expire(&mut self, now: Time) -> Vec<ClientId> {
         let mut gone = Vec::new();
         for (id, client) in (0..).map(ClientId).zip(&mut self.clients) {
@@ -377,7 +383,7 @@ impl Cookies {
     }
 }
 
-/// What proves an address. It is told to whoever receives there, and to nobody else.
+/// Returns the cookie that proves `address`. Only a host that receives packets there can learn it.
 fn cookie(secret: &[u8; 32], address: IpAddr) -> Cookie {
     let key = hmac::Key::new(hmac::HMAC_SHA256, secret);
     let tag = match address {

@@ -1,43 +1,45 @@
-//! What is inside a packet: a datagram of the session that is carried, or a word between the ends.
+//! The content of a packet: a datagram of the session, or a control message between the ends.
 //!
 //! ```text
 //! frame = kind (1) · [stamp (4)] · [length (2)] · content · [zeros]
 //! data  = flow (2) · run (2) · datagram
 //! part  = flow (2) · run (2) · place (1) · a part of a datagram
-//! ack   = largest (4) · count (4) · ago (4)
+//! ack   = largest (4) · count (4) · ago (4) · span (4)
 //! decoy = as data, with zeros for a datagram
 //! ```
 //!
-//! A stamp is when the packet was sent, in microseconds of the sender's clock (the lowest 32
-//! bits). A length is there where zeros follow, to make the packet as long as others. A flow is
-//! one program of the near end's: the far end speaks to the server from a port of its own for
-//! each. A run is how many packets before this one, each numbered one less than the next, went by
-//! the same path: what is missing of them is lost, if later ones of the path are here. A sender
-//! with windows has its data acknowledged, each path's by that path. A decoy is as long as data
-//! would be, and is dropped.
+//! * `stamp`: when the packet was sent, in microseconds of the sender's clock (the lowest 32
+//!   bits).
+//! * `length`: present if zeros follow, which pad the packet to a common length.
+//! * `flow`: one program of the near end. The far end has a port for each, and talks to the server
+//!   from there.
+//! * `run`: the number of packets before this one, each numbered one less than the next, that went
+//!   by the same path. Those missing are lost if later packets of the path have arrived.
+//! * `ack`: a sender with windows has its data acknowledged, each path's by that path.
+//! * `decoy`: as long as data would be. The receiver drops it.
 
 use std::ops::Range;
 
 use crate::piece::{PLACE, Piece};
 use crate::window::Receipt;
 
-/// A frame, read.
+/// A parsed frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Frame<'a> {
-    /// A datagram of a flow or a part of one, when it was sent, how long the path's run is before
-    /// it, and whether it is to be acknowledged.
+    /// A datagram of a flow, or a part of one. `stamp` is when it was sent, `run` the length of
+    /// the path's run before it, and `counted` whether it needs an acknowledgement.
     Data { stamp: u32, flow: u16, run: u16, counted: bool, piece: Piece<'a> },
-    /// To be answered by a [`Frame::Pong`] by the same path. `deaf` says that nothing comes by that
-    /// path to who asks, `rtt` what round-trip time was measured there, in microseconds, or 0, and
-    /// `room` how long packets may be there, in bytes, or 0.
+    /// A probe, which a [`Frame::Pong`] answers by the same path. `deaf` reports that the sender
+    /// receives nothing by that path. `rtt` is the round-trip time measured there, in
+    /// microseconds, or 0. `room` is the longest packet there, in bytes, or 0.
     Ping { stamp: u32, deaf: bool, rtt: u32, room: u16 },
-    /// The stamp that is answered, and when the answer was sent.
+    /// The answer to a probe: the stamp of the probe (`echo`), and when the answer was sent.
     Pong { echo: u32, stamp: u32 },
-    /// What of the path's counted data has come.
+    /// The acknowledgement of the path's counted data.
     Ack(Receipt),
-    /// As long as the packet of a datagram or a part with so many bytes, and nothing else.
+    /// A decoy, as long as the packet of a datagram or a part with `bytes` bytes.
     Decoy { stamp: u32, run: u16, bytes: usize },
-    /// The other end ends the session.
+    /// The end of the session.
     Close,
 }
 
@@ -53,17 +55,17 @@ const STAMPED: u8 = 0x10;
 const PADDED: u8 = 0x20;
 const COUNTED: u8 = 0x40;
 
-/// Bytes that a datagram's frame has more than the datagram, at most; that of a part has
+/// Bytes of a datagram's frame in addition to the datagram, at most. The frame of a part has
 /// [`PLACE`] more.
 pub(crate) const OVERHEAD: usize = PLAIN + LENGTH;
-/// The same where no zeros follow.
+/// Like [`OVERHEAD`], for a frame without zeros.
 pub(crate) const PLAIN: usize = 1 + 4 + FLOW + RUN;
 const LENGTH: usize = 2;
 const FLOW: usize = 2;
 const RUN: usize = 2;
 
 impl<'a> Frame<'a> {
-    /// Reads a frame; `None` for kinds of later versions and what is malformed.
+    /// Parses a frame. Returns `None` for kinds of later versions and for malformed frames.
     pub(crate) fn read(bytes: &'a [u8]) -> Option<Frame<'a>> {
         let (&kind, rest) = bytes.split_first()?;
         let (stamp, rest) = match kind & STAMPED {
@@ -95,7 +97,7 @@ impl<'a> Frame<'a> {
             PING => {
                 let (deaf, rest) = content.split_first()?;
                 let (rtt, rest) = rest.split_first_chunk()?;
-                // Those who do not say it are of an earlier version.
+                // A peer of an earlier version does not send it.
                 let room = rest.first_chunk().map_or(0, |room| u16::from_be_bytes(*room));
                 let (deaf, rtt) = (*deaf == 1, u32::from_be_bytes(*rtt));
                 Some(Frame::Ping { stamp: stamp?, deaf, rtt, room })
@@ -124,7 +126,7 @@ impl<'a> Frame<'a> {
         }
     }
 
-    /// When it was sent, if it says so.
+    /// Returns when the frame was sent, if it has a stamp.
     pub(crate) fn stamp(self) -> Option<u32> {
         match self {
             Frame::Data { stamp, .. }
@@ -135,13 +137,14 @@ impl<'a> Frame<'a> {
         }
     }
 
-    /// So many packets before it, numbered without a gap, went by the same path; words do not say.
+    /// Returns the number of packets before it, numbered without a gap, that went by the same
+    /// path. It is 0 for control messages.
     pub(crate) fn run(self) -> u16 {
         if let Frame::Data { run, .. } | Frame::Decoy { run, .. } = self { run } else { 0 }
     }
 
-    /// What stands before the datagram, and the zeros that make the whole as long as the least of
-    /// `sizes` that it fits into.
+    /// Returns the bytes before the datagram, and the zeros after it. The zeros pad the frame to
+    /// the least of `sizes` that it fits into.
     pub(crate) fn parts(&self, sizes: &[usize]) -> Parts {
         let (kind, stamp, field, datagram) = match self {
             Frame::Data { stamp, flow, run, counted, piece } => {
@@ -183,7 +186,8 @@ impl<'a> Frame<'a> {
         parts
     }
 
-    /// Where the datagram of a data frame lies in the bytes that it was read from.
+    /// Returns the range of the datagram of a data frame in the `bytes` that the frame was read
+    /// from.
     pub(crate) fn place(bytes: &[u8], datagram: &[u8]) -> Range<usize> {
         let is_padded = bytes.first().is_some_and(|kind| kind & PADDED != 0);
         let is_part = bytes.first().is_some_and(|kind| kind & KIND == PART);
@@ -192,14 +196,14 @@ impl<'a> Frame<'a> {
     }
 }
 
-/// What stands first in a content.
+/// The first bytes of a content, before the datagram.
 #[derive(Clone, Copy, Default)]
 struct Field {
     bytes: [u8; FIELD],
     length: usize,
 }
 
-/// Bytes of the longest: that of an acknowledgement.
+/// Length of the longest field, that of an acknowledgement, in bytes.
 const FIELD: usize = 16;
 
 impl Field {
@@ -214,17 +218,17 @@ impl Field {
     }
 }
 
-/// Bytes before a datagram, or of a word, at most.
+/// Most bytes before a datagram, or of a control message.
 const HEAD: usize = 1 + 4 + LENGTH + FIELD;
 
-/// A frame as it is written, but for a datagram itself, which is not copied for that.
+/// A frame as it is written, without the datagram, which is not copied.
 pub(crate) struct Parts {
     head: [u8; HEAD],
     length: usize,
     zeros: usize,
 }
 
-/// What decoys have for content, and what makes packets longer.
+/// The content of decoys, and the padding of packets.
 pub(crate) static ZEROS: [u8; 65_536] = [0; 65_536];
 
 impl Parts {
@@ -233,7 +237,7 @@ impl Parts {
         self.length += bytes.len();
     }
 
-    /// The pieces, one behind the other.
+    /// Returns the pieces, in the order of the packet.
     pub(crate) fn around<'a>(&'a self, datagram: &'a [u8]) -> [&'a [u8]; 3] {
         [&self.head[..self.length], datagram, &ZEROS[..self.zeros.min(ZEROS.len())]]
     }

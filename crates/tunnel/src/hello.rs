@@ -9,23 +9,23 @@
 //! welcome = version (1) · run (8) · first (8) · paths (1) · aes (1) · zeros
 //! ```
 //!
-//! The zeros are of random number, so that handshakes have no length of their own.
+//! The number of zeros is random, so that handshakes have no fixed length.
 
 use rand_core::CryptoRng;
 
-/// What is refused where it knows no more than we do is a later version.
+/// Version of the messages. A message of another version is refused.
 const VERSION: u8 = 1;
-/// The longest name of a server behind a far end, bytes.
+/// Longest label of a server at a far end, in bytes.
 pub const LONGEST_LABEL: usize = 32;
-/// Zeros behind a payload: fewer than this.
+/// Bound of the zeros after a payload: there are fewer.
 const ZEROS: u8 = 64;
-/// Packets of a session: fewer than this.
+/// Bound of the packets of a session: there are fewer.
 const MOST_SENT: u64 = 1 << 62;
 
-/// Proof that packets to an address arrive there.
+/// Proof that its sender receives packets at an address.
 pub(crate) type Cookie = [u8; 16];
 
-/// A message, read.
+/// A parsed message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Message<'a> {
     Init { cookie: Cookie, noise: &'a [u8] },
@@ -56,20 +56,21 @@ impl<'a> Message<'a> {
     }
 }
 
-/// What the near end says of itself.
+/// The near end's part of the handshake.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Hello {
-    /// A random name of this run of the program: another run counts from 0 again.
+    /// A random name of this run of the program. The packet numbers of another run begin at 0
+    /// again.
     pub(crate) run: [u8; 8],
-    /// The number of the first packet that will follow.
+    /// The number of the next packet.
     pub(crate) first: u64,
-    /// Grows with each handshake of one key: milliseconds since 1970.
+    /// Milliseconds since 1970. It grows with each handshake of one key.
     pub(crate) stamp: u64,
-    /// How many paths there are.
+    /// The number of paths.
     pub(crate) paths: u8,
-    /// Whether AES is quick here.
+    /// Whether AES is fast on the near end's machine.
     pub(crate) aes: bool,
-    /// The server that is wanted, as the far end's user named it; empty for the only one.
+    /// The label of the requested server, as the far end's user named it. Empty for the only one.
     pub(crate) label: String,
 }
 
@@ -83,7 +84,7 @@ impl Hello {
         let label = rest.get(..usize::from(length)).filter(|label| label.len() <= LONGEST_LABEL)?;
         let label = std::str::from_utf8(label).ok()?.to_owned();
         let (first, stamp) = (u64::from_be_bytes(*first), u64::from_be_bytes(*stamp));
-        // Nobody sends so many packets: the next numbers have to fit, too.
+        // No session sends 2^62 packets. The bound leaves room for the numbers that follow.
         let (sound, aes) = (paths > 0 && first < MOST_SENT, aes == 1);
         sound.then_some(Hello { run: *run, first, stamp, paths, aes, label })
     }
@@ -98,16 +99,17 @@ impl Hello {
     }
 }
 
-/// What the far end says.
+/// The far end's part of the handshake.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Welcome {
-    /// A random name of the far end's part of the session: another one counts from anew.
+    /// A random name of the far end's part of the session. The packet numbers of another part
+    /// begin again.
     pub(crate) run: [u8; 8],
-    /// The number of the first packet that will follow.
+    /// The number of the next packet.
     pub(crate) first: u64,
-    /// How many paths it takes.
+    /// The number of paths that the far end accepts.
     pub(crate) paths: u8,
-    /// Whether packets are sealed by AES.
+    /// Whether packets are sealed with AES.
     pub(crate) aes: bool,
 }
 

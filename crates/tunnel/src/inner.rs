@@ -1,5 +1,5 @@
-//! Addresses of the ends where IP packets are carried: they follow from the ends' public keys, so
-//! nothing has to be agreed.
+//! Addresses of the ends of a tunnel that carries IP packets. They are derived from the ends'
+//! public keys, so nothing has to be agreed.
 
 use std::net::{Ipv4Addr, Ipv6Addr};
 
@@ -8,32 +8,34 @@ use aws_lc_rs::hkdf::{HKDF_SHA256, Salt};
 use crate::disguise::derived;
 use crate::keys::PublicKey;
 
-/// The label by which a near end asks for the far end's interface in the place of a server: what
-/// its datagrams hold are IP packets.
+/// Label with which a near end asks for the far end's interface in place of a server. Its
+/// datagrams then are IP packets.
 pub const INTERFACE: &str = "*";
 
-/// 100.64.0.0/10, which no public network has (RFC 6598), and how many bits are left.
+/// 100.64.0.0/10, which no public network has (RFC 6598).
 const SHARED: u32 = 0x6440_0000;
+/// Mask of the bits after that prefix.
 const HOSTS: u32 = (1 << 22) - 1;
 
 /// An end's addresses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Inner {
-    /// Of 100.64.0.0/10.
+    /// An address of 100.64.0.0/10.
     pub four: Ipv4Addr,
-    /// Of the far end's own local network (RFC 4193).
+    /// An address of the far end's own local network (RFC 4193).
     pub six: Ipv6Addr,
 }
 
 impl Inner {
-    /// The addresses of `end` in the network of the far end `far`, which has some itself.
+    /// Returns the addresses of `end` in the network of the far end `far`. The far end itself has
+    /// some, too.
     #[must_use]
     pub fn of(far: &PublicKey, end: &PublicKey) -> Inner {
         let prk = Salt::new(HKDF_SHA256, b"anabranch far end addresses").extract(&far.0);
         let network: [u8; 5] = derived(&prk, b"network");
         let host: [u8; 12] = derived(&prk, &end.0);
         let (four, six) = host.split_first_chunk::<4>().expect("it has 12 bytes");
-        // Not the first nor the last, which name a network and all of it.
+        // Neither the first nor the last address: they name the network and its broadcast.
         let four = (u32::from_be_bytes(*four) & HOSTS).clamp(1, HOSTS - 1);
         let mut octets = [0; 16];
         octets[0] = 0xfd;
@@ -42,7 +44,7 @@ impl Inner {
         Inner { four: Ipv4Addr::from(SHARED | four), six: Ipv6Addr::from(octets) }
     }
 
-    /// Whether an address is one of these.
+    /// Returns whether `address` is one of these.
     #[must_use]
     pub fn has(&self, address: std::net::IpAddr) -> bool {
         address == self.four || address == self.six

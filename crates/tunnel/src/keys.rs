@@ -1,5 +1,4 @@
-//! Keys that two ends hold before they speak: a static X25519 pair each, and a secret that both
-//! know.
+//! Keys that two ends have before the handshake: a static X25519 pair each, and a shared secret.
 
 use std::fmt;
 
@@ -8,7 +7,7 @@ use snow::Builder;
 
 use crate::suite;
 
-/// A secret that both ends know; all zeros where there is none (Noise, section 9).
+/// A secret that both ends know. All zeros if there is none (Noise, section 9).
 pub type Psk = [u8; 32];
 
 /// An end's public key.
@@ -26,7 +25,7 @@ impl fmt::Debug for PublicKey {
 #[derive(Clone)]
 pub struct KeyPair {
     secret: [u8; 32],
-    /// What the other end is told beforehand.
+    /// The public key, which the other end knows beforehand.
     pub public: PublicKey,
 }
 
@@ -37,7 +36,7 @@ impl fmt::Debug for KeyPair {
 }
 
 impl KeyPair {
-    /// A new pair.
+    /// Generates a pair.
     #[must_use]
     pub fn generate(rng: &mut impl CryptoRng) -> KeyPair {
         let made = Builder::with_resolver(suite::params(), suite::resolver(rng)).generate_keypair();
@@ -45,13 +44,13 @@ impl KeyPair {
         KeyPair { secret: whole(&pair.private), public: PublicKey(whole(&pair.public)) }
     }
 
-    /// The pair of this secret key.
+    /// Returns the pair of a secret key.
     #[must_use]
     pub fn of(secret: [u8; 32]) -> KeyPair {
         KeyPair { secret, public: PublicKey(suite::public_of(&secret)) }
     }
 
-    /// The secret key.
+    /// Returns the secret key.
     #[must_use]
     pub fn secret(&self) -> &[u8; 32] {
         &self.secret

@@ -1,4 +1,4 @@
-//! The end at home: it begins handshakes, and has one session.
+//! The near end: it begins handshakes, and has one session.
 
 use std::time::Duration;
 
@@ -14,34 +14,35 @@ use crate::noise;
 use crate::piece::Piece;
 use crate::session::Session;
 
-/// The keys are renewed after this time (WireGuard: REKEY_AFTER_TIME).
+/// Age at which the keys are renewed (WireGuard: `REKEY_AFTER_TIME`).
 const RENEW: Duration = Duration::from_secs(120);
-/// A handshake that is not answered is begun anew after this time (WireGuard: REKEY_TIMEOUT), by
+/// Time without an answer after which another handshake begins (WireGuard: `REKEY_TIMEOUT`), by
 /// the next path.
 const RETRY: Duration = Duration::from_secs(5);
-/// The first ones sooner: a path may be cut.
+/// The same for the first three handshakes, which are retried sooner: a path may be cut.
 const HASTE: [Duration; 3] =
     [Duration::from_millis(500), Duration::from_secs(1), Duration::from_secs(2)];
-/// Keys whose renewal was not answered for so long are not used any more (WireGuard:
-/// REJECT_AFTER_TIME): the other end may have forgotten them.
+/// Age at which keys without a completed renewal are no longer used (WireGuard:
+/// `REJECT_AFTER_TIME`). The other end may have forgotten them.
 const REJECT: Duration = Duration::from_secs(180);
 
-/// After the far end's farewell a handshake is begun anew; after each further one that follows
-/// soon, twice as late, as often as this.
+/// Pause between the far end's farewell and the next handshake. Each further farewell that follows
+/// soon doubles it.
 const FAREWELL: Duration = Duration::from_millis(500);
+/// Most doublings of the pause.
 const FAREWELLS: u32 = 6;
-/// A session that lasted so long was one.
+/// Length of a session after which its farewell does not count as following soon.
 const LASTING: Duration = Duration::from_secs(10);
 
-/// How far a near end is.
+/// The progress of a near end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum State {
-    /// No far end has answered yet, or any more, after so many handshakes.
+    /// No far end has answered yet, or the far end has stopped answering.
     Trying {
-        /// Handshakes that were begun.
+        /// Handshakes begun since the last answer.
         tries: u32,
     },
-    /// There is a session.
+    /// The session is established.
     Up,
 }
 
@@ -53,7 +54,7 @@ pub struct Near<R> {
     label: String,
     disguise: Disguise,
     rng: R,
-    /// The name of this run.
+    /// The random name of this run.
     run: [u8; 8],
     paths: u8,
     aes: bool,
@@ -64,28 +65,28 @@ pub struct Near<R> {
     cookie: Cookie,
     /// The stamp of the last handshake.
     stamp: u64,
-    /// When a handshake is to be begun.
+    /// When the next handshake begins.
     due: Time,
     tries: u32,
-    /// Handshakes in a row that went by the paths in turn.
+    /// Handshakes since the last answer that took the paths in turn.
     turn: u32,
-    /// The path of the next handshake, where one is preferred.
+    /// The path of the next handshake, if one is preferred.
     first: Option<PathId>,
-    /// Paths, by their bits, for which a handshake was begun early since the last answer. A path
-    /// that appears again and again, and leads nowhere, takes no turn from others.
+    /// Bit mask of the paths for which a handshake began early since the last answer. A path that
+    /// appears again and again, and leads nowhere, takes no turn from others.
     hastened: u64,
     agreed: Option<Time>,
-    /// How often the far end said farewell, each time soon after it had answered.
+    /// Farewells of the far end in a row, each soon after it had answered.
     farewells: u32,
-    /// The far end's part of the session.
+    /// The random name of the far end's part of the session.
     theirs: Option<[u8; 8]>,
 }
 
-/// Why a near end cannot be.
+/// Error of [`Near::new`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum NearError {
-    /// A session has 1 to 255 paths.
+    /// The number of paths is not 1 to 255.
     Paths,
     /// The label is longer than [`LONGEST_LABEL`] bytes.
     Label,
@@ -107,8 +108,9 @@ impl std::fmt::Display for NearError {
 impl std::error::Error for NearError {}
 
 impl<R: CryptoRng> Near<R> {
-    /// An end with these paths that has said nothing yet. `label` names the server that is wanted
-    /// behind the far end, `sizes` the lengths that packets may have (see [`Session::new`]).
+    /// Returns an end with `paths` paths that has sent nothing yet. `label` names the requested
+    /// server at the far end. `sizes` are the lengths that packets may have (see
+    /// [`Session::new`]).
     ///
     /// # Errors
     /// [`NearError`]
@@ -152,15 +154,15 @@ impl<R: CryptoRng> Near<R> {
         })
     }
 
-    /// Whether AES is quick on this machine: where it is so on both, packets are sealed by it.
+    /// Sets whether AES is fast on this machine. If it is on both, packets are sealed with AES.
     pub fn prefer_aes(&mut self, aes: bool) {
         self.aes = aes;
     }
 
-    /// How far it is.
+    /// Returns the progress.
     #[must_use]
     pub fn state(&self) -> State {
-        // A far end that has gone leaves keys that nobody answers to.
+        // A far end that is gone leaves keys that no packet answers.
         let is_lost = self.tries > 0 && self.session.is_deaf();
         match self.session.is_up() && !is_lost {
             true => State::Up,
@@ -168,13 +170,13 @@ impl<R: CryptoRng> Near<R> {
         }
     }
 
-    /// The session, to look at and to take datagrams from.
+    /// Returns the session, to inspect it and to take datagrams from it.
     pub fn session(&mut self) -> &mut Session {
         &mut self.session
     }
 
-    /// Appends the packet that carries a datagram of a flow, or a part of one, by a path; see
-    /// [`Session`]. False if it has to wait.
+    /// Appends the packet that carries a datagram of a flow, or a part of one, by `path`; see
+    /// [`Session`]. Returns false if it has to wait.
     pub fn seal<'p>(
         &mut self,
         now: Time,
@@ -186,7 +188,7 @@ impl<R: CryptoRng> Near<R> {
         sound && self.session.seal(now, &self.disguise, path, (flow, piece.into()), out)
     }
 
-    /// Takes a packet that came. Whether it was of the far end.
+    /// Processes a packet that arrived. Returns whether the far end sent it.
     pub fn open(&mut self, now: Time, packet: &[u8]) -> bool {
         let id = id_of(&self.disguise, packet);
         let known = self.session.ids().find(|(one, ..)| Some(*one) == id);
@@ -197,7 +199,8 @@ impl<R: CryptoRng> Near<R> {
         self.answered(now, packet).is_some()
     }
 
-    /// The far end has ended the session, as one that is stopped does: another may be there soon.
+    /// Plans a new handshake if the far end has ended the session. A far end that is stopped does
+    /// so, and another may soon start in its place.
     fn follow_farewell(&mut self, now: Time) {
         let Some(agreed) = self.agreed.take_if(|_| self.session.is_closed()) else { return };
         if now.since(agreed) >= LASTING {
@@ -209,13 +212,13 @@ impl<R: CryptoRng> Near<R> {
         (self.turn, self.hastened) = (0, 0);
     }
 
-    /// Takes an answer to a handshake.
+    /// Processes an answer to a handshake.
     fn answered(&mut self, now: Time, packet: &[u8]) -> Option<()> {
         let message = self.disguise.find(packet)?;
         let noise = match Message::read(&message)? {
             Message::Answer { noise } => noise,
             Message::Cookie(cookie) => {
-                // The far end wants proof that we are where we say.
+                // The far end asks for proof of our address.
                 self.pending.as_ref()?;
                 (self.cookie, self.due) = (cookie, now);
                 return Some(());
@@ -241,11 +244,11 @@ impl<R: CryptoRng> Near<R> {
         Some(())
     }
 
-    /// Appends the next packet that this end has to say by itself: a handshake, or a word of the
-    /// session. The path that it goes by. `unix_millis` is the wall clock: handshakes of one key
-    /// are in its order.
+    /// Appends the next packet that this end sends on its own: a handshake, or a control message
+    /// of the session. Returns its path. `unix_millis` is the wall clock, which orders the
+    /// handshakes of one key.
     pub fn say(&mut self, now: Time, unix_millis: u64, out: &mut Vec<u8>) -> Option<PathId> {
-        // Paths that were silent before a handshake need a round trip after it to be heard again.
+        // Paths that were silent before a handshake need a round trip after it to answer again.
         let settled = self.agreed.is_some_and(|agreed| now.since(agreed) >= RETRY);
         let forgotten = self.tries == 0 && settled && self.session.is_deaf();
         if now >= self.due || forgotten {
@@ -254,9 +257,9 @@ impl<R: CryptoRng> Near<R> {
         self.session.say(now, &self.disguise, out)
     }
 
-    /// A path leads to the far end now and did not before. With a session all paths are asked at
-    /// once. Without one a handshake begins at once and goes by this path, the first time that it
-    /// appears.
+    /// Notes that `path` now leads to the far end and did not before. With a session, all paths
+    /// are probed at once. Without one, a handshake begins at once by this path, the first time
+    /// that the path appears.
     pub fn on_path(&mut self, now: Time, path: PathId) {
         if self.state() == State::Up {
             return self.session.ask_at(now);
@@ -297,14 +300,14 @@ impl<R: CryptoRng> Near<R> {
         path
     }
 
-    /// Appends a packet with this frame, whatever it says, after leaving out `skip` numbers: for
-    /// frames that this crate does not know, which the other end drops. False without a session or
-    /// such a path.
+    /// Appends a packet with `frame`, whatever its content, after skipping `skip` numbers. It is
+    /// for frames that this crate does not know, which the other end drops. Returns false without
+    /// a session or such a path.
     pub fn seal_frame(&mut self, path: PathId, skip: u64, frame: &[u8], out: &mut Vec<u8>) -> bool {
         self.session.seal_frame(&self.disguise, path, skip, &[frame], out)
     }
 
-    /// When this end is to be asked again.
+    /// Returns when this end has to be polled again.
     #[must_use]
     pub fn next_timeout(&self) -> Time {
         self.session.next_timeout().map_or(self.due, |other| other.min(self.due))

@@ -1,4 +1,4 @@
-//! Datagrams that waited for others leave as they came, not all at once.
+//! A queue that releases delayed datagrams with the spacing of their arrival, not all at once.
 
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -7,17 +7,18 @@ use anabranch_multipath::Time;
 
 use crate::delays::LONGEST;
 
-/// Those that are due within this time leave together.
+/// Datagrams due within this time leave together.
 const TOGETHER: Duration = Duration::from_millis(1);
-/// What was late is made up for by this part of the time.
+/// Part of each gap that is left out, as a divisor, so that a late queue catches up: a sixteenth.
 const FASTER: u32 = 16;
-/// Beyond so many the first leave, due or not: memory is bounded whatever the rate.
+/// Longest queue, in datagrams: beyond it the first leave before they are due. This bounds the
+/// memory at any rate.
 const MOST: usize = 8_192;
 
-/// A queue in order.
+/// The queue, in order of departure.
 pub(crate) struct Pacer<T> {
     queue: VecDeque<(Time, T)>,
-    /// When the last one is due, its steady time, and when it was sent by the sender's clock.
+    /// Of the last datagram: when it is due, its steady time, and the sender's timestamp.
     last: Option<(Time, Time, u32)>,
 }
 
@@ -28,15 +29,16 @@ impl<T> Default for Pacer<T> {
 }
 
 impl<T> Pacer<T> {
-    /// One that leaves before all others.
+    /// Adds `one`, which leaves before all others.
     pub(crate) fn push_first(&mut self, now: Time, one: T) {
         self.queue.push_front((now, one));
     }
 
-    /// One that leaves at `steady` or later: behind all others, and not closer to the one before
-    /// than their steady times are, or nearly. Of paths that are used at once, one brings its part
-    /// at longer distances than the whole was sent at: then those count, by the sender's `stamp` in
-    /// microseconds.
+    /// Adds `one`, which leaves at `steady` or later and after all others. Its gap to the one
+    /// before is at least that of their steady times, less a sixteenth.
+    ///
+    /// Of paths that are used at once, each brings its part with larger gaps than the whole was
+    /// sent with. Then the gap in the sender's `stamp` counts, in microseconds.
     pub(crate) fn push(&mut self, now: Time, (steady, stamp): (Time, u32), one: T) {
         let due = self.last.map_or(now, |(last, before, sent)| {
             let sent = Duration::from_micros(stamp.wrapping_sub(sent).into());
@@ -48,7 +50,7 @@ impl<T> Pacer<T> {
         self.queue.push_back((due, one));
     }
 
-    /// The next one that is due.
+    /// Returns the next datagram that is due.
     pub(crate) fn pop(&mut self, now: Time) -> Option<T> {
         let due = self.queue.front()?.0;
         if due > now + TOGETHER && self.queue.len() <= MOST {

@@ -1,29 +1,30 @@
-//! Datagrams that are longer than a packet may be, in parts.
+//! Datagrams longer than a packet may be, split into parts.
 //!
-//! A tunnel's own header makes long datagrams too long for the paths. Programs that go on sending
-//! them (a WireGuard interface whose MTU is that of before, an answer of DNS) would lose each of
-//! them, and not know why: so they go in parts, by one path, numbered one behind the other, and the
-//! other end puts them together. It costs a packet more for each.
+//! A tunnel's own header makes long datagrams too long for the paths. Some programs keep sending
+//! them: a WireGuard interface with its former MTU, or a DNS server with a long answer. Each of
+//! them would be lost, and the program would not know why. So they are sent in parts, by one path
+//! with consecutive numbers, and the other end joins them. This costs an additional packet for
+//! each.
 
 use crate::datagram::Datagram;
 use crate::piece::{LAST, PLACE, Piece};
 use crate::{epoch, frame};
 
-/// Bytes that a packet has more than the datagram in it where it is padded, beside the zeros.
+/// Bytes of a padded packet in addition to its datagram, without the zeros.
 pub const PADDED_OVERHEAD: usize = epoch::OVERHEAD + frame::OVERHEAD;
-/// Parts that one datagram may have.
+/// Most parts of one datagram.
 const MOST: usize = LAST as usize;
-/// Bytes of the longest datagram of UDP.
+/// Length of the longest UDP datagram, in bytes.
 const LONGEST: usize = 65_527;
-/// Packets may be as long as this wherever IPv4 passes (RFC 791: 576 bytes with the header): what
-/// is shorter is not believed.
+/// Least room of a path that is believed, in bytes. Packets of this length pass wherever IPv4 does
+/// (RFC 791: 576 bytes with the header).
 const LEAST: usize = 548;
 
-/// Cuts a datagram so that each packet has at most `room` bytes, in parts of about one length;
-/// whole if it fits, or if nobody knows the room.
+/// Splits a datagram into parts of about equal length, so that each packet has at most `room`
+/// bytes. The datagram stays whole if it fits, or if the room is unknown.
 pub fn pieces(datagram: &[u8], room: Option<usize>) -> impl Iterator<Item = Piece<'_>> {
     let room = room.map_or(usize::MAX, |room| room.max(LEAST) - PADDED_OVERHEAD);
-    // A packet that is not padded has two bytes fewer, which a part's place then takes.
+    // A packet without padding has no length field: these two bytes are left for the datagram.
     let fits = datagram.len() <= room.saturating_add(2);
     let count = if fits { 1 } else { datagram.len().div_ceil(room - PLACE).min(MOST) };
     let length = datagram.len().div_ceil(count).max(1);
@@ -35,15 +36,17 @@ pub fn pieces(datagram: &[u8], room: Option<usize>) -> impl Iterator<Item = Piec
     })
 }
 
-/// Puts parts together that come one behind the other.
+/// Joins parts that arrive in order.
 #[derive(Default)]
 pub(crate) struct Joiner {
-    /// The first part and what was put behind it, and the place and the number of the next.
+    /// The first part with those joined to it, and the place and the packet number of the next
+    /// one.
     begun: Option<(Datagram, u8, u64)>,
 }
 
 impl Joiner {
-    /// Takes what came next; gives what is whole. A datagram of which a part is missing is dropped.
+    /// Takes the next datagram or part. Returns a datagram that is complete. A datagram with a
+    /// missing part is dropped.
     pub(crate) fn take(&mut self, datagram: Datagram) -> Option<Datagram> {
         let Some(place) = datagram.part else {
             return Some(datagram);

@@ -1,15 +1,16 @@
-//! What a packet carries of a datagram: all of it, or a part.
+//! The share of a datagram that a packet carries: all of it, or a part.
 
-/// Bytes that say which part of a datagram this is.
+/// Bytes of a part's position.
 pub(crate) const PLACE: usize = 1;
-/// Of a part's place: no other follows.
+/// Flag in a part's position: no other part follows.
 pub(crate) const LAST: u8 = 0x80;
 
 /// A datagram, or a part of one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Piece<'a> {
     pub(crate) bytes: &'a [u8],
-    /// Of a part: which one it is, from 0, and whether it is the last ([`LAST`]).
+    /// A part's position: its index, from 0, and whether it is the last ([`LAST`]). `None` for a
+    /// whole datagram.
     pub(crate) place: Option<u8>,
 }
 
@@ -26,7 +27,7 @@ impl<'a, const N: usize> From<&'a [u8; N]> for Piece<'a> {
 }
 
 impl<'a> Piece<'a> {
-    /// A part that came.
+    /// Parses a part that arrived.
     pub(crate) fn read(bytes: &'a [u8]) -> Option<Piece<'a>> {
         let (&place, bytes) = bytes.split_first()?;
         Some(Piece { bytes, place: Some(place) })

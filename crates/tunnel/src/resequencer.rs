@@ -1,13 +1,17 @@
-//! What came, in the order in which the other end sent it, and as evenly as the paths bring it.
+//! Arrived packets, in the order in which the other end sent them, and as evenly as the paths
+//! deliver them.
 //!
-//! A plain reorder queue breaks a bulk transfer. Three rules keep it whole (`tests/goodput.rs`
+//! A plain reorder queue breaks a bulk transfer. Three rules prevent that (`tests/goodput.rs`
 //! measures them together):
 //!
-//! * What is missing of a path's run is lost as soon as later packets of that run are here, and so
-//!   is what every path has left behind. Only the end of a run has to be waited for.
-//! * Datagrams of a faster path leave as much later as the slowest path takes longer, each of them:
-//!   else round-trip times leap with every run, and what waited comes as one burst.
-//! * What had to wait for a queue to drain leaves as it came, not at once ([`Pacer`]).
+//! * A packet missing from a path's run is lost once later packets of that run have arrived. It is
+//!   also lost once every path has delivered later ones. Only the end of a run has to be waited
+//!   for.
+//! * Each datagram of a faster path leaves later, by the delay that the slowest path has in
+//!   addition. Otherwise round-trip times jump with every run, and delayed datagrams leave as one
+//!   burst.
+//! * Datagrams that waited for a queue to drain leave with the spacing of their arrival
+//!   ([`Pacer`]).
 
 use std::ops::Range;
 use std::time::Duration;
@@ -17,24 +21,25 @@ use anabranch_multipath::{Insertion, Merger, PathId, Time};
 use crate::delays::Delays;
 use crate::pacer::Pacer;
 
-/// Datagrams that wait for others: beyond, those that are missing are given up.
+/// Most datagrams that wait for others. Beyond it the missing ones are given up.
 const WAITING: usize = 4_096;
-/// Packets of one path overtake so many others of it at most (as QUIC counts: RFC 9002, 6.1.1).
+/// Packets that one packet overtakes at most on its path (like QUIC's packet threshold: RFC 9002,
+/// section 6.1.1).
 const DISORDER: u64 = 3;
 
-/// A packet, as far as its place in the order is concerned.
+/// A packet, as far as its order is concerned.
 pub(crate) struct Arrival<T> {
     pub(crate) path: PathId,
     pub(crate) number: u64,
-    /// When the other end sent it, if it says so.
+    /// The sender's timestamp, if the packet has one.
     pub(crate) stamp: Option<u32>,
-    /// So many packets before it, numbered without a gap, went by the same path.
+    /// Packets before it with consecutive numbers that went by the same path.
     pub(crate) run: u16,
-    /// `None` for one that carries nothing to hand on.
+    /// `None` for a packet without a datagram.
     pub(crate) content: Option<T>,
 }
 
-/// A unit that waits for others: its path, when it came, and its stamp.
+/// A datagram that waits for others: its path, when it arrived, its timestamp and its content.
 type Waiting<T> = (PathId, Time, u32, T);
 
 /// Puts the packets of one session in order.
@@ -42,15 +47,15 @@ pub(crate) struct Resequencer<T> {
     merger: Merger<Option<Waiting<T>>>,
     ready: Pacer<T>,
     delays: Delays,
-    /// For each path: before this number nothing is missing of it, or is known to be lost.
+    /// For each path, the number before which no packet of it is missing, except lost ones.
     checked: Vec<u64>,
-    /// The number after the greatest that came by each path.
+    /// For each path, the greatest number that arrived, plus 1.
     newest: Vec<u64>,
     missed: u64,
 }
 
 impl<T> Resequencer<T> {
-    /// Of so many paths, from number 0 on.
+    /// A queue for `paths` paths, numbered from 0.
     pub(crate) fn new(paths: usize) -> Resequencer<T> {
         let merger = Merger::new(paths, 0, WAITING, Some(Duration::ZERO));
         let (ready, delays) = (Pacer::default(), Delays::default());
@@ -58,8 +63,8 @@ impl<T> Resequencer<T> {
         Resequencer { merger, ready, delays, checked, newest, missed: 0 }
     }
 
-    /// The first number is this one from now on. What waited for others is forgotten, and what was
-    /// known of delays: the other end's clock may be another.
+    /// Restarts with packet number `first`. Forgets the waiting datagrams and the delays: the
+    /// other end's clock may be another.
     pub(crate) fn begin_at(&mut self, first: u64) {
         self.delays = Delays::default();
         let patience = Some(self.delays.patience());
@@ -68,7 +73,7 @@ impl<T> Resequencer<T> {
         self.newest.fill(first);
     }
 
-    /// Takes a packet that came now. Its number must not have come before.
+    /// Takes a packet that arrived at `now`. Its number must be new.
     pub(crate) fn take(&mut self, now: Time, arrival: Arrival<T>) {
         let Arrival { path, number, stamp, run, content } = arrival;
         let came = stamp.map_or(now, |stamp| self.delays.note(now, path, stamp));
@@ -87,7 +92,7 @@ impl<T> Resequencer<T> {
         }
         self.merger.set_patience(Some(self.delays.patience()));
         if self.merger.is_full() {
-            // No room for what follows a missing one: that is not waited for any longer.
+            // There is no room for packets after a missing one: do not wait for it any longer.
             self.merger.give_up();
             self.collect(now);
         }
@@ -97,14 +102,15 @@ impl<T> Resequencer<T> {
         self.collect(now);
     }
 
-    /// What is missing of a run before this packet is lost.
+    /// Marks as lost the packets missing from the run before packet `number`.
     fn miss(&mut self, now: Time, path: PathId, number: u64, run: u16) {
         let Some(checked) = self.checked.get_mut(path.index()) else { return };
         let begin = number.saturating_sub(run.into()).max(self.merger.next_number()).max(*checked);
         let end = (number + 1).saturating_sub(DISORDER);
         *checked = end.max(*checked);
         self.lose(now, path, begin..end);
-        // What every path has left behind is lost, whichever it went by.
+        // Every path has delivered later packets: the earlier ones are lost, whichever path they
+        // took.
         let passed = self.newest.iter().min().copied().unwrap_or_default();
         let passed = passed.saturating_sub(DISORDER * self.newest.len() as u64);
         let next = self.merger.next_number();
@@ -113,8 +119,8 @@ impl<T> Resequencer<T> {
         }
     }
 
-    /// What is missing of these is lost, as far as there is room: billions of numbers that somebody
-    /// leaves out are not looked at one by one.
+    /// Marks the missing packets of `numbers` as lost, as far as there is room. A gap of billions
+    /// of numbers is not walked one by one.
     fn lose(&mut self, now: Time, path: PathId, numbers: Range<u64>) {
         for missing in numbers {
             if self.merger.holds(missing) {
@@ -137,23 +143,23 @@ impl<T> Resequencer<T> {
         }
     }
 
-    /// The next content that is due.
+    /// Returns the next content that is due.
     pub(crate) fn poll(&mut self, now: Time) -> Option<T> {
         self.collect(now);
         self.ready.pop(now)
     }
 
-    /// When [`Resequencer::poll`] has something, if nothing comes until then.
+    /// Returns when [`Resequencer::poll`] has something, if nothing arrives before.
     pub(crate) fn next_timeout(&self) -> Option<Time> {
         [self.merger.next_timeout(), self.ready.next_timeout()].into_iter().flatten().min()
     }
 
-    /// How long a datagram waits at most for one that was sent before it.
+    /// Returns how long a datagram waits at most for an older one.
     pub(crate) fn patience(&self) -> Duration {
         self.delays.patience()
     }
 
-    /// Packets that never arrived, or known to be lost.
+    /// Returns the number of packets that never arrived or are known to be lost.
     pub(crate) fn lost(&self) -> u64 {
         self.merger.lost() + self.missed
     }

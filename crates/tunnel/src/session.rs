@@ -1,5 +1,5 @@
-//! One session, as either end has it: numbers of what is sent, order of what comes, epochs of keys,
-//! and which paths answer.
+//! One session, as either end has it: numbers of the packets sent, order of those received, epochs
+//! of keys, and which paths answer.
 
 use std::collections::VecDeque;
 use std::ops::{Range, RangeInclusive};
@@ -18,55 +18,57 @@ use crate::resequencer::{Arrival, Resequencer};
 use crate::spare::Spare;
 use crate::window::{Receipt, Tally, Window};
 
-/// Bytes that a packet has more than the datagram in it where it is not padded.
+/// Bytes of an unpadded packet in addition to its datagram.
 pub const OVERHEAD: usize = epoch::OVERHEAD + frame::PLAIN;
-/// How often paths are asked while there is traffic, and otherwise: NATs forget flows that are
-/// silent for 30 s.
+/// Interval of probes while there is traffic.
 const ASK_BUSY: Duration = Duration::from_secs(1);
+/// Interval of probes without traffic: NATs forget flows that are silent for 30 s.
 const ASK_IDLE: Duration = Duration::from_secs(20);
-/// The same after a question that was not answered: a path's death is to be found out soon.
+/// Interval of probes after an unanswered one: a path's failure should be detected soon.
 const ASK_AGAIN: Duration = Duration::from_millis(300);
-/// Questions that come by several paths within this time are one.
+/// Time within which probes that arrive by several paths count as one round.
 const ROUND: Duration = Duration::from_millis(150);
-/// After this silence there is no traffic.
+/// Silence after which there is no traffic.
 const IDLE: Duration = Duration::from_secs(5);
-/// A path that has not answered so many questions in a row is silent.
+/// Unanswered probes in a row that a path may have. With one more it is silent.
 const UNANSWERED: u32 = 3;
-/// Epochs whose packets are opened: the present one, the one before, and one that is not confirmed.
+/// Epochs whose packets are opened: the present one, the one before, and an unconfirmed one.
 const EPOCHS: usize = 3;
 
-/// Either end's part of a session.
+/// The state of a session at either end.
 pub struct Session {
-    /// Whether this end asks the paths; the other one answers.
+    /// Whether this end probes the paths. The other end answers.
     asks: bool,
     sizes: Vec<usize>,
     epochs: VecDeque<(u32, Epoch)>,
-    /// The epoch that we send by.
+    /// The epoch of the packets that this end sends.
     current: Option<u32>,
-    /// The number of the next packet, and the present path's packets before it.
+    /// The number of the next packet.
     number: u64,
+    /// The packets directly before it that went by one path.
     run: Run,
     replay: Replay,
     order: Resequencer<Datagram>,
     joiner: Joiner,
     paths: Vec<Path>,
     words: VecDeque<(PathId, Word)>,
-    /// Whether each path has a window: then our data are acknowledged.
+    /// Whether each path has a window. The other end then acknowledges our data.
     has_windows: bool,
-    /// What goes by paths that rest, where that is wanted.
+    /// The plan of decoys by idle paths, if decoys are sent.
     decoys: Option<Decoys>,
     decoys_sent: DecoyCount,
     decoys_came: DecoyCount,
-    /// When there was traffic last, and when paths are asked next.
+    /// When there was traffic last.
     busy: Option<Time>,
+    /// When the paths are probed next.
     ask: Time,
-    /// When the other end's last questions began to come.
+    /// When the other end's last round of probes began to arrive.
     asked: Option<Time>,
     closed: bool,
     spare: Spare,
 }
 
-/// Decoys, and the bytes of the datagrams that they stand for.
+/// A number of decoys, and the bytes of the datagrams that they imitate.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct DecoyCount {
     /// Packets.
@@ -115,27 +117,30 @@ enum Word {
 struct Path {
     rtt: Option<Duration>,
     heard: Option<Time>,
-    /// Questions since it was heard last: our own, or those that came by other paths.
+    /// Rounds of probes since a packet last arrived by this path: our own, or those of the other
+    /// end that arrived by other paths.
     unanswered: u32,
-    /// Whether the other end has said that nothing comes by it.
+    /// Whether the other end has reported that it receives nothing by this path.
     deaf: bool,
-    /// How long packets may be that go by it, in bytes, as far as anybody knows.
+    /// The longest packet of this path in bytes, if known.
     room: Option<u16>,
-    /// What is under way by it, and what came by it.
+    /// The packets in flight by this path.
     window: Window,
+    /// The packets that arrived by this path, to be acknowledged.
     tally: Tally,
 }
 
 impl Path {
-    /// Whether it answers, and the other end hears us by it.
+    /// Returns whether the path answers, and the other end receives our packets by it.
     fn is_usable(&self) -> bool {
         self.unanswered <= UNANSWERED && !self.deaf
     }
 }
 
 impl Session {
-    /// Without keys. `asks` is whether this end asks the paths whether they live; packets are as
-    /// long as the least of `sizes` that they fit into, or as long as they are.
+    /// Returns a session without keys. `asks` is whether this end probes the paths. A packet is
+    /// padded to the least of `sizes` that it fits into. If it fits into none, it keeps its
+    /// length.
     #[must_use]
     pub fn new(paths: u16, asks: bool, sizes: &[usize]) -> Session {
         Session {
@@ -162,12 +167,13 @@ impl Session {
         }
     }
 
-    /// The number of the next packet.
+    /// Returns the number of the next packet.
     pub(crate) fn next_number(&self) -> u64 {
         self.number
     }
 
-    /// What the other end sends begins with this number: it knows nothing of what was before.
+    /// Restarts the receiving side: the other end's packets begin with number `first`, and it has
+    /// forgotten all earlier ones.
     pub(crate) fn begin_at(&mut self, first: u64) {
         self.replay = Replay::new();
         self.order.begin_at(first);
@@ -178,55 +184,56 @@ impl Session {
         }
     }
 
-    /// Whether each path has a window, for a schedule that needs them: from now on the other end
-    /// acknowledges our data, and [`Session::view`] tells what a path takes.
+    /// Sets whether each path has a window, for a schedule that needs windows. The other end then
+    /// acknowledges our data, and [`Session::view`] reports each path's room.
     pub fn keep_windows(&mut self, keep: bool) {
         self.has_windows = keep;
     }
 
-    /// Whether each path has a window.
+    /// Returns whether each path has a window.
     #[must_use]
     pub fn has_windows(&self) -> bool {
         self.has_windows
     }
 
-    /// What goes by paths that rest, from now on; `None` for nothing.
+    /// Sets the plan of decoys by idle paths; `None` sends none.
     pub fn send_decoys(&mut self, decoys: Option<Decoys>) {
         self.decoys = decoys;
     }
 
-    /// Decoys that this end has sent, and those that came to it and were dropped.
+    /// Returns the decoys that this end has sent, and those that it has received and dropped.
     #[must_use]
     pub fn decoys(&self) -> [DecoyCount; 2] {
         [self.decoys_sent, self.decoys_came]
     }
 
-    /// Packets by `path` may have so many bytes: longer ones are lost there. The other end is told.
+    /// Sets the longest packet of `path` to `room` bytes: longer ones are lost there. The next
+    /// probe reports it to the other end.
     pub fn set_room(&mut self, path: PathId, room: usize) {
         let room = u16::try_from(room).unwrap_or(u16::MAX);
         let path = self.paths.get_mut(path.index());
         path.into_iter().for_each(|path| path.room = Some(room));
     }
 
-    /// How long packets may be that go by `path`, in bytes, as this end was told or the other one
-    /// says; for [`pieces`](crate::pieces).
+    /// Returns the longest packet of `path` in bytes, as set here or reported by the other end.
+    /// See [`pieces`](crate::pieces).
     #[must_use]
     pub fn room(&self, path: PathId) -> Option<usize> {
         self.paths.get(path.index())?.room.map(usize::from)
     }
 
-    /// Whether no path has answered for so long that the other end may have forgotten us.
+    /// Returns whether no path answers, so that the other end may have forgotten us.
     pub(crate) fn is_deaf(&self) -> bool {
         self.paths.iter().all(|path| path.unanswered > UNANSWERED)
     }
 
-    /// The paths are asked at this time, and not later.
+    /// Plans the next probes for `now`, unless they are due earlier.
     pub(crate) fn ask_at(&mut self, now: Time) {
         self.ask = self.ask.min(now);
     }
 
-    /// Takes the keys of a handshake. `confirmed` is whether the other end has them for sure: then
-    /// we send by them. IDs that are no longer awaited come back.
+    /// Adds the keys of a handshake. With `confirmed` the other end has them for certain, and we
+    /// send with them. Returns the IDs that are no longer awaited.
     pub(crate) fn renew(&mut self, generation: u32, epoch: Epoch, confirmed: bool) -> Vec<Id> {
         self.epochs.push_back((generation, epoch));
         if confirmed {
@@ -243,7 +250,7 @@ impl Session {
         gone
     }
 
-    /// IDs that packets of the other end bear, with the epoch and the path of each.
+    /// Returns the IDs of the other end's packets, with the epoch and the path of each.
     pub(crate) fn ids(&self) -> impl Iterator<Item = (Id, u32, PathId)> {
         self.epochs.iter().flat_map(|(generation, epoch)| {
             let ids = epoch.ids().iter().enumerate();
@@ -251,20 +258,20 @@ impl Session {
         })
     }
 
-    /// Whether there are keys to send by.
+    /// Returns whether there are keys to send with.
     #[must_use]
     pub fn is_up(&self) -> bool {
         self.current.is_some() && !self.closed
     }
 
-    /// Whether the other end has ended it.
+    /// Returns whether the other end has ended the session.
     #[must_use]
     pub fn is_closed(&self) -> bool {
         self.closed
     }
 
-    /// Appends the packet that carries a datagram of a flow, or a part of one, by a path. False,
-    /// and nothing is appended, if there are no keys yet or the path is not one of the session.
+    /// Appends the packet that carries a datagram of a flow, or a part of one, by `path`. Returns
+    /// false, and appends nothing, if there are no keys yet or the path is not one of the session.
     pub(crate) fn seal(
         &mut self,
         now: Time,
@@ -313,7 +320,7 @@ impl Session {
         sealed
     }
 
-    /// Appends a packet with this frame under the next number, after leaving out `skip` of them.
+    /// Appends a packet with `frame` under the next number, after skipping `skip` numbers.
     pub(crate) fn seal_frame(
         &mut self,
         disguise: &Disguise,
@@ -332,8 +339,8 @@ impl Session {
         sealed
     }
 
-    /// Takes a packet that bears this ID, of this epoch and path. Its number if it is one of the
-    /// other end's that has not come before.
+    /// Opens a packet with this ID, epoch and path. Returns its number if the other end sent it
+    /// and it has not arrived before.
     pub(crate) fn open(
         &mut self,
         now: Time,
@@ -349,7 +356,7 @@ impl Session {
             return None;
         };
         if self.current.is_none_or(|current| current < generation) {
-            // The other end has these keys: it sends by them.
+            // The other end has these keys: it sends with them.
             self.current = Some(generation);
         }
         let frame = Frame::read(&room[..length]);
@@ -374,7 +381,7 @@ impl Session {
     }
 
     fn hear(&mut self, now: Time, path: PathId, is_ping: bool) {
-        // Each path is asked at once: the first question of a round counts for all.
+        // All paths are probed at once: the first probe of a round counts for all.
         let begins = is_ping && self.asked.is_none_or(|asked| now.since(asked) >= ROUND);
         if begins {
             self.asked = Some(now);
@@ -388,8 +395,8 @@ impl Session {
         }
     }
 
-    /// Does what a frame says; the flow of the datagram in it, which part it is, and where that
-    /// lies in `bytes`.
+    /// Executes a frame. For data, returns the flow, the position if it is a part, and the
+    /// datagram's range in `bytes`.
     fn take(
         &mut self,
         now: Time,
@@ -429,7 +436,7 @@ impl Session {
         path.into_iter().for_each(|path| path.window.acknowledged(now, receipt));
     }
 
-    /// The next datagram, in the order in which the other end sent them.
+    /// Returns the next datagram, in the order in which the other end sent them.
     pub fn poll(&mut self, now: Time) -> Option<Datagram> {
         loop {
             let whole = self.joiner.take(self.order.poll(now)?);
@@ -439,12 +446,12 @@ impl Session {
         }
     }
 
-    /// Gives a datagram's memory back, to be used for others.
+    /// Takes a datagram's memory back, for other datagrams.
     pub fn recycle(&mut self, datagram: Datagram) {
         self.spare.give(datagram.frame);
     }
 
-    /// Appends the next packet that this end has to say by itself; the path that it goes by.
+    /// Appends the next packet that this end sends on its own. Returns its path.
     pub(crate) fn say(
         &mut self,
         now: Time,
@@ -480,7 +487,7 @@ impl Session {
         self.put(disguise, path, &frame, &[], out).then_some(path)
     }
 
-    /// Appends the next decoy that is due; the path that it goes by.
+    /// Appends the next decoy that is due. Returns its path.
     fn send_decoy(&mut self, now: Time, disguise: &Disguise, out: &mut Vec<u8>) -> Option<PathId> {
         let (path, bytes) = self.decoys.as_mut()?.poll(now)?;
         let bytes = bytes.min(ZEROS.len());
@@ -511,13 +518,13 @@ impl Session {
         }
     }
 
-    /// Says farewell by every path: the other end need not find out by waiting.
+    /// Sends a farewell by every path, so that the other end need not detect the end by silence.
     pub fn close(&mut self) {
         let farewell = (0..self.paths.len()).map(|place| (PathId::at(place), Word::Close));
         self.words.extend(farewell);
     }
 
-    /// When [`Session::poll`] or a word of ours is due next.
+    /// Returns when [`Session::poll`] or a packet of ours is due next.
     #[must_use]
     pub fn next_timeout(&self) -> Option<Time> {
         let ask = (self.asks && self.is_up()).then_some(self.ask);
@@ -528,7 +535,7 @@ impl Session {
         [self.order.next_timeout(), ask, decoy].into_iter().flatten().chain(windows).min()
     }
 
-    /// The state of a path at `now`, for a scheduler.
+    /// Returns the state of a path at `now`, for a scheduler.
     #[must_use]
     pub fn view(&self, now: Time, path: PathId) -> PathView {
         let known = self.paths.get(path.index());
@@ -537,20 +544,20 @@ impl Session {
             return PathView { usable, rtt: known.and_then(|path| path.rtt), ..PathView::open() };
         };
         let mut view = known.window.view(now, known.rtt, self.run.path == Some(path));
-        // The other end delays each datagram as if it had come by the slowest path.
+        // The other end delays each datagram as if it had arrived by the slowest path.
         let usable = self.paths.iter().filter(|path| path.is_usable());
         let slowest = usable.filter_map(|path| path.window.least_rtt()).max();
         view.leg.least_rtt = slowest.unwrap_or(view.leg.least_rtt);
         view
     }
 
-    /// How long a datagram waits at most for one that was sent before it.
+    /// Returns how long a datagram waits at most for an older one.
     #[must_use]
     pub fn patience(&self) -> Duration {
         self.order.patience()
     }
 
-    /// Packets that never arrived, or known to be lost; some may have come late.
+    /// Returns the packets that never arrived or are known to be lost. Some may have arrived late.
     #[must_use]
     pub fn lost(&self) -> u64 {
         self.order.lost()

@@ -1,18 +1,18 @@
-//! Memory of datagrams that have gone, for those that come.
+//! Reused memory of datagrams.
 
-/// Buffers that are kept: as many as come in a few calls to the kernel.
+/// Most buffers kept: as many as arrive in a few calls to the kernel.
 const KEPT: usize = 256;
-/// Bytes of each, at most: longer ones are rare.
+/// Largest buffer kept, in bytes: longer datagrams are rare.
 const LONGEST: usize = 2_048;
 
-/// Buffers with anything in them.
+/// Buffers with any content.
 #[derive(Default)]
 pub(crate) struct Spare {
     buffers: Vec<Vec<u8>>,
 }
 
 impl Spare {
-    /// One of them, or an empty one.
+    /// Returns a kept buffer with its old content, or an empty one.
     pub(crate) fn take(&mut self) -> Vec<u8> {
         self.buffers.pop().unwrap_or_default()
     }

@@ -1,5 +1,5 @@
-//! The primitives of the handshake, by the library, with a generator of ours: a core draws no
-//! entropy.
+//! The primitives of the handshake, from the library, with our own random generator: a core draws
+//! no entropy.
 
 use rand_chacha::ChaCha20Rng;
 use rand_chacha::rand_core::{Rng, SeedableRng};
@@ -10,19 +10,19 @@ use snow::types::{Cipher, Dh, Hash, Random};
 
 const PATTERN: &str = "Noise_IKpsk2_25519_ChaChaPoly_BLAKE2s";
 
-/// What the pattern's text says.
+/// Returns the parameters of [`PATTERN`].
 pub(crate) fn params() -> NoiseParams {
     PATTERN.parse().expect("the pattern is well formed")
 }
 
-/// The library's primitives with a generator of ours: a core draws no entropy.
+/// Returns the library's primitives with a generator seeded from `rng`.
 pub(crate) fn resolver(rng: &mut impl CryptoRng) -> BoxedCryptoResolver {
     let mut seed = [0; 32];
     rng.fill_bytes(&mut seed);
     Box::new(Seeded { seed })
 }
 
-/// The public key of a secret one.
+/// Returns the public key of a secret one.
 pub(crate) fn public_of(secret: &[u8; 32]) -> [u8; 32] {
     let mut dh = DefaultResolver.resolve_dh(&DHChoice::Curve25519).expect("X25519 is built in");
     dh.set(secret);

@@ -1,10 +1,15 @@
-//! How much may be under way on one path: a window from what the other end says has arrived.
+//! The window of one path: the bytes that may be in flight, from the other end's acknowledgements.
 //!
-//! Rate and delay make the window, as in BBR (draft-ietf-ccwg-bbr), and not losses: nothing is sent
-//! again between the ends, so every loss that a controller provokes to find its limit is one that
-//! the tunnel's own TCP pays for, on each path anew. Delivery rates are taken as
-//! draft-cheng-iccrg-delivery-rate-estimation has them. Packets are paced by the
-//! path's [`Capacity`], once that is known: a burst must not overflow the path's queue.
+//! The window follows rate and delay as in BBR, not losses. Nothing is retransmitted between the
+//! ends, so the tunnel's own TCP pays for every loss that a controller provokes to find its limit.
+//! It would pay on each path.
+//!
+//! Names and sections without another source are those of
+//! draft-cardwell-iccrg-bbr-congestion-control-02, which draft-ietf-ccwg-bbr continues. `C.` and
+//! `P.` begin the connection's and the packet's variables of
+//! draft-cheng-iccrg-delivery-rate-estimation-02. Delivery rates are sampled as there. Packets are
+//! paced by the path's [`Capacity`] once that is known: a burst must not overflow the path's
+//! queue.
 
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -13,59 +18,74 @@ use anabranch_multipath::{LegView, PathView, Time};
 
 use crate::capacity::{Capacity, Train};
 
-/// The window before anything is known, in bytes.
+/// Window before the first rate and delay are known, in bytes (BBR's `InitialCwnd`): 32 packets.
 const INITIAL: f64 = 32.0 * 1_400.0;
-/// The least window, in packets.
+/// Least window, in packets (`BBRMinPipeCwnd`, section 2.8).
 const LEAST: f64 = 4.0;
-/// The window in products of rate and delay: while it is sought, and round after round afterwards.
-/// One round looks for more, the next one lets the queue of that drain.
+/// Window during the search, in bandwidth-delay products. This is the counterpart of
+/// `BBRStartupCwndGain` (section 2.6), which is 2 there.
 const SEEK: f64 = 3.0;
+/// Window after the search, in bandwidth-delay products, one value per round trip. This is
+/// ProbeBW's pacing-gain cycle of the first BBR (draft-cardwell-iccrg-bbr-congestion-control-00),
+/// applied to the window. One round probes for more, and the next one drains the queue of that.
 const CRUISE: [f64; 8] = [1.25, 0.85, 1.0, 1.0, 1.0, 1.0, 1.0, 1.0];
-/// A search for more fills a queue of at most this time: shallow queues hold hardly more.
+/// Longest queue that a probe fills, as time at the current rate: shallow queues hold hardly more.
 const PROBE: Duration = Duration::from_millis(10);
-/// The rate of the best of so many rounds counts.
+/// Rounds over which the highest rate counts: `BtlBwFilterLen` of the first BBR
+/// (draft-cardwell-iccrg-bbr-congestion-control-00), 10 round trips.
 const ROUNDS: u64 = 10;
-/// The search ends after so many rounds in which the rate did not grow by a quarter.
+/// Rounds without a growth of the rate by a quarter after which the search ends: the limit of
+/// `BBR.full_bw_count` (sections 2.13 and 4.3.1.2), 3 there.
 const FLAT: u32 = 3;
-/// The search ends, and a rate counts for less, where a round lost more than this.
+/// Share of lost packets in a round, beyond two packets, above which the search ends and the rates
+/// are reduced (`BBRLossThresh`, section 2.8).
 const LOSSY: f64 = 0.02;
+/// Factor of the rates after a lossy round, at most once in a cycle of [`CRUISE`]. This is the
+/// counterpart of `BBRBeta` (section 2.8), which is 0.7 there.
 const LESS: f64 = 0.9;
-/// The search ends where a round's least delay is longer than the least by a sixteenth and this.
+/// Queueing delay that ends the search, in addition to a sixteenth of the least delay. It is
+/// compared with the least delay of a round. The draft's Startup has no such rule.
 const LONGER: Duration = Duration::from_millis(2);
-/// How long a least delay counts, at least; at most twice as long.
+/// Shortest time for which a least delay counts (`MinRTTFilterLen`, section 2.14.1). The longest
+/// is twice that.
 const SPAN: Duration = Duration::from_secs(10);
-/// What a path's round trip takes as long as nothing is known of it (RFC 9002, 6.2.2).
+/// Round-trip time of a path before the first sample (`kInitialRtt`, RFC 9002, section 6.2.2).
 const UNKNOWN: Duration = Duration::from_millis(333);
-/// What nothing was heard of for so long, or for three round trips, is lost.
+/// Time without an acknowledgement after which all packets in flight count as lost. It is three
+/// round trips if they take longer.
 const GIVE_UP: Duration = Duration::from_secs(1);
-/// An acknowledgement is sent after so many packets, or so long after the first of them.
+/// Packets after which an acknowledgement is sent, if [`DELAY`] has not elapsed before.
 pub(crate) const STEP: u32 = 16;
+/// Longest delay of an acknowledgement, from the first packet that it covers.
 pub(crate) const DELAY: Duration = Duration::from_millis(5);
 
-/// What the other end says has arrived by a path.
+/// The other end's report of packets that arrived by a path.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Receipt {
-    /// The lowest bits of the greatest number.
+    /// The lowest 32 bits of the greatest packet number that arrived.
     pub(crate) largest: u32,
-    /// The lowest bits of how many packets came in all.
+    /// The lowest 32 bits of the number of packets that arrived in all.
     pub(crate) count: u32,
-    /// How long ago the one with the greatest number came, in microseconds.
+    /// Time since the packet with the greatest number arrived, in microseconds.
     pub(crate) ago: u32,
-    /// Microseconds from the first arrival after the last receipt to the one with the greatest
-    /// number.
+    /// Time from the first arrival after the last receipt to the packet with the greatest number,
+    /// in microseconds.
     pub(crate) span: u32,
 }
 
-/// A packet under way.
+/// A packet in flight.
 struct Sent {
     number: u64,
     at: Time,
     bytes: u32,
-    /// What had been delivered by then, when, and when the last one of that had been sent.
+    /// Bytes that had been delivered when this packet was sent (`P.delivered`).
     delivered: f64,
+    /// When the last of those bytes had arrived (`P.delivered_time`).
     delivered_at: Time,
+    /// When the last packet of those bytes had been sent (`P.first_sent_time`).
     first_at: Time,
-    /// Whether the window was full lately: the rate is the path's, not the program's.
+    /// Whether the window was full within the last round trip. The rate is then the path's and not
+    /// the program's: the opposite of BBR's app-limited (`P.is_app_limited`).
     pressed: bool,
 }
 
@@ -73,37 +93,46 @@ struct Sent {
 pub(crate) struct Window {
     sent: VecDeque<Sent>,
     inflight: u64,
-    /// Packets that arrived, as the other end has counted them.
+    /// Packets that arrived, by the other end's count.
     count: u32,
-    /// Bytes that arrived, when the last did, and when that had been sent.
+    /// Bytes that arrived (`C.delivered`).
     delivered: f64,
+    /// When the last of them arrived (`C.delivered_time`).
     delivered_at: Time,
+    /// When the last of them had been sent (`C.first_sent_time`).
     first_at: Time,
+    /// When the window was last full.
     full_at: Option<Time>,
+    /// Candidates for the highest rate (`BBR.MaxBwFilter`): the round and the rate in bytes per
+    /// second, with the highest rate first.
     rates: VecDeque<(u64, f64)>,
     round: Round,
     srtt: Option<Duration>,
     least: Least,
-    /// The search: the best rate and for how many rounds it has not grown; `None` when it is over.
+    /// BBR's Startup: the best rate (`BBR.full_bw`) and the rounds since it last grew
+    /// (`BBR.full_bw_count`), section 2.13. `None` when the search is over.
     search: Option<(f64, u32)>,
-    /// The round from which a loss counts again.
+    /// The number of the round from which a lossy round reduces the rates again.
     cut: u64,
     capacity: Capacity,
 }
 
-/// Packets between one that is sent and its acknowledgement.
+/// A packet-timed round trip (section 4.5.1): from a packet's departure to its acknowledgement.
 #[derive(Clone, Copy, Default)]
 struct Round {
+    /// Count of the rounds that were not app-limited (`BBR.round_count` counts all).
     number: u64,
-    /// It ends with the first packet that was sent when so much had been delivered.
+    /// The round ends with the first packet that was sent after `ends` bytes had been delivered
+    /// (`BBR.next_round_delivered`).
     ends: f64,
     least: Option<Duration>,
     sent: u32,
     lost: i64,
+    /// Whether a sample of this round was not app-limited.
     pressed: bool,
 }
 
-/// The least round-trip time of the present span and of the one before.
+/// The least round-trip time of the present span and of the one before (`BBR.min_rtt`).
 #[derive(Clone, Copy, Default)]
 struct Least {
     spans: [Option<Duration>; 2],
@@ -145,7 +174,7 @@ impl Default for Window {
 }
 
 impl Window {
-    /// A packet with this number leaves.
+    /// Records that packet `number` was sent.
     pub(crate) fn sent(&mut self, now: Time, number: u64, bytes: usize) {
         if self.sent.is_empty() {
             (self.delivered_at, self.first_at) = (now, now);
@@ -171,12 +200,12 @@ impl Window {
         });
     }
 
-    /// The other end has told what arrived.
+    /// Processes the other end's `receipt`.
     pub(crate) fn acknowledged(&mut self, now: Time, receipt: Receipt) {
         let fresh = receipt.count.wrapping_sub(self.count).cast_signed();
         let place = self.sent.iter().position(|sent| sent.number as u32 == receipt.largest);
         let known = place.map_or(0, |place| place + 1);
-        // What was taken for lost may come late, but nothing comes that was not sent.
+        // Packets given up as lost may arrive late, but none arrives that was not sent.
         if fresh <= 0 || place.is_none() && !self.is_past(receipt.largest) {
             return;
         }
@@ -208,7 +237,7 @@ impl Window {
         }
     }
 
-    /// Whether a packet with this number is none that is under way, but one before those.
+    /// Whether `largest` is older than all packets in flight.
     fn is_past(&self, largest: u32) -> bool {
         let Some(first) = self.sent.front() else { return true };
         largest.wrapping_sub(first.number as u32).cast_signed() < 0
@@ -221,7 +250,9 @@ impl Window {
         self.round.least = Some(least.map_or(rtt, |least| least.min(rtt)));
     }
 
-    /// Of a packet sent at `at`, when so much had been delivered, the last of it then and then.
+    /// Records the delivery rate that a packet sent at `at` shows. The tuple is that packet's
+    /// `delivered`, `delivered_at` and `first_at`. A sample that is app-limited counts only if it
+    /// is higher than the present rate (section 4.5.2.3).
     fn note_rate(&mut self, (delivered, came, sent): (f64, Time, Time), at: Time, pressed: bool) {
         let took = self.delivered_at.since(came).max(at.since(sent));
         if took < self.least.get().unwrap_or_default() / 2 || took.is_zero() {
@@ -246,7 +277,7 @@ impl Window {
         let number = round.number + u64::from(round.pressed);
         self.round = Round { number, ends: self.delivered, ..Round::default() };
         let lossy = round.lost as f64 > f64::from(round.sent) * LOSSY + 2.0;
-        // Once in a cycle, so that losses by chance do not close it.
+        // At most once in a cycle, so that random losses do not close the window.
         if lossy && number >= self.cut {
             self.cut = number + CRUISE.len() as u64;
             self.rates.iter_mut().for_each(|(_, rate)| *rate *= LESS);
@@ -258,7 +289,7 @@ impl Window {
         let (rate, Some((best, flat))) = (self.rate(), self.search) else { return };
         let least = self.least.get().unwrap_or_default();
         let queued = round.least.is_some_and(|rtt| rtt > least + least / 16 + LONGER);
-        // Losses by chance: paced packets that do not use the capacity up overflow no queue.
+        // Random losses: paced packets below the capacity overflow no queue.
         let below = self.capacity.limit().is_some_and(|limit| rate < 0.9 * limit);
         self.search = match () {
             () if queued || lossy && !below => None,
@@ -269,27 +300,28 @@ impl Window {
         };
     }
 
-    /// Bytes a second.
+    /// Returns the delivery rate in bytes per second (`BBR.max_bw`).
     fn rate(&self) -> f64 {
         self.rates.front().map_or(0.0, |(_, rate)| *rate)
     }
 
-    /// Bytes that the path holds without a queue.
+    /// Returns the bandwidth-delay product in bytes: the bytes in flight that need no queue.
     fn product(&self) -> Option<f64> {
         let product = self.rate() * self.least.get()?.as_secs_f64();
         (product > 0.0).then_some(product)
     }
 
-    /// The least round-trip time of the last 10 to 20 s.
+    /// Returns the least round-trip time of the last 10 to 20 s.
     pub(crate) fn least_rtt(&self) -> Option<Duration> {
         self.least.get()
     }
 
-    /// Bytes that may be under way.
+    /// Returns the window: the bytes that may be in flight (BBR's `cwnd`).
     fn size(&self) -> f64 {
         let unit = self.unit();
         let Some(product) = self.product() else { return INITIAL };
-        // Acknowledgements come late: what they stand for is under way as well.
+        // Acknowledgements are delayed: the packets that they will cover count as in flight until
+        // then.
         let late = (self.rate() * DELAY.as_secs_f64()).min(f64::from(STEP) * unit);
         if self.search.is_some() {
             let sought = (SEEK * product + late).max(INITIAL);
@@ -301,31 +333,32 @@ impl Window {
         (product + probed + late + 2.0 * unit).max(LEAST * unit)
     }
 
-    /// Bytes that the path takes during the search: what it holds at its capacity, and a queue of a
-    /// quarter of that, at most [`PROBE`].
+    /// Returns the window that the search may reach, in bytes: the capacity times the least delay,
+    /// and a queue of a quarter of that delay, at most [`PROBE`].
     fn bound(&self) -> Option<f64> {
         let (rate, least) = self.capacity.limit().zip(self.least.get())?;
         Some(rate * (least + (least / 4).min(PROBE)).as_secs_f64())
     }
 
-    /// Bytes of a packet, on average.
+    /// Returns the average bytes of a packet in flight.
     fn unit(&self) -> f64 {
         let packets = self.sent.len() as f64;
         if packets < 1.0 { 1_400.0 } else { self.inflight as f64 / packets }
     }
 
-    /// Packets that the window has room for.
+    /// Returns the packets that the window has room for.
     fn window_room(&self) -> u64 {
         ((self.size() - self.inflight as f64) / self.unit()).max(0.0) as u64
     }
 
-    /// Packets that may leave now.
+    /// Returns the packets that may leave now.
     fn room(&self, now: Time) -> u64 {
         let unit = self.unit();
         self.window_room().min((self.capacity.room(now, unit) / unit) as u64)
     }
 
-    /// As a scheduler sees it; `rtt` is what else is known of the path's delay.
+    /// Returns the path's state for a scheduler. `rtt` is the path's round-trip time from another
+    /// source, used before the window has a sample.
     pub(crate) fn view(&self, now: Time, rtt: Option<Duration>, current: bool) -> PathView {
         let (unit, rtt) = (self.unit(), self.srtt.or(rtt).unwrap_or(UNKNOWN));
         let leg = LegView {
@@ -345,18 +378,19 @@ impl Window {
         PathView::leg(Some(rtt), self.room(now), leg)
     }
 
-    /// Gives up what nothing is heard of. Whether there was such.
+    /// Gives up all packets in flight if nothing was acknowledged for too long. Returns whether it
+    /// did.
     pub(crate) fn expire(&mut self, now: Time) -> bool {
         self.capacity.on_time(now);
         let over = self.given_up_at().is_some_and(|due| now >= due);
         if over {
-            // The count goes on: it is the other end's.
+            // The count continues: it is the other end's.
             *self = Window { count: self.count, srtt: self.srtt, ..Window::default() };
         }
         over
     }
 
-    /// When [`Window::expire`] has something to do, or pacing allows packets again.
+    /// Returns when [`Window::expire`] has something to do, or pacing allows packets again.
     pub(crate) fn next_timeout(&self) -> Option<Time> {
         [self.given_up_at(), self.capacity.opens()].into_iter().flatten().min()
     }
@@ -367,20 +401,20 @@ impl Window {
     }
 }
 
-/// What came by one path, to be told.
+/// The packets that arrived by one path, with those not yet reported to the other end.
 #[derive(Clone, Default)]
 pub(crate) struct Tally {
     count: u32,
     largest: u64,
     came: Time,
     untold: u32,
-    /// When the first of the untold ones came.
+    /// When the first of the unreported packets arrived.
     first: Time,
     due: Option<Time>,
 }
 
 impl Tally {
-    /// A packet came that is to be acknowledged.
+    /// Records packet `number`, which needs an acknowledgement.
     pub(crate) fn note(&mut self, now: Time, number: u64) {
         self.count = self.count.wrapping_add(1);
         if number >= self.largest {
@@ -396,7 +430,7 @@ impl Tally {
         }
     }
 
-    /// What is to be told now.
+    /// Returns the acknowledgement that is due at `now`, if any.
     pub(crate) fn take(&mut self, now: Time) -> Option<Receipt> {
         self.due.take_if(|due| *due <= now)?;
         self.untold = 0;
@@ -405,7 +439,7 @@ impl Tally {
         Some(Receipt { largest: self.largest as u32, count: self.count, ago, span })
     }
 
-    /// When [`Tally::take`] gives something.
+    /// Returns when [`Tally::take`] has an acknowledgement.
     pub(crate) fn due(&self) -> Option<Time> {
         self.due
     }

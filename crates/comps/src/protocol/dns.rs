@@ -1,4 +1,4 @@
-//! DNS queries (RFC 1035): enough to know one.
+//! Recognition of DNS queries (RFC 1035).
 
 use super::{Counter, Family, Mark, Protocol, Side, Verdict};
 
@@ -15,16 +15,16 @@ pub const FAMILY: Family = Family {
     guide: "any-program",
 };
 
-/// The bit of the flags that makes a response.
+/// The flag of a response.
 const RESPONSE: u8 = 0x80;
 
-/// The longest name, in bytes (RFC 1035, section 2.3.4).
+/// Longest name, in bytes (RFC 1035, section 2.3.4).
 const LONGEST_NAME: usize = 255;
-/// The longest label.
+/// Longest label, in bytes.
 const LONGEST_LABEL: u8 = 63;
 
-/// Whether `datagram` is a query with one well-formed question, at most followed by additional
-/// records (EDNS).
+/// Returns whether `datagram` is a query with one well-formed question, followed at most by
+/// additional records (EDNS).
 pub fn is_query(datagram: &[u8]) -> bool {
     let Some((header, body)) = datagram.split_first_chunk::<12>() else { return false };
     let word = |at: usize| u16::from_be_bytes([header[at], header[at + 1]]);
@@ -44,7 +44,7 @@ fn follow(first: &[u8], next: &[u8], side: Side) -> Verdict {
     }
 }
 
-/// What follows the question's name, type and class; `None` if it is malformed.
+/// Returns the bytes after the question's name, type and class; `None` if it is malformed.
 fn question(body: &[u8]) -> Option<&[u8]> {
     let mut rest = body;
     loop {

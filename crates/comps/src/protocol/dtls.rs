@@ -1,7 +1,8 @@
 //! DTLS records (RFC 6347, section 4.1): a type, a version, a number and a length in clear.
 //!
-//! A server tells its clients apart by their addresses, unless the records bear connection IDs (RFC
-//! 9146 for 1.2, RFC 9147 section 9 for 1.3). VPNs and telephones hardly use them, devices do.
+//! A server distinguishes its clients by their addresses, unless the records carry connection IDs
+//! (RFC 9146 for 1.2, RFC 9147 section 9 for 1.3). VPNs and telephones hardly use them, devices
+//! do.
 
 use super::{Counter, Family, Mark, Protocol, Side, Verdict, be64, goes_on};
 
@@ -31,14 +32,14 @@ pub const WITH_CID: Family = Family {
     guide: "any-program",
 };
 
-/// Type, version, epoch, sequence number, length.
+/// Length of a header: type, version, epoch, sequence number, length.
 const HEADER: usize = 1 + 2 + 2 + 6 + 2;
-/// change_cipher_spec, alert, handshake, application_data, heartbeat.
+/// Content types: change_cipher_spec, alert, handshake, application_data, heartbeat.
 const KINDS: std::ops::RangeInclusive<u8> = 20..=24;
-/// DTLS 1.0, 1.2, and the one of AnyConnect, which is older than both. 1.3 begins as 1.2.
+/// Versions: DTLS 1.0, 1.2, and AnyConnect's, which is older than both. 1.3 begins like 1.2.
 const VERSIONS: [[u8; 2]; 3] = [[0xfe, 0xff], [0xfe, 0xfd], [0x01, 0x00]];
 
-/// Whether `datagram` begins with a whole record.
+/// Returns whether `datagram` begins with a whole record.
 pub fn is_record(datagram: &[u8]) -> bool {
     let Some((header, rest)) = datagram.split_at_checked(HEADER) else { return false };
     let length = usize::from(u16::from_be_bytes([header[11], header[12]]));
@@ -47,25 +48,27 @@ pub fn is_record(datagram: &[u8]) -> bool {
         && (1..=rest.len()).contains(&length)
 }
 
-/// The content type of a record with a connection ID in DTLS 1.2 (tls12_cid).
+/// The content type of a DTLS 1.2 record with a connection ID (tls12_cid).
 const WITH_ID: u8 = 25;
-/// The content type of a handshake, and the message that a client begins with.
+/// The content type of a handshake.
 const HANDSHAKE: u8 = 22;
+/// The type of a client's first handshake message.
 const CLIENT_HELLO: u8 = 1;
 
-/// Whether a client's record bears a connection ID: its server may take it from any address.
+/// Returns whether a client's record carries a connection ID: its server may accept it from any
+/// address.
 ///
 /// In DTLS 1.3 that is the bit C of the unified header (RFC 9147, section 4).
 pub fn names_its_connection(datagram: &[u8]) -> bool {
     is_numbered(datagram) || is_unified(datagram) && datagram[0] & 0x10 != 0
 }
 
-/// Whether a record of DTLS 1.2 with a connection ID comes first.
+/// Returns whether a DTLS 1.2 record with a connection ID is first.
 fn is_numbered(datagram: &[u8]) -> bool {
     datagram.len() > HEADER && datagram.starts_with(&[WITH_ID, 0xfe, 0xfd])
 }
 
-/// Whether an encrypted record of DTLS 1.3 comes first.
+/// Returns whether an encrypted DTLS 1.3 record is first.
 fn is_unified(datagram: &[u8]) -> bool {
     datagram.first().is_some_and(|first| first & 0xe0 == 0x20)
 }
@@ -81,9 +84,9 @@ fn is_hello(datagram: &[u8]) -> bool {
     datagram[0] == HANDSHAKE && datagram.get(HEADER) == Some(&CLIENT_HELLO)
 }
 
-/// After a ClientHello any record with a header in clear agrees. In mid-session it is the next
-/// number under the same version, or a record of the server's. The three fixed bits of an encrypted
-/// header of 1.3 prove nothing.
+/// Returns the verdict on `next`. After a ClientHello any record with a header in clear agrees. In
+/// mid-session only the next number under the same version agrees, or a record of the server's.
+/// The three fixed bits of an encrypted header of 1.3 prove nothing.
 fn follow(first: &[u8], next: &[u8], side: Side) -> Verdict {
     let is_ours = is_record(next) || is_numbered(next);
     if !is_ours && is_unified(next) {

@@ -1,4 +1,4 @@
-//! ENet's request for a connection: a header that names no peer yet, and one command of 48 bytes.
+//! ENet's connection request: a header that names no peer yet, and one command of 48 bytes.
 
 use super::{Counter, Family, Mark, Protocol, Side, Verdict, be32};
 
@@ -15,19 +15,19 @@ pub const FAMILY: Family = Family {
     guide: "any-program",
 };
 
-/// No peer, with the time of sending.
+/// First bytes of a header without a peer, but with the time of sending.
 const NOBODY: [u8; 2] = [0x8f, 0xff];
-/// Header and time; a checksum may follow.
+/// Lengths of a header: with time, and with time and checksum.
 const HEADERS: [usize; 2] = [4, 8];
 const COMMAND: usize = 48;
-/// CONNECT with an acknowledgement asked for, by no channel, number 1.
+/// CONNECT with a requested acknowledgement, on no channel, number 1.
 const CONNECT: [u8; 4] = [0x82, 0xff, 0, 1];
-/// VERIFY_CONNECT, likewise.
+/// VERIFY_CONNECT, with the same fields.
 const VERIFY: [u8; 4] = [0x83, 0xff, 0, 1];
-/// Packet sizes that a peer may ask for (ENet's own limits).
+/// Packet sizes that a peer may request (ENet's own limits).
 const SIZES: std::ops::RangeInclusive<u32> = 576..=4096;
 
-/// Where the command stands in a request for a connection.
+/// Returns the position of the command in a connection request.
 fn request(datagram: &[u8]) -> Option<usize> {
     let at = HEADERS.into_iter().find(|header| datagram.len() == header + COMMAND)?;
     let is_request = datagram.starts_with(&NOBODY)

@@ -1,7 +1,7 @@
-//! KCP's segments, which fill a datagram: 24 bytes of header each, then data. kcp-go can put a
-//! header of 8 bytes for error correction before them.
+//! KCP's segments, which fill a datagram: each has a header of 24 bytes, then data. kcp-go can put
+//! a header of 8 bytes for error correction before them.
 //!
-//! Where kcptun or a game encrypts them, nothing is recognised.
+//! If kcptun or a game encrypts them, nothing is recognised.
 
 use super::{Counter, Family, Mark, Protocol, Side, Verdict};
 
@@ -19,14 +19,14 @@ pub const FAMILY: Family = Family {
 };
 
 const HEADER: usize = 24;
-/// Push, acknowledgement, question for the window, answer to it.
+/// Commands: push, acknowledgement, request for the window, answer to it.
 const COMMANDS: std::ops::RangeInclusive<u8> = 81..=84;
-/// Number, kind, size: kcp-go's header for error correction.
+/// Length of kcp-go's header for error correction: number, kind, size.
 const CORRECTION: usize = 4 + 2 + 2;
 const CORRECTED: [u8; 2] = [0xf1, 0];
 const PARITY: [u8; 2] = [0xf2, 0];
 
-/// The conversation that all segments of `datagram` belong to, if it consists of segments.
+/// Returns the conversation of all segments in `datagram`, if it consists of segments.
 pub fn conversation(datagram: &[u8]) -> Option<[u8; 4]> {
     let segments = match datagram.get(4..6) == Some(&CORRECTED[..]) {
         true => corrected(datagram)?,
@@ -40,14 +40,15 @@ pub fn conversation(datagram: &[u8]) -> Option<[u8; 4]> {
     Some(number)
 }
 
-/// The segments behind a header for error correction, whose size includes its own two bytes.
+/// Returns the segments after a header for error correction, whose size includes its own two
+/// bytes.
 fn corrected(datagram: &[u8]) -> Option<&[u8]> {
     let (header, segments) = datagram.split_at_checked(CORRECTION)?;
     let size = usize::from(u16::from_le_bytes([header[6], header[7]]));
     (size == segments.len() + 2).then_some(segments)
 }
 
-/// What follows the first segment, which must belong to conversation `number`.
+/// Returns the bytes after the first segment, which must belong to conversation `number`.
 fn after_segment(number: [u8; 4], segments: &[u8]) -> Option<&[u8]> {
     let (header, rest) = segments.split_at_checked(HEADER)?;
     let length = u32::from_le_bytes(*header[20..].first_chunk()?);

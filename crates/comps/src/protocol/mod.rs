@@ -1,8 +1,8 @@
 //! Recognition of a session's protocol from its datagrams.
 //!
 //! [`FAMILIES`] describes each protocol once: its names, its marks, whether a session of it can be
-//! split, and what a user is told of it. [`Recogniser`] follows one session and takes nothing for
-//! certain before a second datagram or an answer agrees.
+//! split, and the text for users. [`Recogniser`] follows one session. It treats nothing as certain
+//! before a second datagram or an answer agrees.
 
 pub mod dns;
 pub mod dtls;
@@ -30,25 +30,27 @@ pub enum Protocol {
     Quic,
     /// The Mosh State Synchronization Protocol.
     Mosh,
-    /// DNS queries: each is answered to the four-tuple that asked.
+    /// DNS queries: each is answered to the four-tuple that sent it.
     Dns,
-    /// DTLS: VPNs such as AnyConnect and OpenConnect. A server knows its client by the address.
+    /// DTLS: VPNs such as AnyConnect and OpenConnect. A server identifies its client by the
+    /// address.
     Dtls,
-    /// DTLS whose client names its connection in each record (RFC 9146): it may move.
+    /// DTLS whose client identifies its connection in each record (RFC 9146): its address may
+    /// change.
     DtlsCid,
-    /// STUN: calls (WebRTC) and TURN. Both ends know each other by their addresses.
+    /// STUN: calls (WebRTC) and TURN. Both ends identify each other by their addresses.
     Stun,
     /// Nebula, a mesh of tunnels.
     Nebula,
     /// OpenVPN over UDP.
     OpenVpn,
-    /// KCP: a reliable stream over UDP, as kcptun and games use it.
+    /// KCP: a reliable stream over UDP, as used by kcptun and games.
     Kcp,
     /// Secure Reliable Transport: live video.
     Srt,
     /// ENet: games.
     Enet,
-    /// Something else: split as the user asked.
+    /// Another protocol: split as the user asked.
     Other,
 }
 
@@ -64,21 +66,21 @@ pub enum Side {
 /// The weight of a single datagram of a client.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Mark {
-    /// Nothing of the protocol.
+    /// No feature of the protocol.
     None,
-    /// Less than 32 fixed bits: chance, or another protocol, could have made it.
+    /// Fewer than 32 fixed bits: chance, or another protocol, could have made it.
     Weak,
     /// Fixed fields and lengths that agree.
     Strong,
 }
 
 impl Mark {
-    /// `Strong` if `is_marked`, else `None`.
+    /// Returns `Strong` if `is_marked`, else `None`.
     fn strong(is_marked: bool) -> Mark {
         if is_marked { Mark::Strong } else { Mark::None }
     }
 
-    /// `Weak` if `is_marked`, else `None`.
+    /// Returns `Weak` if `is_marked`, else `None`.
     fn weak(is_marked: bool) -> Mark {
         if is_marked { Mark::Weak } else { Mark::None }
     }
@@ -89,27 +91,27 @@ impl Mark {
 pub enum Verdict {
     /// It belongs to the session that the first one opened.
     Agrees,
-    /// It may.
+    /// It may belong to it.
     Open,
-    /// It does not.
+    /// It does not belong to it.
     Contradicts,
 }
 
 impl Verdict {
-    /// `Agrees` or `Contradicts`.
+    /// Returns `Agrees` or `Contradicts`.
     fn whether(agrees: bool) -> Verdict {
         if agrees { Verdict::Agrees } else { Verdict::Contradicts }
     }
 }
 
-/// Numbers in clear that count the packets of one direction, for all paths together.
+/// Whether packets carry a number in clear that counts one direction, for all paths together.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Counter {
-    /// Each packet bears one.
+    /// Each packet carries one.
     Always,
-    /// It depends on version and settings: [`Numbers`] looks.
+    /// It depends on version and settings: [`Numbers`] searches for one.
     Looked,
-    /// None does.
+    /// No packet carries one.
     Never,
 }
 
@@ -122,26 +124,26 @@ pub struct Family {
     pub name: &'static str,
     /// The name for people.
     pub title: &'static str,
-    /// Whether a user can say with `--protocol` that sessions carry it.
+    /// Whether a user can choose it with `--protocol`.
     pub selectable: bool,
     /// The weight of a client's datagram as the first of a session.
     pub mark: fn(&[u8]) -> Mark,
     /// The weight of a later datagram of that side. The first [`HEAD`] bytes of the client's
     /// datagram with the mark come before it.
     pub follow: fn(&[u8], &[u8], Side) -> Verdict,
-    /// Why a session of it must keep to one path, if it must.
+    /// The reason why a session of it must stay on one path, if it must.
     pub one_path: Option<&'static str>,
     /// Whether its packets are numbered in clear.
     pub counter: Counter,
-    /// The page of `docs/guide` that treats it.
+    /// The page of `docs/guide` about it.
     pub guide: &'static str,
 }
 
-/// Bytes of a datagram that [`Family::follow`] sees of the first one.
+/// Bytes of the first datagram that [`Family::follow`] gets.
 pub const HEAD: usize = 64;
 
-/// All protocols, in the order in which a datagram is held against their marks: those with more
-/// fixed bits first, [`Protocol::Other`], which has none, last.
+/// All protocols, in the order in which a datagram is compared with their marks. Protocols with
+/// more fixed bits are first. [`Protocol::Other`], which has none, is last.
 pub const FAMILIES: &[Family] = &[
     wireguard::FAMILY,
     quic::FAMILY,
@@ -171,18 +173,18 @@ const OTHER: Family = Family {
 };
 
 impl Protocol {
-    /// Its entry in [`FAMILIES`].
+    /// Returns its entry in [`FAMILIES`].
     pub fn family(self) -> &'static Family {
         let found = FAMILIES.iter().find(|family| family.protocol == self);
         found.expect("each protocol has its entry")
     }
 
-    /// The name for machines.
+    /// Returns the name for machines.
     pub fn name(self) -> &'static str {
         self.family().name
     }
 
-    /// Whether every server answers to the address of the newest packet, at once.
+    /// Returns whether every server answers to the address of the newest packet, at once.
     ///
     /// WireGuard (protocol description, section 2.1, "endpoint") and Mosh ("roaming") do. QUIC
     /// servers validate a new address first, and some ignore it.
@@ -190,23 +192,25 @@ impl Protocol {
         matches!(self, Protocol::WireGuard | Protocol::Mosh)
     }
 
-    /// Whether a session keeps to one path, because its server would not know it by another.
+    /// Returns whether a session stays on one path, because its server would not recognise it on
+    /// another.
     pub fn keeps_to_one_path(self) -> bool {
         self.family().one_path.is_some()
     }
 
-    /// Whether each packet bears, in clear, a number that counts all packets of its direction.
+    /// Returns whether each packet carries, in clear, a number that counts all packets of its
+    /// direction.
     ///
-    /// The observer of one path of such a session reads from the gaps how many packets all paths
-    /// carried, each way, and when: WireGuard's 8-byte counter (protocol description, 5.4.6),
-    /// Mosh's 8-byte nonce (a direction bit and a sequence number), Nebula's 8-byte counter. QUIC
-    /// masks its packet number (RFC 9001, 5.4).
+    /// From the gaps, the observer of one path learns how many packets all paths carried, in each
+    /// direction, and when. Such numbers are WireGuard's 8-byte counter (protocol description,
+    /// 5.4.6), Mosh's 8-byte nonce (a direction bit and a sequence number), and Nebula's 8-byte
+    /// counter. QUIC masks its packet number (RFC 9001, 5.4).
     pub fn shows_numbers(self) -> bool {
         self.family().counter == Counter::Always
     }
 
-    /// The first protocol with a mark on a client's datagram, and its weight. [`Protocol::Other`]
-    /// where there is none.
+    /// Returns the first protocol with a mark on a client's datagram, and its weight.
+    /// [`Protocol::Other`] if there is none.
     pub fn recognise(datagram: &[u8]) -> (Protocol, Mark) {
         let marked = FAMILIES.iter().map(|family| (family.protocol, (family.mark)(datagram)));
         let found = marked.into_iter().find(|(_, mark)| *mark != Mark::None);
@@ -214,23 +218,22 @@ impl Protocol {
     }
 }
 
-/// The four bytes from `at` on as a big-endian number.
+/// Returns the four bytes from `at` on as a big-endian number.
 fn be32(bytes: &[u8], at: usize) -> Option<u32> {
     bytes.get(at..)?.first_chunk().map(|word| u32::from_be_bytes(*word))
 }
 
-/// The eight bytes from `at` on as a big-endian number.
+/// Returns the eight bytes from `at` on as a big-endian number.
 fn be64(bytes: &[u8], at: usize) -> Option<u64> {
     bytes.get(at..)?.first_chunk().map(|word| u64::from_be_bytes(*word))
 }
 
-/// Whether a counter went on from `before` to `now`: a few datagrams later at most.
+/// Returns whether a counter advanced from `before` to `now` by at most [`FEW`].
 fn goes_on(before: u64, now: u64) -> bool {
     (1..=FEW).contains(&now.wrapping_sub(before))
 }
 
-/// Datagrams by which a counter may go on between two that are seen. A client on this machine
-/// loses few.
+/// Most steps of a counter between two datagrams seen. A client on this machine loses few.
 const FEW: u64 = 16;
 
 #[cfg(test)]

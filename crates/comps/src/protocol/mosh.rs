@@ -1,9 +1,9 @@
-//! Mosh datagrams (State Synchronization Protocol): a clear 8-byte nonce, then AES-128-OCB
+//! Mosh datagrams (State Synchronization Protocol): an 8-byte nonce in clear, then AES-128-OCB
 //! ciphertext.
 //!
 //! The nonce is a direction bit (0 from the client) and a 63-bit sequence number that starts at 0.
-//! Below the 16-byte tag lie at least two 16-bit timestamps, a fragment's 64-bit number and its
-//! 16-bit place.
+//! The plaintext has at least two 16-bit timestamps, a fragment's 64-bit number and its 16-bit
+//! position. The tag has 16 bytes.
 
 use super::{Counter, Family, Mark, Protocol, Side, Verdict, be64, goes_on};
 
@@ -20,21 +20,22 @@ pub const FAMILY: Family = Family {
     guide: "mosh",
 };
 
-/// Nonce, timestamps, fragment header and tag.
+/// Length of the shortest datagram, in bytes: nonce, timestamps, fragment header and tag.
 const SHORTEST: usize = 8 + 4 + 10 + 16;
-/// Mosh keeps below the smallest IPv6 MTU.
+/// Length of the longest datagram, in bytes: Mosh stays below the smallest IPv6 MTU.
 const LONGEST: usize = 1400;
 
-/// Whether `datagram` may be a Mosh client's: a young counter and a fitting length.
+/// Returns whether `datagram` may be a Mosh client's: a young counter and a fitting length.
 ///
-/// There is no other mark, so ask this last. A session counts as young for its first 2^24
+/// There is no other mark, so call this last. A session counts as young for its first 2^24
 /// datagrams.
 pub fn is_from_client(datagram: &[u8]) -> bool {
     let length = datagram.len();
     (SHORTEST..=LONGEST).contains(&length) && datagram[..5] == [0; 5]
 }
 
-/// The client's next number, or an answer with the server's direction bit and a young number.
+/// Accepts the client's next number, or an answer with the server's direction bit and a young
+/// number.
 fn follow(first: &[u8], next: &[u8], side: Side) -> Verdict {
     let nonce = |bytes| be64(bytes, 0).unwrap_or_default();
     Verdict::whether(match side {

@@ -20,10 +20,10 @@ const HEADER: usize = 16;
 /// Version 1 with its types: handshake, message, error, lighthouse, test, close, control.
 const KINDS: std::ops::RangeInclusive<u8> = 0x10..=0x16;
 const HANDSHAKE: u8 = 0x10;
-/// The first counter that no session reaches.
+/// Counter that no session reaches.
 const OLD: u64 = 1 << 40;
 
-/// Whether `datagram` may be a packet: known type, empty reserved bytes, a young counter.
+/// Returns whether `datagram` may be a packet: known type, empty reserved bytes, a young counter.
 fn is_packet(datagram: &[u8]) -> bool {
     datagram.len() >= HEADER
         && KINDS.contains(&datagram[0])
@@ -41,7 +41,7 @@ fn mark(datagram: &[u8]) -> Mark {
     }
 }
 
-/// A keep-alive of the client's for its NAT is one byte.
+/// Returns the verdict on `next`. A client's keep-alive for its NAT is one byte.
 fn follow(first: &[u8], next: &[u8], side: Side) -> Verdict {
     let counts = index(first) == index(next) && goes_on(counter(first), counter(next));
     match side {

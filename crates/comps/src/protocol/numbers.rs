@@ -1,17 +1,17 @@
-//! Numbers in clear, found without knowing the protocol.
+//! Detection of numbers in clear, without knowledge of the protocol.
 //!
-//! A field of a client's datagrams that rises by one from each to the next, several times in a row,
-//! counts them. Timestamps rise by other steps, masked or encrypted numbers by none.
+//! A field of a client's datagrams that rises by one from each to the next, several times in a
+//! row, counts them. Timestamps rise by other steps, masked or encrypted numbers by none.
 
-/// Bytes of each datagram that are looked at: the headers of the tunnels known, and the padding
-/// that AmneziaWG puts before WireGuard's (32 bytes at most by its own tools).
+/// Bytes inspected of each datagram: the headers of the known tunnels, and the padding that
+/// AmneziaWG puts before WireGuard's (at most 32 bytes by its own tools).
 const LOOKED: usize = 64;
-/// A field's bytes. A wider one is found by its lower half, a narrower one with its neighbours.
+/// Bytes of a field. A wider one is found by its lower half, a narrower one with its neighbours.
 const WIDTH: usize = 4;
-/// Steps of one in a row that make a counter. Each of the 122 fields of a random datagram does so
-/// with a probability of 2^-224.
+/// Consecutive rises by one of a counter. Each of the 122 fields of a random datagram does so with
+/// a probability of 2^-224.
 const STEPS: u8 = 7;
-/// Datagrams of a session that are looked at. Handshakes come first, and control packets between.
+/// Datagrams of a session that are inspected. Handshakes are first, and control packets between.
 const LOOKS: u16 = 512;
 
 /// The search in one session.
@@ -19,8 +19,8 @@ const LOOKS: u16 = 512;
 pub struct Numbers {
     last: [u8; LOOKED],
     length: usize,
-    /// The fields that have risen by one since the last restart, as bits by their places: those
-    /// that are big-endian, and little-endian.
+    /// The fields that have risen by one since the last restart, as bits by their positions: the
+    /// big-endian ones, and the little-endian ones.
     rising: [u64; 2],
     steps: u8,
     left: u16,
@@ -33,7 +33,7 @@ impl Default for Numbers {
 }
 
 impl Numbers {
-    /// Takes the client's next datagram. True once, when a counter is found.
+    /// Inspects the client's next datagram. Returns true once, when a counter is found.
     pub fn look(&mut self, datagram: &[u8]) -> bool {
         if self.left == 0 {
             return false;
@@ -55,17 +55,17 @@ impl Numbers {
         found
     }
 
-    /// Ends the search. Whether it was still going on.
+    /// Ends the search. Returns whether it was still active.
     pub fn end(&mut self) -> bool {
         std::mem::take(&mut self.left) > 0
     }
 
-    /// Whether nothing more will be found.
+    /// Returns whether the search is over.
     pub fn is_done(&self) -> bool {
         self.left == 0
     }
 
-    /// The first `fields` fields that are one more than in the last datagram.
+    /// Returns which of the first `fields` fields are one more than in the last datagram.
     fn risen(&self, datagram: &[u8], fields: usize) -> [u64; 2] {
         let word = |bytes: &[u8], at: usize| *bytes[at..].first_chunk().expect("a field is whole");
         let mut risen = [0; 2];

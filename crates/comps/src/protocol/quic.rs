@@ -1,7 +1,7 @@
 //! QUIC packets by their headers (RFC 8999, RFC 9000 section 17, RFC 9369 section 3.2).
 //!
-//! Nothing is decrypted. Of a datagram we need to know: are there packets with a long header in it,
-//! of which type, and under which connection IDs.
+//! Nothing is decrypted. We need to know whether a datagram has packets with a long header, their
+//! types, and their connection IDs.
 
 use std::fmt;
 
@@ -25,9 +25,9 @@ pub const VERSION_1: u32 = 0x0000_0001;
 /// QUIC version 2.
 pub const VERSION_2: u32 = 0x6b33_43cf;
 
-/// The longest connection ID of versions 1 and 2, in bytes.
+/// Length of the longest connection ID of versions 1 and 2, in bytes.
 const LONGEST_CID: usize = 20;
-/// A client's first datagram is padded to at least this (RFC 9000, section 14.1).
+/// Length of a client's first datagram, at least (RFC 9000, section 14.1).
 const SMALLEST_INITIAL: usize = 1200;
 
 /// A connection ID of 0-20 bytes.
@@ -38,20 +38,20 @@ pub struct Cid {
 }
 
 impl Cid {
-    /// A connection ID of these bytes; `None` if they are too many for versions 1 and 2.
+    /// Returns a connection ID of these bytes; `None` if they are too many for versions 1 and 2.
     pub fn new(from: &[u8]) -> Option<Cid> {
         let mut bytes = [0; LONGEST_CID];
         bytes.get_mut(..from.len())?.copy_from_slice(from);
         Some(Cid { length: from.len() as u8, bytes })
     }
 
-    /// Its bytes.
+    /// Returns its bytes.
     pub fn bytes(&self) -> &[u8] {
         &self.bytes[..usize::from(self.length)]
     }
 
-    /// Whether a packet with a short header, which does not say how long its ID is, may carry this
-    /// one.
+    /// Returns whether a packet with a short header may carry this ID. Such a header has no length
+    /// of its ID.
     pub fn leads(&self, short_packet: &[u8]) -> bool {
         short_packet.get(1..).is_some_and(|after| after.starts_with(self.bytes()))
     }
@@ -72,9 +72,9 @@ pub enum Kind {
     ZeroRtt,
     /// The encrypted part of the handshake.
     Handshake,
-    /// The server asks for proof of the client's address.
+    /// The server requests proof of the client's address.
     Retry,
-    /// The server speaks none of the client's versions.
+    /// The server supports none of the client's versions.
     VersionNegotiation,
 }
 
@@ -89,27 +89,28 @@ pub struct Long {
     pub source: Cid,
 }
 
-/// Whether the first packet in a datagram has a long header.
+/// Returns whether the first packet in a datagram has a long header.
 pub fn has_long_header(datagram: &[u8]) -> bool {
     datagram.first().is_some_and(|byte| byte & 0x80 != 0)
 }
 
-/// Whether a datagram can be the first of a client: padded, and with an Initial packet of a known
-/// version in front.
+/// Returns whether a datagram can be a client's first: padded, and with an Initial packet of a
+/// known version in front.
 pub fn is_first(datagram: &[u8]) -> bool {
     datagram.len() >= SMALLEST_INITIAL
         && packets(datagram).next().is_some_and(|packet| packet.kind == Kind::Initial)
 }
 
-/// Whether a datagram begins with a packet that only a client's handshake has: Retry and Version
-/// Negotiation come from servers alone (RFC 9000, sections 17.2.1 and 17.2.5).
+/// Returns whether a datagram begins with a packet that only a client's handshake has. Only
+/// servers send Retry and Version Negotiation (RFC 9000, sections 17.2.1 and 17.2.5).
 pub fn is_of_a_client(datagram: &[u8]) -> bool {
     let of_both = [Kind::Initial, Kind::ZeroRtt, Kind::Handshake];
     packets(datagram).next().is_some_and(|packet| of_both.contains(&packet.kind))
 }
 
-/// A client sends no short header before the server has answered, and the first answer bears the
-/// client's ID. An older connection may share the ports, and another version may follow.
+/// Returns the verdict on `next`. A client sends no short header before the server has answered,
+/// and the first answer carries the client's ID. An older connection may share the ports, and
+/// another version may follow.
 fn follow(first: &[u8], next: &[u8], side: Side) -> Verdict {
     let is_short = next.first().is_some_and(|byte| byte & 0xc0 == 0x40);
     let agrees = match side {
@@ -126,18 +127,18 @@ fn follow(first: &[u8], next: &[u8], side: Side) -> Verdict {
     }
 }
 
-/// The receiver's and the sender's connection ID in a long header, of whatever version.
+/// Returns the receiver's and the sender's connection ID in a long header of any version.
 fn ids(datagram: &[u8]) -> Option<(Cid, Cid)> {
     let mut reader = Reader(datagram);
     reader.take(5)?;
     Some((reader.cid()?, reader.cid()?))
 }
 
-/// The packets with long headers in a datagram, in order, up to the first that has none or is
-/// malformed.
+/// Returns the packets with long headers in a datagram, in order, up to the first that has none or
+/// is malformed.
 ///
-/// Coalesced packets (RFC 9000, section 12.2) follow each other by their length fields; a packet
-/// with a short header can only be the last.
+/// Coalesced packets (RFC 9000, section 12.2) are separated by their length fields. A packet with
+/// a short header can only be the last.
 pub fn packets(datagram: &[u8]) -> impl Iterator<Item = Long> + '_ {
     let mut rest = datagram;
     std::iter::from_fn(move || {
@@ -147,9 +148,9 @@ pub fn packets(datagram: &[u8]) -> impl Iterator<Item = Long> + '_ {
     })
 }
 
-/// Whether a datagram ends with a packet with a short header behind its long ones.
+/// Returns whether a datagram ends with a packet with a short header after its long ones.
 ///
-/// Zero bytes are padding that some stacks put behind the last packet: the fixed bit (RFC 9000,
+/// Zero bytes are padding that some stacks put after the last packet: the fixed bit (RFC 9000,
 /// section 17.3.1) is 0 there.
 pub fn ends_short(datagram: &[u8]) -> bool {
     let mut rest = datagram;
@@ -159,7 +160,7 @@ pub fn ends_short(datagram: &[u8]) -> bool {
     rest.first().is_some_and(|first| first & 0xc0 == 0x40)
 }
 
-/// Reads one packet with a long header and what follows it in the datagram.
+/// Reads one packet with a long header, and returns it with the rest of the datagram.
 fn long(datagram: &[u8]) -> Option<(Long, &[u8])> {
     let mut reader = Reader(datagram);
     let first = reader.byte()?;
@@ -183,7 +184,8 @@ fn long(datagram: &[u8]) -> Option<(Long, &[u8])> {
     Some((Long { kind, destination, source }, rest))
 }
 
-/// The type bits differ between versions on purpose (RFC 9369, section 3.2).
+/// Returns the type of a packet. The type bits differ between versions on purpose (RFC 9369,
+/// section 3.2).
 fn kind(first: u8, version: u32) -> Option<Kind> {
     let bits = first >> 4 & 0b11;
     match version {
@@ -198,7 +200,7 @@ fn kind(first: u8, version: u32) -> Option<Kind> {
     }
 }
 
-/// Reads a datagram from its front; every step says `None` where the datagram ends too soon.
+/// Reads a datagram from its front. Every step returns `None` if the datagram ends too soon.
 struct Reader<'a>(&'a [u8]);
 
 impl<'a> Reader<'a> {
@@ -217,7 +219,7 @@ impl<'a> Reader<'a> {
         self.take(usize::from(length)).and_then(Cid::new)
     }
 
-    /// A variable-length integer (RFC 9000, section 16), as far as it fits a length.
+    /// Reads a variable-length integer (RFC 9000, section 16), if it fits a length.
     fn varint(&mut self) -> Option<usize> {
         let first = self.byte()?;
         let more = self.take((1 << (first >> 6)) - 1)?;
@@ -226,7 +228,7 @@ impl<'a> Reader<'a> {
         usize::try_from(value).ok()
     }
 
-    /// Skips the payload by its length field.
+    /// Skips the payload by its length field, and returns the rest.
     fn after_payload(&mut self) -> Option<&'a [u8]> {
         let length = self.varint()?;
         self.take(length)?;

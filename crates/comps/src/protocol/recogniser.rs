@@ -1,23 +1,23 @@
-//! One session's protocol, found from its first datagrams and held against those that follow.
+//! One session's protocol, found from its first datagrams and compared with later ones.
 
 use super::{Counter, HEAD, Mark, Numbers, Protocol, Side, Verdict, dtls, quic};
 
-/// Datagrams of a client among which the first with a mark is looked for.
+/// Datagrams of a client that are searched for the first one with a mark.
 const LOOKS: u8 = 64;
 
-/// The ground on which a session's protocol is taken for known.
+/// The evidence for a session's protocol.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Confidence {
-    /// One datagram looks like it, or none like anything known.
+    /// One datagram looks like it, or none looks like a known protocol.
     Likely,
     /// A second datagram or an answer agrees.
     Certain,
-    /// The user said so.
+    /// The user specified it.
     Told,
 }
 
 impl Confidence {
-    /// The name for people and machines.
+    /// Returns the name for people and machines.
     pub fn name(self) -> &'static str {
         match self {
             Confidence::Likely => "likely",
@@ -32,7 +32,7 @@ impl Confidence {
 pub struct Finding {
     /// The protocol.
     pub protocol: Protocol,
-    /// The ground for it.
+    /// The evidence for it.
     pub confidence: Confidence,
 }
 
@@ -69,12 +69,12 @@ impl Default for Recogniser {
 }
 
 impl Recogniser {
-    /// The finding that stands.
+    /// Returns the present finding.
     pub fn finding(&self) -> Option<Finding> {
         self.finding
     }
 
-    /// Takes a client's datagram. Returns the finding where it is new.
+    /// Inspects a client's datagram. Returns the finding if it is new.
     ///
     /// A datagram with a weak mark yields none until another one agrees.
     pub fn on_client(&mut self, datagram: &[u8]) -> Option<Finding> {
@@ -96,7 +96,7 @@ impl Recogniser {
         }
     }
 
-    /// Takes a server's datagram. Returns the finding where it is new.
+    /// Inspects a server's datagram. Returns the finding if it is new.
     pub fn on_server(&mut self, datagram: &[u8]) -> Option<Finding> {
         match self.hold(datagram, Side::Server)? {
             Verdict::Agrees => self.confirm(),
@@ -108,7 +108,7 @@ impl Recogniser {
         }
     }
 
-    /// Whether a datagram of a client is still to be looked at by [`Recogniser::on_client`].
+    /// Returns whether [`Recogniser::on_client`] still needs datagrams of a client.
     pub fn looks_at_clients(&self) -> bool {
         let settled = matches!(
             self.finding,
@@ -118,12 +118,12 @@ impl Recogniser {
         !settled
     }
 
-    /// Whether an answer is still waited for.
+    /// Returns whether an answer is still needed.
     pub fn looks_at_servers(&self) -> bool {
         self.candidate.is_some()
     }
 
-    /// Looks for a number in clear in a client's datagram. True once, when one is certain.
+    /// Searches a client's datagram for a number in clear. Returns true once, when one is certain.
     pub fn finds_numbers(&mut self, datagram: &[u8]) -> bool {
         let counter = self.finding.map_or(Counter::Looked, |it| it.protocol.family().counter);
         let is_certain = self.finding.is_some_and(|it| it.confidence != Confidence::Likely);
@@ -134,7 +134,7 @@ impl Recogniser {
         }
     }
 
-    /// Whether [`Recogniser::finds_numbers`] may still find any.
+    /// Returns whether [`Recogniser::finds_numbers`] may still find any.
     pub fn looks_for_numbers(&self) -> bool {
         let has_none = matches!(
             self.finding,
@@ -144,7 +144,7 @@ impl Recogniser {
         !has_none && !self.numbers.is_done()
     }
 
-    /// Holds a datagram against the candidate, if there is one.
+    /// Compares a datagram with the candidate, if there is one.
     fn hold(&self, datagram: &[u8], side: Side) -> Option<Verdict> {
         let candidate = self.candidate.as_ref()?;
         let first = &candidate.head[..candidate.length];
@@ -156,9 +156,9 @@ impl Recogniser {
         self.find(candidate.protocol, Confidence::Certain)
     }
 
-    /// Looks for a mark. A session in which none was found in the first datagrams may still turn
-    /// out to be QUIC: a splitter that restarts under a connection sees it from the middle.
-    /// `knows` is whether the datagrams before were of nothing known.
+    /// Searches for a mark. A session without a mark in its first datagrams may still be QUIC: a
+    /// splitter that restarts during a connection sees it from the middle. `knows` is whether the
+    /// datagrams before were of no known protocol.
     fn begin(&mut self, datagram: &[u8], knows: bool) -> Option<Finding> {
         let marked = (self.left > 0).then(|| Protocol::recognise(datagram));
         self.left = self.left.saturating_sub(1);
@@ -181,7 +181,7 @@ impl Recogniser {
     }
 }
 
-/// The protocol that a session of `protocol` turns out to carry with this datagram of its client.
+/// Returns the protocol that this datagram of a client shows, if it is another than `protocol`.
 fn turns_out(protocol: Protocol, datagram: &[u8]) -> Option<Protocol> {
     match protocol {
         Protocol::Other => quic::is_of_a_client(datagram).then_some(Protocol::Quic),

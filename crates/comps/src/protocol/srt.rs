@@ -16,19 +16,22 @@ pub const FAMILY: Family = Family {
     guide: "any-program",
 };
 
-/// The header of all packets, and that of a handshake without extensions.
+/// Length of the header of all packets.
 const HEADER: usize = 16;
+/// Length of a handshake without extensions.
 const HANDSHAKE: usize = HEADER + 48;
-/// The control packet of type 0, of no subtype.
+/// First bytes of a control packet of type 0, without subtype.
 const CONTROL: [u8; 4] = [0x80, 0, 0, 0];
-/// The caller's first version, and the type of its first handshake.
+/// The caller's first version.
 const VERSION: u32 = 4;
+/// The type of its first handshake.
 const INDUCTION: u32 = 1;
-/// Where a handshake has its type and the sender's socket.
+/// Offset of a handshake's type.
 const TYPE: usize = HEADER + 20;
+/// Offset of the sender's socket.
 const SOCKET: usize = HEADER + 24;
 
-/// Whether `datagram` is a caller's first.
+/// Returns whether `datagram` is a caller's first.
 pub fn is_induction(datagram: &[u8]) -> bool {
     datagram.len() == HANDSHAKE
         && datagram.starts_with(&CONTROL)

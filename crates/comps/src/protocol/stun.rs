@@ -1,7 +1,8 @@
-//! STUN messages (RFC 8489, section 5), with which calls (WebRTC) and TURN begin: a type, a length,
-//! and a number that is always the same.
+//! STUN messages (RFC 8489, section 5), which begin calls (WebRTC) and TURN: a type, a length, and
+//! a fixed number.
 //!
-//! A call's ends agree on pairs of addresses, and a TURN server knows its client by its own.
+//! The ends of a call agree on pairs of addresses, and a TURN server identifies its client by its
+//! address.
 
 use super::{Counter, Family, Mark, Protocol, Side, Verdict, dtls};
 
@@ -22,15 +23,15 @@ const HEADER: usize = 20;
 /// The magic cookie.
 const COOKIE: [u8; 4] = [0x21, 0x12, 0xa4, 0x42];
 
-/// Whether `datagram` is a message.
+/// Returns whether `datagram` is a message.
 pub fn is_message(datagram: &[u8]) -> bool {
     let Some((header, rest)) = datagram.split_at_checked(HEADER) else { return false };
     let length = usize::from(u16::from_be_bytes([header[2], header[3]]));
     header[0] < 0x40 && header[4..8] == COOKIE && length == rest.len() && length % 4 == 0
 }
 
-/// A call's media and its DTLS share the ports of its STUN: RFC 7983, section 7, tells them apart
-/// by their first byte.
+/// Returns the verdict on `next`. A call's media and its DTLS share the ports of its STUN. They
+/// are distinguished by their first byte (RFC 7983, section 7).
 fn follow(first: &[u8], next: &[u8], side: Side) -> Verdict {
     let is_answer = side == Side::Client || next.get(8..HEADER) == first.get(8..HEADER);
     match next.first() {

@@ -1,8 +1,8 @@
 //! WireGuard's messages by type and length (protocol description, section 5.4).
 //!
 //! The three bytes after the type are reserved and zero, except where a service marks its clients
-//! by them (Cloudflare's WARP). Implementations pad a payload to 16 bytes, to less at the MTU, or
-//! not at all, so data have any length. AmneziaWG changes types and lengths: its packets are
+//! with them (Cloudflare's WARP). Implementations pad a payload to 16 bytes, to less at the MTU,
+//! or not at all, so data have any length. AmneziaWG changes types and lengths: its packets are
 //! recognised by their counter alone.
 
 use super::{Counter, Family, Mark, Protocol, Side, Verdict, goes_on};
@@ -20,9 +20,9 @@ pub const FAMILY: Family = Family {
     guide: "wireguard",
 };
 
-/// Header and tag of a data message.
+/// Length of the shortest data message: header and tag.
 const SHORTEST_DATA: usize = 16 + 16;
-/// The first counter that no session reaches: 2^40 packets.
+/// Counter that no session reaches: 2^40 packets.
 const OLD: u64 = 1 << 40;
 
 /// A WireGuard message.
@@ -41,9 +41,9 @@ pub enum Message {
 }
 
 impl Message {
-    /// The message in `datagram`, if its type and its length agree.
+    /// Returns the message in `datagram`, if its type and its length agree.
     ///
-    /// That is little to go by: ask it of sessions that are known to be WireGuard's.
+    /// That is weak evidence: use it only for sessions known to be WireGuard's.
     pub fn of(datagram: &[u8]) -> Option<Message> {
         match (datagram.first()?, datagram.len()) {
             (1, 148) => Some(Message::Initiation),
@@ -55,7 +55,8 @@ impl Message {
         }
     }
 
-    /// Whether it belongs to a handshake: by these a censor knows the protocol.
+    /// Returns whether it belongs to a handshake: a censor recognises the protocol by these
+    /// messages.
     pub fn is_handshake(self) -> bool {
         matches!(self, Message::Initiation | Message::Response | Message::CookieReply)
     }
@@ -72,8 +73,9 @@ fn mark(datagram: &[u8]) -> Mark {
     }
 }
 
-/// Data follow with the same receiver and the next counter, or of a new one from the beginning.
-/// Messages of a handshake name whom they answer.
+/// Returns the verdict on `next`. Data continue with the same receiver and the next counter, or
+/// with a new receiver and a first counter. Messages of a handshake name the message that they
+/// answer.
 fn follow(first: &[u8], next: &[u8], side: Side) -> Verdict {
     let Some(message) = Message::of(next) else { return Verdict::Contradicts };
     let begins = first[0] == 1;
@@ -88,14 +90,14 @@ fn follow(first: &[u8], next: &[u8], side: Side) -> Verdict {
     }
 }
 
-/// Whether the data in `next` may come soon after `first`.
+/// Returns whether the data in `next` may arrive soon after `first`.
 fn counts(first: &[u8], next: &[u8]) -> bool {
     let is_data = first[0] == 4 && first[4..8] == next[4..8];
     let before = if is_data { counter(first) } else { u64::MAX };
     goes_on(before, counter(next))
 }
 
-/// The counter of a data message.
+/// Returns the counter of a data message.
 fn counter(datagram: &[u8]) -> u64 {
     datagram[8..].first_chunk().map_or(u64::MAX, |bytes| u64::from_le_bytes(*bytes))
 }

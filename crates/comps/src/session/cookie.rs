@@ -1,6 +1,9 @@
-//! A WireGuard server under load answers a handshake with a cookie, which it then takes from the
-//! address that the handshake came from (boringtun), or from address and port (wireguard-go). The
-//! next handshake leaves the same way; elsewhere it would earn another cookie, 5 s later.
+//! The path of a WireGuard server's cookie.
+//!
+//! A WireGuard server under load answers a handshake with a cookie. It then accepts the cookie
+//! from the address that the handshake came from (boringtun), or from address and port
+//! (wireguard-go). So the next handshake takes the same path and port. Elsewhere it would receive
+//! another cookie, 5 s later.
 
 use std::time::Duration;
 
@@ -9,38 +12,39 @@ use anabranch_multipath::{PathId, Time};
 use crate::protocol::wireguard::Message;
 use crate::{Batch, Renumbering, TupleId};
 
-/// The life of a cookie: `Cookie-Refresh-Time`, WireGuard's paper, section 5.4.7.
+/// Lifetime of a cookie: `Cookie-Refresh-Time`, WireGuard's paper, section 5.4.7.
 const LIFE: Duration = Duration::from_secs(120);
 
-/// The way by which the newest cookie of a session came.
+/// The path and the tuple that the newest cookie of a session arrived by.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Cookie {
     path: PathId,
     tuple: TupleId,
     until: Time,
-    /// A handshake has left by it, and nothing has come since.
+    /// Whether a handshake has left by it and nothing has arrived since.
     waits: bool,
 }
 
 impl Cookie {
-    /// The way to go by now. A handshake that went unanswered is not followed by another.
+    /// Returns the path and the tuple of the next handshake. After an unanswered handshake there
+    /// is none.
     pub(super) fn way(&self, now: Time) -> Option<(PathId, TupleId)> {
         (now < self.until && !self.waits).then_some((self.path, self.tuple))
     }
 
-    /// A handshake leaves by it.
+    /// Records that a handshake leaves by it.
     pub(super) fn use_up(&mut self) {
         self.waits = true;
     }
 
-    /// The cookie under new settings; `None` where its path or port is gone.
+    /// Returns the cookie under new settings; `None` if its path or port was removed.
     pub(super) fn renumbered(self, numbers: &Renumbering) -> Option<Cookie> {
         let (path, tuple) = numbers.tuple(self.tuple)?;
         Some(Cookie { path, tuple, ..self })
     }
 }
 
-/// Learns from what the server sends by a way.
+/// Learns from datagrams that the server sent by a path and tuple.
 pub(super) fn learn(
     cookie: &mut Option<Cookie>,
     now: Time,

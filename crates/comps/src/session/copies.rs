@@ -1,7 +1,7 @@
-//! Copies of live datagrams: the only thing that the splitter ever adds.
+//! Copies of live datagrams: the splitter adds nothing else.
 //!
-//! We cannot make a packet of the session's own (we have no keys), so a path that is down is tried
-//! with a copy of one that passes, and a path that lies idle is kept open at NATs by a copy of a
+//! We cannot make a packet of the session's own, as we have no keys. So a path that is down is
+//! tried with a copy of a live datagram. An idle path is kept open at NATs with a copy of a
 //! keep-alive that the session sends anyway.
 
 use std::time::Duration;
@@ -12,20 +12,19 @@ use super::pins::Lane;
 use super::{Common, Session};
 use crate::Batch;
 
-/// A client that was quiet for so long and speaks now sends a keep-alive, or something that serves
-/// as one.
+/// Silence of a client after which its next datagram counts as a keep-alive.
 const QUIET: Duration = Duration::from_secs(2);
-/// A path idle for so long gets a copy of it: NATs forget UDP after 30 s (RFC 4787 asks for 120 s,
-/// many give 30).
+/// Idle time of a path after which it gets a copy of a keep-alive. NATs forget UDP after 30 s (RFC
+/// 4787 asks for 120 s, many give 30).
 const IDLE: Duration = Duration::from_secs(15);
-/// How much longer than the round-trip times suggest traffic is held at the second try; doubled at
-/// each further one.
+/// Time added to the hold at the second try, after the difference of the round-trip times. It is
+/// doubled at each further try.
 const FIRST_LAG: Duration = Duration::from_millis(5);
-/// The longest that it is held.
+/// Longest hold.
 const LONGEST_LAG: Duration = Duration::from_millis(100);
-/// Tries are so many times rarer than the time that they hold traffic up.
+/// Ratio of the pause between tries to the time that they hold traffic.
 const RARITY: u32 = 25;
-/// Bytes held at most; more ends the hold early.
+/// Most bytes held; more end the hold early.
 const HELD_BYTES: usize = 512 * 1024;
 
 /// Traffic held back so that a copy of its first datagram arrives before it.
@@ -46,10 +45,10 @@ impl Held {
 impl Session {
     /// Sends a copy of the first datagram of a batch by each path that is down and due for a try.
     ///
-    /// A server follows its client to the address of the newest packet, and drops replays: it
-    /// answers the copy only if that comes before the original and all that follows. So the
-    /// session's traffic is held for the difference of the round-trip times, and from the second
-    /// try on for longer each time: a slow path gets its chance too.
+    /// A server follows its client to the address of the newest packet, and drops replays. So it
+    /// answers the copy only if the copy arrives before the original and all later datagrams.
+    /// Therefore the session's traffic is held for the difference of the round-trip times. From
+    /// the second try on it is held for longer each time, so that a slow path gets its chance.
     pub(super) fn try_down_paths(&mut self, now: Time, batch: &Batch<'_>, common: &mut Common<'_>) {
         if self.held.is_some() || !self.health.iter().any(|health| health.due_try(now).is_some()) {
             return;
@@ -61,7 +60,8 @@ impl Session {
             let Some((tries, opens_round)) = self.health[index].due_try(now) else { continue };
             if self.takes_copy(path, lane, common) {
                 let its_lag = self.lag(index, tries);
-                // One hold a round: what follows goes out at once, copied or not.
+                // One hold per round: later datagrams of the round are sent at once, copied or
+                // not.
                 lag = lag.max(if opens_round { its_lag } else { Duration::ZERO });
                 self.copy(now, path, its_lag * RARITY, batch, common);
             }
@@ -71,7 +71,7 @@ impl Session {
         }
     }
 
-    /// Holds a batch back while a copy is on its way. True if it did.
+    /// Holds a batch while a copy is in flight. Returns whether it did.
     pub(super) fn hold_back(&mut self, now: Time, batch: &Batch<'_>) -> bool {
         let Some(held) = &mut self.held else { return false };
         held.bytes += batch.bytes.len();
@@ -83,7 +83,7 @@ impl Session {
         true
     }
 
-    /// Sends what was held back, once its time has come.
+    /// Sends the held datagrams, once they are due.
     pub(super) fn release_held(&mut self, now: Time, common: &mut Common<'_>) {
         let Some(held) = self.held.take_if(|held| now >= held.due) else { return };
         let outer = common.kept.replace(now);
@@ -93,8 +93,8 @@ impl Session {
         common.kept = outer;
     }
 
-    /// After a keep-alive: copies of it for the paths that have been idle for long. Only for paths
-    /// that were used: the others have no mapping to keep.
+    /// After a keep-alive, sends copies of it by the paths that have been idle for long. Unused
+    /// paths get none: they have no mapping to keep.
     pub(super) fn keep_paths_open(
         &mut self,
         now: Time,
@@ -129,7 +129,7 @@ impl Session {
         self.health[path.index()].on_copy(now, pause, asks);
     }
 
-    /// How long a copy by path `index` needs as a start at try number `tries` (from 0).
+    /// Returns the head start that a copy by path `index` needs at try number `tries` (from 0).
     fn lag(&self, index: usize, tries: u32) -> Duration {
         let fastest = self.health.iter().filter_map(|health| health.rtt()).min();
         let behind = match (self.health[index].rtt(), fastest) {
@@ -139,8 +139,9 @@ impl Session {
         (behind + patience(tries)).min(LONGEST_LAG)
     }
 
-    /// A copy leaves only where its original might: handshakes not by the schedule's paths, nothing
-    /// else by the handshake path, and nothing by a path that this machine knows to be broken.
+    /// Returns whether `path` may carry a copy. A copy is sent only where its original could be.
+    /// Handshakes do not use the schedule's paths, nothing else uses the handshake path, and no
+    /// copy uses a path with a local error.
     fn takes_copy(&self, path: PathId, lane: Lane, common: &Common<'_>) -> bool {
         let belongs = match (lane, common.handshake()) {
             (Lane::Free, _) => common.is_scheduled(path),
@@ -151,7 +152,7 @@ impl Session {
     }
 }
 
-/// The part of a lag that grows with the tries.
+/// Returns the part of a hold that grows with the tries.
 fn patience(tries: u32) -> Duration {
     match tries {
         0 => Duration::ZERO,

@@ -1,36 +1,38 @@
-//! Does the server follow its client? Judged by time, over several changes of the uplink's path.
+//! A test whether the server follows its client. It uses times over several changes of the
+//! uplink's path.
 //!
 //! A *visit* is a stretch of the uplink on one path. It is answered if its path brings part of the
 //! downlink before the next visit to the same path, and unanswered if other paths alone do. A
-//! visit counts once, however much comes in it: a download that grows, or that ends within one
-//! visit, weighs no more than a ping. What may answer the visit before does not count.
+//! visit counts once, however much arrives in it. So a download that grows, or that ends within
+//! one visit, counts no more than a ping. Datagrams that may answer the visit before do not count.
 //!
 //! A server that stays on one path leaves all visits to others unanswered ([`Follow::on_sent`]).
-//! So does a path that swallows, but no answer to the uplink can come then: whether the server
-//! speaks as much in those visits as in answered ones tells the two apart ([`Follow::is_heard`]).
+//! So does a path that discards everything, but then the server cannot answer the uplink. The two
+//! are distinguished by the server's rate: does it send as much in those visits as in answered
+//! ones ([`Follow::is_heard`])?
 
 use std::time::Duration;
 
 use anabranch_multipath::{PathId, Time};
 
-/// Unanswered visits, at least, before a server is reported.
+/// Fewest unanswered visits before a server is reported.
 const VISITS: u32 = 4;
-/// Unanswered visits that a change of the server's path makes up for. A server that follows changes
-/// as often as its client, one that follows now and then leaves more visits unanswered.
+/// Unanswered visits that a change of the server's path compensates. A server that follows changes
+/// as often as its client. A server that follows rarely leaves more visits unanswered.
 const FORGIVEN: u32 = 2;
-/// Time of those visits, at least.
+/// Shortest time of those visits.
 const AWAY: Duration = Duration::from_millis(800);
-/// Time of those visits in round trips of the fastest path, at least.
+/// Shortest time of those visits in round trips of the fastest path.
 const ROUND_TRIPS: u32 = 10;
-/// A visit counts as this long at most.
+/// Longest time that one visit counts.
 const LONGEST: Duration = Duration::from_secs(1);
-/// A path answers a visit if it brings at least one byte for this many by other paths.
+/// Bytes by other paths for each byte that a path must bring to answer a visit.
 const PART: u64 = 10;
-/// Added to a round trip and a half for the jitter of answers to the visit before.
+/// Margin added to a round trip and a half, for the jitter of answers to the visit before.
 const MARGIN: Duration = Duration::from_millis(10);
 /// Pause between two reports.
 const PAUSE: Duration = Duration::from_secs(600);
-/// Time for which a server that stayed on one path is not known to follow.
+/// Time for which a server that stayed on one path does not count as following.
 const MEMORY: Duration = Duration::from_secs(5);
 /// Time after which the older half of a rate is forgotten.
 const RATE: Duration = Duration::from_secs(2);
@@ -43,15 +45,16 @@ pub(super) struct Rtts {
 }
 
 impl Rtts {
-    /// Takes the upper bounds of the paths' round-trip times, and whether each is near it. One that
-    /// is not may be a server's that answers late: the shortest of all is better than that.
+    /// Takes the upper bounds of the paths' round-trip times, and whether each is close. A bound
+    /// that is not close may be due to a server that answers late: then the shortest of all is
+    /// better.
     pub(super) fn of(bounds: impl Iterator<Item = (Duration, bool)> + Clone) -> Rtts {
         let shortest = bounds.clone().map(|(rtt, _)| rtt).min().unwrap_or_default();
         let near = bounds.filter(|(_, is_near)| *is_near).map(|(rtt, _)| rtt);
         Rtts { shortest, longest: near.max().unwrap_or(shortest) }
     }
 
-    /// The time after which nothing is an answer to the visit before.
+    /// Returns the time after which nothing is an answer to the visit before.
     fn lag(self) -> Duration {
         self.longest * 3 / 2 + MARGIN
     }
@@ -62,39 +65,43 @@ impl Rtts {
 struct Visit {
     path: PathId,
     began: Time,
-    /// From then on nothing is an answer to the visit before.
+    /// The time from which on nothing is an answer to the visit before.
     settles: Time,
-    /// Bytes of the downlink by its own path, and by others.
+    /// Bytes of the downlink by its own path.
     own: u64,
+    /// Bytes of the downlink by other paths.
     others: u64,
-    /// The same since it settled.
+    /// Bytes by its own path since `settles`.
     late_own: u64,
+    /// Bytes by other paths since `settles`.
     late_others: u64,
 }
 
-/// What is known of the last visit to a path.
+/// The last visit to a path.
 #[derive(Clone, Copy, Debug, Default)]
 struct Last {
     /// Bytes by other paths that this visit should have brought.
     others: u64,
     lasted: Duration,
-    /// Bytes by its own path since it began, and when the first came.
+    /// Bytes by its own path since it began.
     own: u64,
+    /// When the first of them arrived.
     answered: Time,
 }
 
-/// Unanswered visits of late, less those that [`FORGIVEN`] takes off.
+/// Recent unanswered visits, less those compensated by [`FORGIVEN`].
 #[derive(Clone, Copy, Debug, Default)]
 struct Run {
     visits: u32,
     away: Duration,
-    /// Bytes by the place of the server, and by all paths.
+    /// Bytes by the server's path.
     own: u64,
+    /// Bytes by all paths.
     all: u64,
 }
 
 impl Run {
-    /// The server has answered by another path than before.
+    /// Removes visits because the server has answered by another path than before.
     fn forgive(&mut self) {
         let visits = self.visits.saturating_sub(FORGIVEN);
         *self = match visits {
@@ -104,7 +111,7 @@ impl Run {
     }
 }
 
-/// Bytes that came in the later parts of visits, and how long those were.
+/// Bytes that arrived in the later parts of visits, and the length of those.
 #[derive(Clone, Copy, Debug, Default)]
 struct Rate {
     time: Duration,
@@ -125,17 +132,19 @@ impl Rate {
     }
 }
 
-/// Judges one session's server.
+/// The test of one session's server.
 #[derive(Debug)]
 pub(super) struct Follow {
     visit: Option<Visit>,
     last: Box<[Last]>,
-    /// The path that answered last: where a server that stays is, and since when.
+    /// The path that answered last: the place of a server that stays.
     place: Option<PathId>,
+    /// When the server moved there.
     moved: Time,
     run: Run,
-    /// How much the server says in answered visits, and in those to a path since that was heard.
+    /// The server's rate in answered visits.
     answered: Rate,
+    /// The server's rate in visits to each path since it was last heard there.
     alone: Box<[Rate]>,
     heard: Option<Time>,
     /// When the server was last found to have left [`VISITS`] visits unanswered.
@@ -159,15 +168,16 @@ impl Follow {
         }
     }
 
-    /// The uplink is on `path`. Returns the path on which the server stays, with its share of the
-    /// downlink's bytes in percent, where that is to be reported.
+    /// Records that the uplink is on `path`. If the server stays on one path and that is to be
+    /// reported, returns the path and its share of the downlink's bytes in percent.
     pub(super) fn on_sent(&mut self, now: Time, path: PathId, rtts: Rtts) -> Option<(PathId, u8)> {
         if self.visit.is_some_and(|visit| visit.path == path) {
             return None;
         }
         self.close(now, rtts);
         self.judge(now, path);
-        // After a silence of the server only the first answer by way of the server is too early.
+        // After a silence of the server, answers to the visit before are over: only the first
+        // answer that the server could send is too early.
         let is_quiet = self.heard.is_none_or(|heard| now.since(heard) >= rtts.lag());
         let lag = if is_quiet { rtts.shortest * 4 / 5 } else { rtts.lag() };
         self.visit = Some(Visit {
@@ -188,7 +198,7 @@ impl Follow {
         self.place.map(|place| (place, percent as u8))
     }
 
-    /// The server is heard by `path`.
+    /// Records that the server is heard by `path`.
     pub(super) fn on_heard(&mut self, now: Time, path: PathId, bytes: u64) {
         self.heard = Some(now);
         self.alone[path.index()] = Rate::default();
@@ -209,21 +219,21 @@ impl Follow {
         }
     }
 
-    /// Whether the server follows its client, as far as is known.
+    /// Returns whether the server follows its client, as far as known.
     pub(super) fn follows(&self, now: Time) -> bool {
         self.stayed.is_none_or(|stayed| now.since(stayed) > MEMORY)
     }
 
-    /// Whether the server seems to be reached by `path`, by which it does not answer: it says at
-    /// least a quarter as much during visits there as during answered ones. `None` where visits
-    /// are too short to tell, or too few.
+    /// Returns whether the server seems to receive the datagrams of `path`, though it does not
+    /// answer there. It does if it sends at least a quarter as much during visits to `path` as
+    /// during answered ones. Returns `None` if the visits are too short or too few.
     pub(super) fn is_heard(&self, path: PathId) -> Option<bool> {
         let alone = self.alone[path.index()].per_second()?;
         let usual = self.answered.per_second().filter(|rate| *rate > 0.0)?;
         Some(alone * 4.0 >= usual)
     }
 
-    /// Notes what came in the visit that ends.
+    /// Records the downlink of the visit that ends.
     fn close(&mut self, now: Time, rtts: Rtts) {
         let Some(visit) = self.visit.take() else { return };
         let lasted = now.since(visit.began);

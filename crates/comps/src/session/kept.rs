@@ -1,4 +1,4 @@
-//! How long a session has kept to one path, and why.
+//! How long a session has stayed on one path, and why.
 
 use std::time::Duration;
 
@@ -7,32 +7,32 @@ use anabranch_multipath::{Every, PathId};
 use super::{Common, Session};
 use crate::{Event, Kept, Protocol};
 
-/// Traffic by one path after which that is reported; three runs are reported no earlier.
+/// Traffic on one path after which the stay is reported, but not before three runs.
 const LONG: Duration = Duration::from_secs(3);
-/// Runs of the schedule that a session on one path has outlasted when it is reported.
+/// Runs of the schedule that a reported stay has outlasted.
 const RUNS: u32 = 3;
-/// A pause between two datagrams counts as traffic up to this length.
+/// Longest pause between two datagrams that counts as traffic.
 const LONGEST_PAUSE: Duration = Duration::from_secs(1);
 
-/// What a session has sent since it last changed its path.
+/// The traffic of a session since it last changed its path.
 #[derive(Debug, Default)]
 pub(super) struct Stay {
     path: Option<PathId>,
     used: Duration,
     datagrams: u64,
-    /// Runs that the schedule has begun in all of the session's life.
+    /// Runs that the schedule has begun in the session's life.
     pub(super) runs: u64,
     /// Whether this stay was reported.
     reported: bool,
 }
 
 impl Stay {
-    /// A stay that begins with the next datagram.
+    /// Returns a stay that begins with the next datagram.
     pub(super) fn anew(&self) -> Stay {
         Stay { runs: self.runs, ..Stay::default() }
     }
 
-    /// Counts `datagrams` that leave by `path`, `pause` after the one before.
+    /// Counts `datagrams` that leave by `path`, `pause` after the last ones.
     pub(super) fn on_sent(&mut self, path: PathId, datagrams: u64, pause: Duration) {
         if self.path != Some(path) {
             *self = Stay { path: Some(path), ..self.anew() };
@@ -42,7 +42,7 @@ impl Stay {
         self.datagrams += datagrams;
     }
 
-    /// Whether the stay outlasts [`LONG`] and [`RUNS`] runs.
+    /// Returns whether the stay outlasts [`LONG`] and [`RUNS`] runs.
     fn is_long(&self, every: Every) -> bool {
         let outlasted = match every {
             Every::Never => false,
@@ -58,7 +58,7 @@ impl Stay {
 }
 
 impl Session {
-    /// Reports once that something other than the schedule keeps the session to one path.
+    /// Reports once that something other than the schedule keeps the session on one path.
     pub(super) fn report_stay(&mut self, common: &mut Common<'_>) {
         let could_split = common.config.scheduled() > 1 && !self.stay.reported;
         let Some(path) = self.stay.path.filter(|_| could_split) else { return };
@@ -72,7 +72,7 @@ impl Session {
         }
     }
 
-    /// Why the session has kept to one path.
+    /// Returns why the session has stayed on one path.
     pub(crate) fn why_kept(&self, far_end: bool) -> Kept {
         let keeps = |protocol: &Protocol| !far_end && protocol.keeps_to_one_path();
         if let Some(protocol) = self.protocol.filter(keeps) {

@@ -1,5 +1,5 @@
-//! One session: one client address and the server that it wants, its own draw of the schedule, its
-//! own view of the paths' health.
+//! One session: one client address and the server that it wants, with its own draw of the schedule
+//! and its own view of the paths' health.
 
 mod cookie;
 mod copies;
@@ -38,10 +38,10 @@ use crate::{
     Renumbering, SessionId, TupleId,
 };
 
-/// Datagrams of a session that waited for a window and go in its turn.
+/// Datagrams of a session sent in its turn after waiting for a window.
 const TURN: u64 = 16;
 
-/// What all sessions of a core share, lent to one of them for a call.
+/// The state that all sessions of a core share, lent to one of them for a call.
 pub(crate) struct Common<'a> {
     pub(crate) config: &'a Config,
     pub(crate) outputs: &'a mut VecDeque<Output>,
@@ -49,22 +49,23 @@ pub(crate) struct Common<'a> {
     pub(crate) no_path: &'a mut u64,
     pub(crate) hurried: &'a mut u64,
     pub(crate) prints: &'a mut Prints,
-    /// Protocols of which it was told that they number their packets in clear.
+    /// Protocols whose numbering in clear was reported.
     pub(crate) numbered: &'a mut BTreeSet<Protocol>,
-    /// Before, no session tells that its server does not answer.
+    /// The time before which no session reports that its server does not answer.
     pub(crate) next_unanswered: &'a mut Time,
-    /// For each path, what is locally wrong with it.
+    /// For each path, its local error.
     pub(crate) broken: &'a [Option<DownReason>],
-    /// What each path takes, where the schedule looks at that.
+    /// The state of each path's window, if the schedule uses windows.
     pub(crate) windows: Option<&'a mut [PathView]>,
     /// Sessions that wait for a window.
     pub(crate) held: &'a mut VecDeque<SessionId>,
-    /// Since when the batch at hand is of our own keeping, so that outputs must carry its bytes.
+    /// The arrival time of the batch at hand, if it was queued here: outputs must then contain its
+    /// bytes.
     pub(crate) kept: Option<Time>,
     pub(crate) room: Room,
 }
 
-/// Bytes of a session that may wait.
+/// Most bytes of a session that may wait.
 #[derive(Clone, Copy)]
 pub(crate) struct Room {
     /// For a path, or for a window.
@@ -78,7 +79,7 @@ impl Common<'_> {
         self.outputs.push_back(Output::Event(event));
     }
 
-    /// The path that handshakes take, if the user named one.
+    /// Returns the path of handshakes, if the user named one.
     fn handshake(&self) -> Option<PathId> {
         self.config.handshake.map(PathId::at)
     }
@@ -93,24 +94,24 @@ impl Common<'_> {
 pub(crate) struct Session {
     pub(crate) id: SessionId,
     pub(crate) ends: Ends,
-    /// The address of ours that the client spoke to.
+    /// The local address that the client sent to.
     pub(crate) local: Option<IpAddr>,
-    /// How deep in a chain of sessions that open each other it stands.
+    /// The session's depth in a chain of sessions that open each other.
     pub(crate) chain: u8,
     /// Whether the server ever answered.
     pub(crate) answered: bool,
-    /// When its timer is set in the core's table.
+    /// When its timer is due in the core's table.
     pub(crate) armed: Option<Time>,
     resolved: bool,
     recogniser: Recogniser,
     /// The protocol that the session is treated as carrying.
     protocol: Option<Protocol>,
     pins: Pins,
-    /// The way by which a WireGuard server's cookie came.
+    /// The path and tuple of a WireGuard server's last cookie.
     cookie: Option<Cookie>,
-    /// Where handshakes go: the path, and the tuple, which does not rotate with the schedule's.
+    /// The path and tuple of handshakes. This tuple does not rotate with the schedule's.
     pinned_to: Option<(PathId, TupleId)>,
-    /// Since when.
+    /// When that path was chosen.
     pinned_at: Time,
 
     splitter: Splitter,
@@ -119,27 +120,27 @@ pub(crate) struct Session {
     tuples: Tuples,
     follow: Follow,
     order: InOrder,
-    /// What is delayed before the split.
+    /// The queue of datagrams delayed before the split.
     delay: Option<Box<DelayQueue<QueuedDatagram>>>,
     waiting: WaitQueue,
-    /// What waits for a window.
+    /// The queue of datagrams that wait for a window.
     backlog: Backlog<QueuedDatagram>,
-    /// While a path that is down is tried: what must not overtake the copy.
+    /// Datagrams that must not overtake a copy, while a path that is down is tried.
     held: Option<Held>,
     wait: Wait,
     client_heard: Time,
-    /// When a datagram of the client's was last split.
+    /// When a datagram of the client was last split.
     taken: Time,
     server_heard: Option<Time>,
-    /// When another session had heard the server last as this one was opened. Mosh's client changes
-    /// its port each 10 s while nothing comes.
+    /// When another session had last heard the server as this one was opened. Mosh's client
+    /// changes its port every 10 s while no datagram arrives.
     pub(crate) heard_before: Option<Time>,
-    /// How often it was heard.
+    /// Number of times that the server was heard.
     answers: u64,
     last: Option<(Time, PathId, TupleId)>,
-    /// Whether more than one path has carried what the client sent.
+    /// Whether more than one path has carried the client's datagrams.
     split: bool,
-    /// What it has sent since it last changed its path.
+    /// The traffic since it last changed its path.
     stay: Stay,
 }
 
@@ -182,34 +183,34 @@ impl Session {
         }
     }
 
-    /// When the client was last heard.
+    /// Returns when the client was last heard.
     pub(crate) fn client_heard(&self) -> Time {
         self.client_heard
     }
 
-    /// Datagrams waiting for a path.
+    /// Returns the number of datagrams waiting for a path.
     pub(crate) fn waiting(&self) -> usize {
         let delayed = self.delay.as_ref().map_or(0, |delay| delay.len());
         delayed + self.waiting.len() + self.backlog.len()
     }
 
-    /// Whether all that the client sent went by one path.
+    /// Returns whether one path carried all datagrams of the client.
     pub(crate) fn is_unsplit(&self) -> bool {
         self.last.is_some() && !self.split
     }
 
-    /// The round-trip time of `path`, once measured.
+    /// Returns the round-trip time of `path`, once measured.
     pub(crate) fn rtt(&self, path: usize) -> Option<Duration> {
         self.health[path].rtt()
     }
 
-    /// Whether the session found `path` silent.
+    /// Returns whether the session found `path` silent.
     pub(crate) fn finds_silent(&self, path: usize) -> bool {
         self.health[path].reason().is_some_and(DownReason::needs_answer)
     }
 
-    /// The server's address is known, and which paths are `barred` because they do not lead there:
-    /// what waited for it goes.
+    /// Records that the server's address is known, and which paths are `barred` because they do
+    /// not lead there. Sends the datagrams that waited for the address.
     pub(crate) fn on_resolved(&mut self, now: Time, barred: &[PathId], common: &mut Common<'_>) {
         self.resolved = true;
         self.tuples.bar(barred);
@@ -220,11 +221,11 @@ impl Session {
         self.flush(now, common);
     }
 
-    /// The settings have changed; `draw` is the number of the change, where the schedule is to be
-    /// drawn anew.
+    /// Adopts changed settings. `draw` is the number of the change, if the schedule is to be
+    /// redrawn.
     ///
-    /// Nothing is sent here: which of the new paths lead to the session's server is told
-    /// afterwards.
+    /// Nothing is sent here: a later event reports which of the new paths lead to the session's
+    /// server.
     pub(crate) fn reconfigure(
         &mut self,
         numbers: &Renumbering,
@@ -263,7 +264,7 @@ impl Session {
         self.refresh(common);
     }
 
-    /// Delays what comes as the settings have it now; what waits keeps its time.
+    /// Delays later datagrams by the present settings. Waiting ones keep their time.
     fn delay_as(&mut self, config: &Config) {
         match (&mut self.delay, config.jitter) {
             (Some(delay), jitter) => delay.set(jitter.unwrap_or(Jitter::NONE)),
@@ -271,7 +272,7 @@ impl Session {
         }
     }
 
-    /// Datagrams of the client.
+    /// Processes datagrams of the client.
     pub(crate) fn on_client(&mut self, now: Time, batch: &Batch<'_>, common: &mut Common<'_>) {
         self.client_heard = now;
         let Some(delay) = &mut self.delay else { return self.take(now, batch, common) };
@@ -284,7 +285,7 @@ impl Session {
         self.take_delayed(now, common);
     }
 
-    /// Splits what was delayed for long enough.
+    /// Splits the datagrams whose delay is over.
     fn take_delayed(&mut self, now: Time, common: &mut Common<'_>) {
         let outer = common.kept.replace(now);
         while let Some(queued) = self.delay.as_mut().and_then(|delay| delay.pop(now)) {
@@ -313,7 +314,7 @@ impl Session {
         self.keep_paths_open(now, quiet, batch, common);
     }
 
-    /// Datagrams of the server, come by `tuple`.
+    /// Processes datagrams of the server that arrived by `tuple`.
     pub(crate) fn on_server(
         &mut self,
         now: Time,
@@ -341,14 +342,14 @@ impl Session {
         self.follow.on_heard(now, path, batch.bytes.len() as u64);
     }
 
-    /// Datagrams of the server that come by a path that is no more.
+    /// Processes datagrams of the server that arrive by a removed path.
     pub(crate) fn on_late(&mut self, now: Time, batch: &Batch<'_>, common: &mut Common<'_>) {
         self.hear(now, common);
         self.return_to_client(None, common);
         self.confirm(now, batch, common);
     }
 
-    /// Hands datagrams to the client, or holds them until those before them have come.
+    /// Sends datagrams to the client, or holds them until earlier ones have arrived.
     fn pass_in_order(
         &mut self,
         now: Time,
@@ -360,11 +361,11 @@ impl Session {
         if common.config.in_order.is_none() || self.order.passes(now, path, batch) {
             self.return_to_client(None, common);
         }
-        // Behind what has just come there may be something that waited for it.
+        // Held datagrams may follow the ones just sent.
         self.release_in_order(now, common);
     }
 
-    /// Hands to the client what was held long enough.
+    /// Sends the client the datagrams that were held long enough.
     fn release_in_order(&mut self, now: Time, common: &mut Common<'_>) {
         let Some(longest) = common.config.in_order else { return };
         for held in self.order.release(now, longest) {
@@ -378,7 +379,7 @@ impl Session {
         self.answered = true;
     }
 
-    /// An error on this path, of this session alone.
+    /// Records an error on this path, of this session alone.
     pub(crate) fn on_error(
         &mut self,
         now: Time,
@@ -390,13 +391,13 @@ impl Session {
         self.refresh(common);
     }
 
-    /// A path broke or works again, for everybody.
+    /// Adapts to a path that broke or works again for all sessions.
     pub(crate) fn on_path_change(&mut self, now: Time, common: &mut Common<'_>) {
         self.refresh(common);
         self.flush(now, common);
     }
 
-    /// What is due by now.
+    /// Executes everything that is due at `now`.
     pub(crate) fn on_timeout(&mut self, now: Time, common: &mut Common<'_>) {
         *common.no_path += self.waiting.expire(now);
         for index in 0..self.health.len() {
@@ -410,7 +411,7 @@ impl Session {
         self.tell_unanswered(now, common);
     }
 
-    /// Notes that the server is heard, and reports the end of a silence that was reported.
+    /// Records that the server is heard, and reports the end of a silence that was reported.
     fn hear(&mut self, now: Time, common: &mut Common<'_>) {
         self.server_heard = Some(now);
         if let Some(waited) = self.wait.on_heard(now) {
@@ -418,7 +419,7 @@ impl Session {
         }
     }
 
-    /// Reports that the server does not answer, where that is due. It blames no path.
+    /// Reports that the server does not answer, if that is due. It blames no path.
     fn tell_unanswered(&mut self, now: Time, common: &mut Common<'_>) {
         if self.last.is_none() {
             return;
@@ -431,17 +432,18 @@ impl Session {
         }
     }
 
-    /// Since when the server has been silent, if that was reported, and when it was last heard.
+    /// Returns since when the server has been silent, if that was reported, and when it was last
+    /// heard.
     pub(crate) fn silent_since(&self) -> Option<(Time, Option<Time>)> {
         self.wait.reported().map(|since| (since, self.last_heard()))
     }
 
-    /// When the server was last heard, here or by an earlier session.
+    /// Returns when the server was last heard, here or by an earlier session.
     pub(crate) fn last_heard(&self) -> Option<Time> {
         self.server_heard.or(self.heard_before)
     }
 
-    /// When [`Session::on_timeout`] is due, the end by idleness included.
+    /// Returns when [`Session::on_timeout`] is due, including the end by idleness.
     pub(crate) fn next_timeout(&self, config: &Config) -> Time {
         let health = self.health.iter().filter_map(Health::recovers_at);
         let others =
@@ -453,7 +455,7 @@ impl Session {
         all.fold(self.client_heard + config.idle, Time::min)
     }
 
-    /// Leaves as many four-tuples as a QUIC connection may have.
+    /// Limits the four-tuples to the number that a QUIC connection may have.
     fn cut_tuples(&mut self, common: &Common<'_>) {
         self.tuples.cut(
             common.config.quic_tuples,
@@ -462,7 +464,7 @@ impl Session {
         );
     }
 
-    /// Sends a batch, each run of one lane together.
+    /// Sends a batch, consecutive datagrams of one lane together.
     fn route(&mut self, now: Time, batch: &Batch<'_>, common: &mut Common<'_>) {
         let (mut at, count) = (0, batch.count());
         while at < count {
@@ -477,7 +479,7 @@ impl Session {
         }
     }
 
-    /// Where a datagram belongs.
+    /// Returns the lane of a datagram.
     fn lane(&mut self, now: Time, datagram: &[u8], common: &mut Common<'_>) -> Lane {
         let is_named = common.handshake().is_some();
         let is_pinned = match self.protocol {
@@ -497,7 +499,7 @@ impl Session {
         if is_pinned { Lane::Pinned } else { Lane::Free }
     }
 
-    /// How many datagrams from number `at` on belong to `lane`.
+    /// Returns the number of consecutive datagrams from number `at` on that belong to `lane`.
     fn run_of(
         &mut self,
         lane: Lane,
@@ -520,7 +522,8 @@ impl Session {
             .unwrap_or(left)
     }
 
-    /// Sends up to `count` datagrams by the schedule; returns for how many it is settled.
+    /// Sends up to `count` datagrams by the schedule. Returns the number of datagrams sent or
+    /// queued.
     fn send_scheduled(
         &mut self,
         now: Time,
@@ -529,7 +532,7 @@ impl Session {
         count: u64,
         common: &mut Common<'_>,
     ) -> u64 {
-        // Nothing overtakes what waits for a window.
+        // No datagram overtakes the ones waiting for a window.
         let next = match self.backlog.is_empty() {
             true => {
                 self.look(common);
@@ -553,7 +556,7 @@ impl Session {
         }
     }
 
-    /// Sends units that the splitter has given a path.
+    /// Sends units by the path that the splitter has assigned.
     fn emit_run(
         &mut self,
         now: Time,
@@ -573,7 +576,7 @@ impl Session {
         self.emit(now, (path, tuple), batch, at, units, common);
     }
 
-    /// The scheduler sees the windows as they are now.
+    /// Updates the scheduler's views with the present windows.
     fn look(&mut self, common: &Common<'_>) {
         let Some(windows) = &common.windows else { return };
         for index in 0..self.views.len() {
@@ -582,7 +585,7 @@ impl Session {
         }
     }
 
-    /// Lets datagrams wait for a window.
+    /// Queues datagrams until a window has room.
     fn await_window(
         &mut self,
         now: Time,
@@ -601,7 +604,8 @@ impl Session {
         *common.no_path += self.backlog.take_dropped();
     }
 
-    /// Sends some of what waits for a window; the rest waits for its next turn. Whether any went.
+    /// Sends some of the datagrams that wait for a window. The rest waits for the session's next
+    /// turn. Returns whether any were sent.
     pub(crate) fn use_windows(&mut self, now: Time, common: &mut Common<'_>) -> bool {
         let (mut went, outer) = (0, common.kept);
         while went < TURN {
@@ -624,7 +628,8 @@ impl Session {
         went > 0
     }
 
-    /// Sends datagrams by the path that handshakes take; returns for how many it is settled (all).
+    /// Sends datagrams by the path of handshakes. Returns the number of datagrams sent or queued
+    /// (all).
     fn send_pinned(
         &mut self,
         now: Time,
@@ -647,22 +652,23 @@ impl Session {
         count
     }
 
-    /// The way by which a handshake is to follow a cookie, if it is open and is not hidden from.
+    /// Returns the path and tuple of a handshake that is to follow a cookie, if the path is open
+    /// and may carry handshakes.
     fn cookie_way(&self, now: Time, common: &Common<'_>) -> Option<(PathId, TupleId)> {
         let way = self.cookie.as_ref()?.way(now)?;
         let is_free = common.handshake().is_none_or(|named| named == way.0);
         (is_free && self.is_open(way.0, common)).then_some(way)
     }
 
-    /// Lets datagrams wait for a path.
+    /// Queues datagrams until a path is usable.
     fn keep(&mut self, now: Time, batch: &Batch<'_>, at: u64, count: u64, common: &mut Common<'_>) {
         let since = common.kept.unwrap_or(now);
         *common.no_path += self.waiting.keep(since, batch, at, count, common.room.patience);
     }
 
-    /// The path for handshakes. The one that the user named, or none: what it is to hide from the
-    /// others must not leave by them. Otherwise one that the schedule names and that is kept until
-    /// the handshake is confirmed.
+    /// Returns the path and tuple of handshakes. If the user named a path, it is that or none:
+    /// handshakes hidden from the other paths must not use them. Otherwise the schedule chooses a
+    /// path, which is kept until the handshake is confirmed.
     fn handshake_path(&mut self, now: Time, common: &mut Common<'_>) -> Option<(PathId, TupleId)> {
         let before = self.pinned_to;
         let still_good = |path: &PathId| self.is_open(*path, common);
@@ -714,7 +720,7 @@ impl Session {
             common.counters[path.index()].switches += 1;
         }
         self.health[before.index()].on_used(pause);
-        // Of a path that was left the verdict may come while others are used.
+        // A path that was left may be judged while others are used.
         let all = if moves { 0..self.health.len() } else { before.index()..before.index() + 1 };
         all.for_each(|index| self.check_silence(now, PathId::at(index), common));
     }
@@ -750,20 +756,20 @@ impl Session {
         self.flush(now, common);
     }
 
-    /// Whether a path can carry anything of this session now.
+    /// Returns whether a path can carry datagrams of this session now.
     fn is_open(&self, path: PathId, common: &Common<'_>) -> bool {
         let index = path.index();
         common.broken[index].is_none() && !self.health[index].is_down() && self.tuples.allows(path)
     }
 
-    /// Brings the scheduler's views up to date.
+    /// Updates which paths the scheduler may use.
     fn refresh(&mut self, common: &Common<'_>) {
         for index in 0..self.views.len() {
             self.views[index].usable = self.is_open(PathId::at(index), common);
         }
     }
 
-    /// Sends what waits, as far as a path is open for it.
+    /// Sends the waiting datagrams, as far as a path is open for them.
     fn flush(&mut self, now: Time, common: &mut Common<'_>) {
         if !self.resolved
             || !(0..self.health.len()).any(|index| self.is_open(PathId::at(index), common))
@@ -773,7 +779,7 @@ impl Session {
         let mut waited = std::mem::take(&mut self.waiting);
         let outer = common.kept;
         while let Some(kept) = waited.take() {
-            // What finds no way again has waited since it came, not since now.
+            // A datagram that finds no path again has waited since its arrival, not since now.
             common.kept = Some(kept.since);
             self.route(now, &Batch::single(&kept.bytes, kept.ecn), common);
         }
@@ -788,7 +794,7 @@ impl Session {
         }
     }
 
-    /// Gives the session to the schedule once no connection is pinned any more.
+    /// Returns the session to the schedule once no connection is pinned any more.
     fn release(&mut self, now: Time, common: &mut Common<'_>) {
         if self.pins.take_release() {
             self.pinned_to = None;
@@ -799,14 +805,14 @@ impl Session {
     }
 }
 
-/// What delays the session's datagrams.
+/// Returns the queue that delays the session's datagrams, if the settings ask for delays.
 fn delay(id: SessionId, config: &Config) -> Option<Box<DelayQueue<QueuedDatagram>>> {
     let stream = seed::stream(config.seed, id.0, "jitter");
     config.jitter.map(|jitter| Box::new(DelayQueue::new(jitter, stream)))
 }
 
-/// The session's own draw of the schedule: the first, or the one of that change of the settings. If
-/// it `keeps` to one path, it does so through all silences.
+/// Returns the session's own draw of the schedule: the first, or the one after that change of the
+/// settings. If the session `keeps` to one path, it does so through all silences.
 fn splitter(id: SessionId, config: &Config, keeps: bool, change: Option<u64>) -> Splitter {
     let suffix = change.map_or_else(String::new, |change| format!(" {change}"));
     let seed = config.seed;

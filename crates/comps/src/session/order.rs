@@ -1,10 +1,10 @@
-//! One order for what a server sends by one path after another.
+//! One order for datagrams that a server sends by one path after another.
 //!
-//! When a server moves to another path, what still stands in the queues of the path before is
-//! overtaken by what comes by the new one. QUIC and TCP take that for loss and slow down. So, where
-//! the user asks for it ([`Config::in_order`](crate::Config::in_order)), the new path's datagrams
-//! are held until the path before has fallen silent, and no longer than the user allows. The server
-//! follows our own uplink, so the path that we visited later is the newer one.
+//! When a server moves to another path, datagrams still in the queues of the old path are
+//! overtaken by those on the new one. QUIC and TCP take that for loss and slow down. So, if the
+//! user asks for it ([`Config::in_order`](crate::Config::in_order)), the new path's datagrams are
+//! held until the old path is silent, and no longer than the user allows. The server follows our
+//! own uplink, so the path visited later is the newer one.
 
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -13,39 +13,41 @@ use anabranch_multipath::{PathId, Time};
 
 use crate::{Batch, Held};
 
-/// A path that brought nothing for so long, while another brought something, has nothing left in
-/// its queues.
+/// Time without datagrams of a path, while another brought some, after which its queues are empty.
 const SILENCE: Duration = Duration::from_millis(4);
-/// A pause in which no path brought anything counts as silence for so long at most: it may be our
-/// own, or all paths'.
+/// Longest part of a pause of all paths that counts as silence: it may be our own pause, or all
+/// paths'.
 const PAUSE: Duration = Duration::from_millis(1);
-/// A path that brought nothing for so long is silent, whatever the others did.
+/// Time without datagrams after which a path is silent, whatever the others did.
 const LONG_SILENCE: Duration = Duration::from_millis(6);
-/// A datagram no longer than this, from a path that was left, is no rest of a queue: it is a probe,
-/// and was sent after what the newer path brings at the moment (s2n-quic challenges both paths). So
-/// may be the last one of the path in front while our uplink is elsewhere already: it is short, and
-/// has no queue to wait in, so it is here before the first that the server sent by the new path.
+/// Longest probe, in bytes. A datagram up to this length, from a path that was left, is not the
+/// rest of a queue. It is a probe, and was sent after the datagrams that the newer path brings at
+/// the moment (s2n-quic challenges both paths).
+///
+/// The last datagram of the path in front may also be this short while our uplink is already
+/// elsewhere. But it has no queue to wait in, so it arrives before the first datagram that the
+/// server sent by the new path.
 const PROBE: usize = 100;
-/// A probe waits so long, lest it overtake what was sent before it.
+/// Time that a probe waits, so that it does not overtake earlier datagrams.
 const PROBE_WAITS: Duration = Duration::from_micros(1_000);
-/// A probe waits for no more datagrams than this of a path that is not validated: until then the
-/// server sends it a few, and probes between them. Three that overtake another are a loss,
-/// whichever it is (RFC 9002, section 6.1.1); with two, up to four may have been sent before it. A
-/// further probe waits for one more.
+/// Most datagrams of an unvalidated path that a probe waits for. Until validation the server sends
+/// a few by that path, and probes between them. If three overtake another one, it counts as lost
+/// (RFC 9002, section 6.1.1). With two, up to four may have been sent before it. A further probe
+/// waits for one more.
 const PROBE_LETS: usize = 2;
-/// Probes that wait in one session.
+/// Most probes that wait in one session.
 const MOST_PROBES: usize = 16;
-/// Bytes held in one session; what comes beyond that sets all free.
+/// Most bytes held in one session. More releases all of them.
 const MOST: usize = 1 << 20;
 
-/// What is held of one session, and why.
+/// The held datagrams of one session, and the state that decides about them.
 #[derive(Debug)]
 pub(super) struct InOrder {
     /// When our uplink last moved to each path.
     visits: Box<[Visit]>,
-    /// The path whose datagrams are delivered as they come.
+    /// The path whose datagrams are delivered on arrival.
     front: Option<Front>,
-    /// When any path last brought something.
+    /// When any path last brought a datagram.
     heard: Time,
     held: VecDeque<(Time, PathId, Held)>,
     bytes: usize,
@@ -59,12 +61,12 @@ struct Visit {
     known: bool,
 }
 
-/// A probe that waits.
+/// A waiting probe.
 #[derive(Debug)]
 struct Probe {
     path: PathId,
     due: Time,
-    /// Datagrams of another path that it still lets go before.
+    /// Datagrams of another path that still may pass it.
     lets: usize,
     held: Held,
 }
@@ -72,28 +74,28 @@ struct Probe {
 #[derive(Debug)]
 struct Front {
     path: PathId,
-    /// From when on it brings what the server sent after it validated it: a round trip after its
-    /// first datagram, less a part, as the first burst after that is the one that must not be
+    /// The time from which it brings datagrams sent after the server validated it. That is a round
+    /// trip after its first datagram, less a part, because the first burst after that must not be
     /// mistaken.
     validated: Time,
     heard: Time,
-    /// For how long it was silent, pauses of all paths left out.
+    /// The length of its silence, without pauses of all paths.
     silent: Duration,
-    /// Bytes that it brought since anything is held.
+    /// Bytes that it brought while datagrams are held.
     brought: usize,
 }
 
-/// What is to be done with datagrams that have come.
+/// The decision about arrived datagrams.
 enum Place {
     Pass,
-    /// Pass, and be in front from now on.
+    /// Pass, and put the path in front.
     Lead,
     Hold,
-    /// Wait a little, or until so many datagrams of another path went before.
+    /// Wait a little, or until `lets` datagrams of another path have passed.
     Probe {
         lets: usize,
     },
-    /// Pass, with those of the same path that were taken for probes.
+    /// Pass, after those of the same path that were taken for probes.
     Behind,
 }
 
@@ -109,13 +111,13 @@ impl InOrder {
         }
     }
 
-    /// Our uplink moves to `path`.
+    /// Records that our uplink moves to `path`.
     pub(super) fn visit(&mut self, now: Time, path: PathId) {
         self.visits[path.index()].since = now;
     }
 
-    /// Datagrams have come by `path`: whether they may pass. If not, they are held. What
-    /// [`InOrder::release`] gives has to be delivered before, and again behind those that may not.
+    /// Returns whether datagrams that arrived by `path` may pass. If not, they are held. The
+    /// result of [`InOrder::release`] has to be delivered before them, and again after held ones.
     pub(super) fn passes(&mut self, now: Time, path: PathId, batch: &Batch<'_>) -> bool {
         self.listen(now, path, batch.bytes.len());
         let held = || Held { bytes: batch.bytes.into(), stride: batch.stride, ecn: batch.ecn };
@@ -142,7 +144,7 @@ impl InOrder {
         passes
     }
 
-    /// So many datagrams have gone before the probes of other paths.
+    /// Counts datagrams that passed the probes of other paths.
     fn count_down(&mut self, path: PathId, datagrams: u64) {
         let gone = usize::try_from(datagrams).unwrap_or(usize::MAX);
         for probe in self.probes.iter_mut().filter(|probe| probe.path != path) {
@@ -150,8 +152,9 @@ impl InOrder {
         }
     }
 
-    /// What need not be held any more, in order; `longest` is how long anything may be. A path that
-    /// brought less than the one in front meanwhile brought probes: the server has not moved there.
+    /// Returns the datagrams that need not be held any longer, in order. `longest` is the longest
+    /// hold. A path that brought less than the one in front meanwhile brought probes: the server
+    /// has not moved there.
     pub(super) fn release(&mut self, now: Time, longest: Duration) -> Vec<Held> {
         let mut free = Vec::new();
         while let Some(probe) = self.probes.pop_front_if(|probe| probe.is_due(now)) {
@@ -173,7 +176,7 @@ impl InOrder {
         free
     }
 
-    /// All that is held, path by path.
+    /// Returns all held datagrams, path by path.
     pub(super) fn release_all(&mut self) -> Vec<Held> {
         let mut free: Vec<_> = self.probes.drain(..).map(|probe| probe.held).collect();
         while let Some(&(_, next, _)) = self.held.front() {
@@ -182,7 +185,7 @@ impl InOrder {
         free
     }
 
-    /// When [`InOrder::release`] has something to give, if nothing comes before.
+    /// Returns when [`InOrder::release`] has datagrams, if none arrive before.
     pub(super) fn next_timeout(&self, longest: Duration) -> Option<Time> {
         let probe = self.probes.front().map(|probe| probe.due);
         let held = self.held.front().map(|(since, _, _)| {
@@ -210,7 +213,7 @@ impl InOrder {
         let is_probe = bytes <= PROBE && self.probes.len() < MOST_PROBES;
         let in_front = self.visits[front.path.index()].since;
         if front.path == path {
-            // What comes by a path that is known already is held behind this one anyway.
+            // Datagrams of a path that is already known are held until after this one anyway.
             let is_left = self.visits.iter().any(|visit| visit.since > in_front && !visit.known);
             return match self.probes.iter().any(|probe| probe.path == path) {
                 _ if is_probe && is_left => Place::Probe { lets: self.lets() },
@@ -225,15 +228,15 @@ impl InOrder {
                 Place::Probe { lets: if now < front.validated { self.lets() } else { usize::MAX } }
             }
             false => Place::Pass,
-            // A first visit brings little but the challenge by which a server validates the path,
-            // and the server waits for the answer.
+            // A first visit brings little except the challenge that validates the path, and the
+            // server waits for the answer.
             true if !known => Place::Lead,
             true if self.held.is_empty() && self.is_front_silent(now) => Place::Lead,
             true => Place::Hold,
         }
     }
 
-    /// How many datagrams a further probe lets go before.
+    /// Returns how many datagrams may pass a further probe.
     fn lets(&self) -> usize {
         PROBE_LETS + self.probes.iter().filter(|probe| probe.lets < usize::MAX).count()
     }
@@ -244,7 +247,7 @@ impl InOrder {
             .is_none_or(|front| front.silent >= SILENCE || now.since(front.heard) >= LONG_SILENCE)
     }
 
-    /// From now on `path` is the one whose datagrams are delivered as they come.
+    /// Puts `path` in front: its datagrams are delivered on arrival.
     fn lead(&mut self, now: Time, path: PathId) {
         let visit = &mut self.visits[path.index()];
         let validated = match std::mem::replace(&mut visit.known, true) {
@@ -255,7 +258,7 @@ impl InOrder {
             Some(Front { path, validated, heard: now, silent: Duration::ZERO, brought: 0 });
     }
 
-    /// Takes what is held of `path`.
+    /// Moves the held datagrams of `path` to `free`.
     fn take(&mut self, path: PathId, free: &mut Vec<Held>) {
         for each in std::mem::take(&mut self.held) {
             if each.1 == path {

@@ -1,25 +1,25 @@
-//! QUIC connections whose handshake is not confirmed keep to one path.
+//! QUIC connections stay on one path until their handshake is confirmed.
 //!
-//! A server may refuse, or charge for, a change of address before the handshake is confirmed (RFC
-//! 9000, section 9). No observer can read that, but it follows from what an observer sees: the
-//! client has sent a packet with a short header, and the server sent one at least a round-trip time
-//! later, so it had the client's last flight. A packet with a long header that comes after that is
-//! a retransmission of the handshake: the connection is pinned again.
+//! A server may refuse, or penalise, a change of address before the handshake is confirmed (RFC
+//! 9000, section 9). No observer can read the confirmation, but it follows from visible packets.
+//! The client has sent a packet with a short header, and the server sent one at least a round-trip
+//! time later. So the server had received the client's last flight. A later packet with a long
+//! header is a retransmission of the handshake: the connection is pinned again.
 //!
-//! Connection IDs are no obstacle. Either end may leave the handshake's IDs at any moment (RFC
-//! 9000, section 5.1), and several servers do so within the first round trip. Section 5.1.1 lets
-//! only the packets that confirm a handshake carry new ones, so a server that uses a new ID of its
-//! client's has read a packet with a short header of the client's.
+//! Changing connection IDs do not prevent this. Either end may leave the handshake's IDs at any
+//! moment (RFC 9000, section 5.1), and several servers do so within the first round trip. Section
+//! 5.1.1 allows new IDs only in the packets that confirm a handshake. So a server that uses a new
+//! ID of its client's has read a packet with a short header from the client.
 //!
 //! No pin outlasts [`ROUND_TRIPS`] without a handshake packet of the client, whatever the server
 //! sends.
 //!
-//! Several connections may share a session (one client address). They are told apart by connection
-//! ID, so that a new connection's handshake does not pull an older one back. An ID that nobody has
-//! seen before belongs to a connection that is still pinned, if there is one. That holds for
-//! handshake packets as well: quic-go's client takes a new ID of the server's before its last
-//! flight. Only a client's first flight has an ID of its own invention, of 8 bytes or more (RFC
-//! 9000, section 7.2), and no Handshake packet.
+//! Several connections may share a session (one client address). They are distinguished by
+//! connection ID, so that a new connection's handshake does not pin an older one again. An ID
+//! never seen before belongs to a connection that is still pinned, if there is one. That applies
+//! to handshake packets, too: quic-go's client takes a new ID of the server's before its last
+//! flight. Only a client's first flight has an ID that the client invented, of at least 8 bytes
+//! (RFC 9000, section 7.2), and no Handshake packet.
 
 use std::time::Duration;
 
@@ -37,7 +37,7 @@ const IDS: usize = 8;
 /// Length in bytes of the shortest ID that a client invents for a server (RFC 9000, section 7.2).
 const INVENTED: usize = 8;
 /// Round-trip times after which a pin ends: after the client's first short header and after its
-/// last long one. A lost last flight is sent again after 3 and 9 round trips (RFC 9002, section
+/// last long one. A lost last flight is retransmitted after 3 and 9 round trips (RFC 9002, section
 /// 6.2.1, with the first sample's variation), which pins the connection again.
 const ROUND_TRIPS: u32 = 8;
 /// Shortest such time, for round trips below the timers of busy machines.
@@ -45,26 +45,27 @@ const SHORTEST_PIN: Duration = Duration::from_millis(100);
 /// The same time while the round-trip time is unknown.
 const UNMEASURED_PIN: Duration = Duration::from_secs(1);
 
-/// Where a client's datagram belongs.
+/// The lane of a client's datagram.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Lane {
-    /// To the path that handshakes take.
+    /// By the path of handshakes.
     Pinned,
-    /// To the schedule.
+    /// By the schedule.
     Free,
 }
 
-/// The connection IDs by which one end is called: first that of the handshake.
+/// The connection IDs that packets to one end carry. The first one is that of the handshake.
 #[derive(Debug)]
 struct Ids(Vec<Cid>);
 
 impl Ids {
-    /// The ID of the handshake.
+    /// Returns the ID of the handshake.
     fn first(&self) -> Cid {
         self.0[0]
     }
 
-    /// Whether a packet with a short header carries one of these. An empty ID carries no mark.
+    /// Returns whether a packet with a short header carries one of these. An empty ID cannot be
+    /// recognised.
     fn mark(&self, short_packet: &[u8]) -> bool {
         !self.is_empty() && self.0.iter().any(|cid| cid.leads(short_packet))
     }
@@ -73,8 +74,8 @@ impl Ids {
         self.first().bytes().is_empty()
     }
 
-    /// Remembers the ID of a packet with a short header, as long as that of the handshake: an end
-    /// that names no length in its packets gives all of its IDs one.
+    /// Remembers the ID of a packet with a short header. It is as long as that of the handshake:
+    /// an end that names no length in its packets gives all of its IDs the same length.
     fn learn(&mut self, short_packet: &[u8]) {
         let length = self.first().bytes().len();
         let id = short_packet.get(1..1 + length).and_then(Cid::new);
@@ -92,20 +93,21 @@ impl Ids {
     }
 }
 
-/// Whether a client sends such a packet only once its server has answered.
+/// Returns whether a client sends such a packet only once its server has answered.
 fn is_after_an_answer(packet: Long) -> bool {
     packet.kind == Kind::Handshake || packet.destination.bytes().len() < INVENTED
 }
 
 #[derive(Debug)]
 struct Connection {
-    /// The client's own IDs; empty for many clients, which then use a port for each connection.
+    /// The client's own IDs. They are empty for many clients, which then use a port for each
+    /// connection.
     client: Ids,
-    /// The IDs by which the client calls the server: at first one of its own invention.
+    /// The server's IDs in the client's packets. At first it is an ID invented by the client.
     server: Ids,
-    /// The ID that the client invented, which packets on their way still bear after an answer.
+    /// The ID that the client invented. Packets in flight still carry it after an answer.
     invented: Cid,
-    /// When its first datagram left; taken when the server answers.
+    /// When its first datagram was sent; removed when the server answers.
     asked: Option<Time>,
     /// Whether the server has answered, so that the client may have its keys.
     answered: bool,
@@ -115,24 +117,25 @@ struct Connection {
     short_sent: Option<Time>,
     /// When the client last sent a long header.
     long_sent: Time,
-    /// When the client was last heard of it.
+    /// When the client last sent a packet of it.
     seen: Time,
     pinned: bool,
 }
 
 impl Connection {
-    /// Whether a packet with a short header under an unknown ID may be its client's.
+    /// Returns whether a packet with a short header and an unknown ID may be from its client.
     fn may_send_short(&self) -> bool {
         self.pinned && self.answered
     }
 
-    /// Whether it was pinned for as long as any pin lasts.
+    /// Returns whether it was pinned for the longest time of any pin.
     fn is_overdue(&self, now: Time, longest: Duration) -> bool {
         let since = self.short_sent.map(|sent| sent.max(self.long_sent));
         self.answered && since.is_some_and(|since| now.since(since) >= longest)
     }
 
-    /// Whether the server's packet with a short header says that it had the client's last flight.
+    /// Returns whether the server's packet with a short header proves that it has the client's
+    /// last flight.
     fn is_confirmed_by(&self, now: Time, has_new_id: bool, rtt: Option<Duration>) -> bool {
         let Some(sent) = self.short_sent else { return false };
         let by_time = rtt.is_some_and(|rtt| now.since(sent) >= rtt);
@@ -145,12 +148,12 @@ impl Connection {
 pub(crate) struct Pins {
     connections: Vec<Connection>,
     rtt: Option<Duration>,
-    /// Whether any connection was pinned when [`Pins::take_release`] last looked.
+    /// Whether any connection was pinned at the last call of [`Pins::take_release`].
     held: bool,
 }
 
 impl Pins {
-    /// Whether any connection is pinned.
+    /// Returns whether any connection is pinned.
     pub(crate) fn any(&self) -> bool {
         self.connections.iter().any(|connection| connection.pinned)
     }
@@ -161,12 +164,12 @@ impl Pins {
         std::mem::replace(&mut self.held, any) && !any
     }
 
-    /// The shortest round-trip time of a handshake's first flight.
+    /// Returns the shortest round-trip time of a handshake's first flight.
     pub(crate) fn rtt(&self) -> Option<Duration> {
         self.rtt
     }
 
-    /// Says where a client's datagram belongs.
+    /// Returns the lane of a client's datagram.
     pub(crate) fn on_client(&mut self, now: Time, datagram: &[u8]) -> Lane {
         if quic::has_long_header(datagram) {
             let is_last_flight = quic::packets(datagram).any(is_after_an_answer);
@@ -189,7 +192,7 @@ impl Pins {
         if connection.pinned { Lane::Pinned } else { Lane::Free }
     }
 
-    /// Forgets a short header that did not leave: while it waits, it confirms nothing.
+    /// Forgets a short header that was not sent: while it waits, it confirms nothing.
     pub(crate) fn has_not_left(&mut self) {
         self.pinned().for_each(|connection| connection.short_sent = None);
     }
@@ -217,7 +220,7 @@ impl Pins {
         }
     }
 
-    /// The longest that a pin lasts while no handshake packet passes.
+    /// Returns the longest time that a pin lasts without handshake packets.
     fn longest_pin(&self) -> Duration {
         self.rtt.map_or(UNMEASURED_PIN, |rtt| SHORTEST_PIN.max(rtt * ROUND_TRIPS))
     }
@@ -226,9 +229,10 @@ impl Pins {
         self.connections.iter_mut().filter(|connection| connection.pinned)
     }
 
-    /// The connection of a client's packet with a short header: the one of its ID; else the newest
-    /// that has not sent one yet, or the newest pinned one, as only a server's answer makes an ID
-    /// known; else the only one there is.
+    /// Returns the connection of a client's packet with a short header. First choice is the one
+    /// with its ID. Then the newest that has not sent one yet, then the newest pinned one, because
+    /// only a server's answer makes an ID known. The last choice is the only connection, unless it
+    /// is pinned.
     fn sender(&mut self, datagram: &[u8]) -> Option<&mut Connection> {
         let all = &self.connections;
         let newest = |fits: &dyn Fn(&Connection) -> bool| all.iter().rposition(fits);
@@ -239,9 +243,10 @@ impl Pins {
         self.connections.get_mut(place)
     }
 
-    /// The connection of a server's packet with a short header: the one of its ID; else, where all
-    /// are pinned, the oldest whose client has sent one; else an oldest one of a client without
-    /// IDs.
+    /// Returns the connection of a server's packet with a short header. First choice is the one
+    /// with its ID. Then the oldest pinned one of a client without IDs that has sent a short
+    /// header. If all connections are pinned, the last choice is the oldest whose client has sent
+    /// one.
     fn receiver(&mut self, datagram: &[u8]) -> Option<&mut Connection> {
         let all = &self.connections;
         let oldest = |fits: &dyn Fn(&Connection) -> bool| all.iter().position(fits);
@@ -253,8 +258,9 @@ impl Pins {
         self.connections.get_mut(place)
     }
 
-    /// A client's packet with a long header: a new connection, or one whose handshake goes on, as
-    /// it does in a datagram that `is_last_flight`, whatever its ID.
+    /// Processes a client's packet with a long header: of a new connection, or of one whose
+    /// handshake continues. In a datagram that `is_last_flight` it continues, whatever the
+    /// packet's ID.
     fn pin(&mut self, now: Time, packet: &Long, is_last_flight: bool) {
         self.held = true;
         let early = packet.kind == Kind::ZeroRtt;
@@ -278,7 +284,7 @@ impl Pins {
         }
         self.forget_one();
         if packet.source.bytes().is_empty() {
-            // Without IDs a client can tell no two connections apart: it has given up the other.
+            // Without IDs a client cannot distinguish two connections: it has given up the other.
             self.connections.retain(|one| !one.pinned || !one.client.is_empty());
         }
         self.connections.push(Connection {
@@ -295,7 +301,7 @@ impl Pins {
         });
     }
 
-    /// A client without IDs calls the server by a new one while its handshake goes on.
+    /// Adds a new ID of the server, which a client without IDs uses while its handshake continues.
     fn learn_from_last_flight(&mut self, packet: &Long) {
         let is_known =
             |one: &Connection| one.server.0.contains(&packet.destination) && one.client.is_empty();
@@ -308,7 +314,7 @@ impl Pins {
         }
     }
 
-    /// A packet with a short header may end a datagram that begins with long ones.
+    /// Records a packet with a short header at the end of a datagram that begins with long ones.
     fn note_short_tail(&mut self, now: Time, datagram: &[u8]) {
         if !quic::ends_short(datagram) {
             return;
@@ -319,8 +325,8 @@ impl Pins {
         }
     }
 
-    /// A server's packet with a long header: it names the server's ID, and the first one tells the
-    /// round-trip time.
+    /// Processes a server's packet with a long header. It contains the server's ID, and the first
+    /// one yields the round-trip time.
     fn answer(&mut self, now: Time, packet: &Long) {
         let is_asked = |connection: &Connection| connection.client.first() == packet.destination;
         for connection in self.pinned().filter(|connection| is_asked(connection)) {
@@ -332,21 +338,21 @@ impl Pins {
         self.measure(now, is_asked);
     }
 
-    /// Times a connection's first datagram against the first answer to it.
+    /// Measures the time from a connection's first datagram to the first answer.
     fn measure(&mut self, now: Time, is_answered: impl Fn(&Connection) -> bool) {
         let mut sample = None;
         for connection in self.pinned().filter(|connection| is_answered(connection)) {
             sample = connection.asked.take().map(|asked| now.since(asked)).or(sample);
         }
 
-        // A lost first datagram makes a sample too long, never too short: then we wait longer than
-        // need be.
+        // If the first datagram is lost, the sample is too long, never too short: then we wait
+        // longer than necessary.
         if let Some(sample) = sample {
             self.rtt = Some(self.rtt.map_or(sample, |rtt| rtt.min(sample)));
         }
     }
 
-    /// Makes room: an old confirmed connection goes first, then the oldest.
+    /// Makes room by dropping the oldest confirmed connection, or else the oldest.
     fn forget_one(&mut self) {
         if self.connections.len() < CONNECTIONS {
             return;

@@ -1,4 +1,4 @@
-//! What the session carries, and what follows from that.
+//! Recognition of the session's protocol, and its consequences.
 
 use super::{Common, Session, splitter};
 use crate::config::{Config, Guess};
@@ -7,8 +7,8 @@ use crate::session::pins::Pins;
 use crate::{Batch, Event, Protocol};
 
 impl Session {
-    /// Learns from the client's datagrams what the session carries, and whether they are numbered
-    /// in clear. Where the user has said what it is, that stands.
+    /// Learns from the client's datagrams which protocol the session carries, and whether they are
+    /// numbered in clear. The user's choice takes precedence.
     pub(super) fn recognise(&mut self, batch: &Batch<'_>, common: &mut Common<'_>) {
         if let (None, Guess::Is(protocol)) = (self.protocol, common.config.protocol) {
             self.carries(Finding { protocol, confidence: Confidence::Told }, common);
@@ -35,7 +35,7 @@ impl Session {
         }
     }
 
-    /// Holds the server's datagrams against what the client's look like.
+    /// Compares the server's datagrams with the protocol that the client's suggest.
     pub(super) fn recognise_answers(&mut self, batch: &Batch<'_>, common: &mut Common<'_>) {
         for index in 0..batch.count() {
             if !self.recogniser.looks_at_servers() {
@@ -49,12 +49,13 @@ impl Session {
         }
     }
 
-    /// Whether the session's first run never ends. A far end puts together what no server would.
+    /// Returns whether the session's first run never ends. A far end reassembles sessions that no
+    /// server would.
     pub(super) fn keeps_to_one_path(&self, config: &Config) -> bool {
         !config.far_end && self.protocol.is_some_and(Protocol::keeps_to_one_path)
     }
 
-    /// Whether several paths may carry the session.
+    /// Returns whether several paths may carry the session.
     fn is_split(&self, common: &Common<'_>) -> bool {
         self.health.len() > 1 && !self.keeps_to_one_path(common.config)
     }
@@ -85,7 +86,7 @@ impl Session {
         }
     }
 
-    /// Leaves a QUIC connection no more four-tuples than it may have.
+    /// Limits the four-tuples of a QUIC connection.
     fn cut_to_quic(&mut self, common: &mut Common<'_>) {
         let wanted = self.tuples.in_use();
         self.cut_tuples(common);

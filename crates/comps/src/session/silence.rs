@@ -1,12 +1,14 @@
-//! A path by which no answer comes: does it swallow what is sent, or does the server answer
-//! elsewhere?
+//! A path without answers: does it discard everything, or does the server answer elsewhere?
 //!
 //! From below the two look alike, so the protocol decides first: servers of WireGuard and Mosh
-//! always answer where they are spoken to. Of other servers that follow, two paths bring answers
-//! while the third is silent. A server that has followed before and stays now is told from a path
-//! that swallows by what it says while the uplink is there. Where one path alone ever answered
-//! nobody can know: for 3 s what goes by a silent path goes by the answering one as well, so that
-//! nothing is lost, then the silent one is taken out.
+//! always answer where they are addressed. If another server follows its client, two paths bring
+//! answers while the third is silent. A server may have followed before and stay now. It is
+//! distinguished from a path that discards everything by its rate while the uplink is on that
+//! path.
+//!
+//! If only one path ever answered, the question cannot be decided. For 3 s the datagrams of a
+//! silent path are also sent by the answering one, so that nothing is lost. Then the silent path
+//! is taken out.
 
 use std::time::Duration;
 
@@ -18,16 +20,17 @@ use crate::health::{Activity, Health};
 use crate::protocol::wireguard;
 use crate::{Batch, DownReason, Event, Protocol};
 
-/// The server was active if it was heard within this time.
+/// Time for which the server counts as active after it was heard.
 const ACTIVE: Duration = Duration::from_secs(1);
 /// Time for which a path without any answer is doubted before it is taken out.
 const UNDECIDED: Duration = Duration::from_secs(3);
-/// Time after which a handshake without any answer goes on by another path: the first probe timeout
-/// of QUIC, 333 + 4 x 166.5 ms (RFC 9002, section 6.2.2).
+/// Time after which a handshake without any answer continues on another path: the first probe
+/// timeout of QUIC, 333 + 4 x 166.5 ms (RFC 9002, section 6.2.2).
 const FIRST_PTO: Duration = Duration::from_millis(999);
 
 impl Session {
-    /// A path has carried datagrams of the client: notes it for the verdict on path and server.
+    /// Records that a path has carried datagrams of the client, for the judgement of path and
+    /// server.
     pub(super) fn note_sent(
         &mut self,
         now: Time,
@@ -46,21 +49,22 @@ impl Session {
         }
         let rtts = Rtts::of(self.health.iter().filter_map(Health::rtt_bound));
         let Some((stays, percent)) = self.follow.on_sent(now, path, rtts) else { return };
-        // A far end answers by a schedule of its own.
+        // A far end answers by its own schedule.
         if !common.config.far_end && !self.protocol.is_some_and(Protocol::always_follows) {
             let followed = self.heard_by().count() > 1;
             common.event(Event::Skewed { session: self.id, path: stays, percent, followed });
         }
     }
 
-    /// Whether a server answers such a datagram. WireGuard's keepalives are answered by nobody.
+    /// Returns whether a server answers such a datagram. WireGuard's keepalives get no answer.
     pub(super) fn is_answered(&self, datagram: &[u8]) -> bool {
         let is_keepalive =
             || wireguard::Message::of(datagram) == Some(wireguard::Message::Keepalive);
         self.protocol != Some(Protocol::WireGuard) || !is_keepalive()
     }
 
-    /// How active the server is: it was heard of late, or since the last datagram of the client.
+    /// Returns the server's activity: it was heard recently, or since the last datagram of the
+    /// client.
     fn activity(&self, now: Time) -> Activity {
         let since = self.last.map(|(at, ..)| at);
         let is_recent =
@@ -68,13 +72,13 @@ impl Session {
         Activity { active: self.server_heard.is_some_and(is_recent), answers: self.answers }
     }
 
-    /// The paths by which the server was ever heard.
+    /// Returns the paths that have ever brought an answer of the server.
     fn heard_by(&self) -> impl Iterator<Item = usize> + '_ {
         let paths = self.health.iter().enumerate();
         paths.filter(|(_, health)| health.heard().is_some()).map(|(index, _)| index)
     }
 
-    /// The path that answers, where one alone ever did and the schedule may use it.
+    /// Returns the path that answers, if only one ever did and the schedule may use it.
     fn only_answering(&self) -> Option<PathId> {
         let mut all = self.heard_by();
         let only = all.next().filter(|_| all.next().is_none())?;
@@ -85,10 +89,10 @@ impl Session {
         self.views.get(index).is_some_and(|view| view.usable)
     }
 
-    /// Takes `path` out if it has gone silent though the server speaks.
+    /// Takes `path` out if it has become silent though the server is active.
     ///
-    /// If all that was used has gone silent, it is the server or the whole network, and no path is
-    /// to blame. The last usable path is never taken out by silence.
+    /// If all used paths have become silent, the cause is the server or the whole network, and no
+    /// path is to blame. The last usable path is never taken out because of silence.
     pub(super) fn check_silence(&mut self, now: Time, path: PathId, common: &mut Common<'_>) {
         let index = path.index();
         let others = (0..self.health.len()).filter(|other| *other != index);
@@ -119,14 +123,15 @@ impl Session {
         }
     }
 
-    /// Since when it is undecided whether the path swallows, where nothing can decide it.
+    /// Returns since when the path has been doubted, if nothing can decide whether it discards
+    /// everything.
     fn doubted_since(&mut self, now: Time, index: usize, keeps: bool) -> Option<Time> {
         let decides = self.protocol.is_some_and(Protocol::always_follows);
         self.only_answering().filter(|_| !decides && !keeps)?;
         self.health[index].doubt(now)
     }
 
-    /// Whether a silent path swallows what it gets, while `answering` others bring answers.
+    /// Returns whether a silent path discards everything, while `answering` others bring answers.
     fn swallows(&self, now: Time, index: usize, answering: usize) -> bool {
         if self.protocol.is_some_and(Protocol::always_follows) {
             return true;
@@ -143,8 +148,8 @@ impl Session {
         !self.follow.is_heard(path).unwrap_or(!alone)
     }
 
-    /// The path on which a pinned handshake goes on because that of its pin swallows it: the server
-    /// was not heard since. If another path brought an answer meanwhile, it is that.
+    /// Returns another path for a pinned handshake, if the server was not heard by the pin's path
+    /// since. If another path brought an answer meanwhile, it is that one.
     pub(super) fn beyond_silence(&self, now: Time) -> Option<PathId> {
         let (PathId(pinned), _) = self.pinned_to?;
         let pinned = usize::from(pinned);
@@ -160,7 +165,7 @@ impl Session {
         answers.or(next).map(PathId::at)
     }
 
-    /// Sends what went by a doubted path by the path that answers, too.
+    /// Sends the datagrams of a doubted path by the path that answers, too.
     pub(super) fn send_again(
         &mut self,
         now: Time,
@@ -168,7 +173,7 @@ impl Session {
         (batch, at, count): (&Batch<'_>, u64, u64),
         common: &mut Common<'_>,
     ) {
-        // A handshake keeps to one path.
+        // A handshake stays on one path.
         let is_pin = self.pins.any() && self.pinned_to.is_some_and(|(pin, _)| pin == path);
         let is_doubted = self.health[path.index()].is_doubted() && !is_pin;
         let Some(other) = self.only_answering().filter(|other| is_doubted && *other != path) else {

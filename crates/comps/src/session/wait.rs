@@ -1,22 +1,24 @@
-//! How long a client has waited for an answer of its server: a wrong port, a wrong key, a firewall
-//! and a server that is gone all look like this, and WireGuard, Mosh and QUIC report none of them.
+//! The time that a client has waited for an answer of its server. A wrong port, a wrong key, a
+//! firewall and a server that is gone all look like this, and WireGuard, Mosh and QUIC report none
+//! of them.
 
 use std::time::Duration;
 
 use anabranch_multipath::Time;
 
-/// Wait after which it is first reported; pause between two reports of all sessions together.
+/// Wait after which it is first reported, and pause between two reports of all sessions together.
 pub(super) const FIRST: Duration = Duration::from_secs(10);
-/// The longest pause between two reports of one session; each is twice as long as the one before.
+/// Longest pause between two reports of one session. Each pause is twice as long as the one
+/// before.
 const LONGEST: Duration = Duration::from_secs(640);
-/// A client that was quiet for longer waits for nothing older: keep-alives of NATs, which nobody
-/// answers, are further apart (RFC 3948, section 4: 20 s).
+/// Silence of a client after which it no longer waits for older answers. Keep-alives of NATs,
+/// which nobody answers, are further apart (RFC 3948, section 4: 20 s).
 const GAP: Duration = Duration::from_secs(10);
 
 /// A wait for the server's next answer.
 #[derive(Debug)]
 pub(super) struct Wait {
-    /// When the client asked first since the last answer.
+    /// When the client first asked since the last answer.
     began: Option<Time>,
     asked: Time,
     looked: Time,
@@ -29,7 +31,7 @@ impl Wait {
         Wait { began: None, asked: now, looked: now, pause: FIRST, reported: false }
     }
 
-    /// The client sends something that the server would answer.
+    /// Records that the client sends a datagram that the server would answer.
     pub(super) fn on_asked(&mut self, now: Time) {
         let quiet = now.since(std::mem::replace(&mut self.asked, now));
         if self.began.is_none() || (quiet > GAP && !self.reported) {
@@ -37,20 +39,20 @@ impl Wait {
         }
     }
 
-    /// The server is heard. Returns how long that took, if the wait was reported.
+    /// Records that the server is heard. Returns the length of the wait, if it was reported.
     pub(super) fn on_heard(&mut self, now: Time) -> Option<Duration> {
         let began = self.began.take().filter(|_| self.reported);
         self.reported = false;
         began.map(|began| now.since(began))
     }
 
-    /// When [`Wait::overdue`] is to be asked.
+    /// Returns when to call [`Wait::overdue`].
     pub(super) fn due(&self) -> Option<Time> {
         self.began.map(|_| self.looked + self.pause)
     }
 
-    /// How long the wait has lasted, if that is to be reported now: it is time to, and the client
-    /// has asked again since it was last looked at.
+    /// Returns the length of the wait, if a report is due and the client has asked again since the
+    /// last check.
     pub(super) fn overdue(&mut self, now: Time) -> Option<Duration> {
         if self.due().is_none_or(|due| now < due) {
             return None;
@@ -62,7 +64,7 @@ impl Wait {
         self.began.filter(|_| goes_on).map(|began| now.since(began))
     }
 
-    /// When the client first asked, if the wait was reported.
+    /// Returns when the client first asked, if the wait was reported.
     pub(super) fn reported(&self) -> Option<Time> {
         self.began.filter(|_| self.reported)
     }

@@ -15,16 +15,16 @@ pub(super) const FAMILY: Family = Family {
     build,
 };
 
-/// TrafficSliver's batched weighted random (De la Cadena et al., CCS 2020, "BWR").
+/// Builds TrafficSliver's batched weighted random (De la Cadena et al., CCS 2020, "BWR").
 ///
-/// The client draws chances from a Dirichlet distribution once for a page load and sends a batch of
-/// cells by each path that he draws; a batch is as long as a uniform draw from 50 to 70. The
-/// chances are those of `weighted`; what is new is the batch, and that belongs to the boundary:
-/// `50-70p`, this family's own run length. The middle node does the same for the other direction,
-/// with chances of its own.
+/// The client draws probabilities from a Dirichlet distribution once per page load. It draws a
+/// path for each batch of cells, whose length is uniform from 50 to 70. The probabilities are
+/// those of `weighted`. The batch is new, and it is the boundary's: `50-70p`, this family's own
+/// run length. The middle node does the same for the other direction, with its own probabilities.
 ///
-/// The published simulator draws the length anew at each cell and ends a batch when it divides the
-/// cells so far, which gives the same mean but scattered lengths; this follows the paper's text.
+/// The published simulator draws a length for each cell, and ends a batch if that length divides
+/// the number of cells sent. This has the same mean but scattered lengths. This function follows
+/// the paper's text.
 fn build(argument: Option<&str>, paths: usize, stream: Stream) -> Built {
     weighted::build_dirichlet(argument, paths, stream)
 }

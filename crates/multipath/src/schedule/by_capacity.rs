@@ -1,4 +1,5 @@
-//! Each run by a path drawn with chances that the paths' measured capacities set now and then.
+//! A random path for each run, with probabilities set from time to time by the paths' measured
+//! capacities.
 
 use std::time::Duration;
 
@@ -22,37 +23,40 @@ pub(super) const FAMILY: Family = Family {
     build,
 };
 
-/// The longest time between two measurements, and the first; in between it doubles.
+/// The longest time between two measurements. The time doubles until then.
 const HOUR: Duration = Duration::from_secs(3600);
+/// The first time between two measurements.
 const FIRST: Duration = Duration::from_secs(1);
 
 /// The rate of all paths together, in units of the fastest path's capacity. It is more than 1
-/// because a path that chance gives too much for a moment holds the others back. With 1.2 and runs
-/// of `~4p`, lines of 50, 30 and 10 Mbit/s gave .92 of the first one's speed
+/// because a path that randomly gets too much for a moment delays the others. With 1.2 and runs of
+/// `~4p`, lines of 50, 30 and 10 Mbit/s gave .92 of the first one's speed
 /// (`tunnel/tests/goodput.rs`).
 const SPEED: f64 = 1.4;
 
-/// Random with chances that do not follow the load.
+/// A random scheduler whose probabilities do not follow the load.
 ///
-/// With the chances p a bundle carries min(c/p) where the path capacities are c: a path of little
-/// capacity that gets an equal share holds all others back. Here p is the least unequal
-/// distribution whose min(c/p) is [`SPEED`] times the largest c: every path has the same chance,
-/// but for those whose capacity allows less. A path that was never full counts as fast as the
-/// fastest. The chances are set once a path has been full and when a path fails or returns; then
-/// after 1 s, 2 s, 4 s and so on, as the first estimates are rough, and at last every hour. Until
-/// then all are equal.
+/// With probabilities p and path capacities c, a bundle carries min(c/p): a path of little
+/// capacity that gets an equal share delays all others. Here p is the least unequal distribution
+/// whose min(c/p) is [`SPEED`] times the largest c. Every path has the same probability, except
+/// those whose capacity allows less. A path that was never full counts as fast as the fastest.
+///
+/// The probabilities are set once a path has been full, and when a path fails or returns. They are
+/// set again after 1 s, 2 s, 4 s and so on, as the first estimates are rough, and finally every
+/// hour. Before the first time, all are equal.
 #[derive(Debug)]
 struct ByCapacity {
     chances: Weighted,
-    /// Which paths were usable when the chances were set.
+    /// Whether each path was usable when the probabilities were set.
     usable: Vec<bool>,
-    /// When the capacities are read again, and the time until they are read once more.
+    /// When the capacities are read next.
     next: Time,
+    /// The time from that reading to the one after it.
     wait: Duration,
 }
 
 impl ByCapacity {
-    /// Sets the chances if it is time to, or if other paths are usable than before.
+    /// Sets the probabilities if it is time to, or if other paths are usable than before.
     fn update(&mut self, now: Time, paths: &[PathView]) {
         let changed = !paths.iter().map(|path| path.usable).eq(self.usable.iter().copied());
         if changed {
@@ -94,8 +98,8 @@ fn build(argument: Option<&str>, paths: usize, stream: Stream) -> Built {
     Ok(Box::new(ByCapacity { chances, usable: Vec::new(), next: Time::ZERO, wait: FIRST }))
 }
 
-/// The least unequal chances, adding up to 1, none of them above its capacity in units of
-/// [`SPEED`] times the largest; in proportion to the capacities if those add up to less.
+/// Returns the least unequal probabilities, with sum 1. None is above its capacity in units of
+/// [`SPEED`] times the largest. If the capacities add up to less, they are in proportion to them.
 fn least_unequal(capacities: &[f64]) -> Vec<f64> {
     let largest = capacities.iter().copied().fold(0.0, f64::max);
     let sum: f64 = capacities.iter().sum();
@@ -103,7 +107,7 @@ fn least_unequal(capacities: &[f64]) -> Vec<f64> {
     let bounds: Vec<f64> = capacities.iter().map(|capacity| capacity / speed / largest).collect();
     let mut ascending = bounds.clone();
     ascending.sort_by(f64::total_cmp);
-    // The lowest paths get all that they can take, until the rest can share equally.
+    // The slowest paths get all they can take, until the rest can share equally.
     let (mut left, mut level) = (1.0, 1.0);
     for (place, bound) in ascending.iter().enumerate() {
         level = left / (ascending.len() - place) as f64;

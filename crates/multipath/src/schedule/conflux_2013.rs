@@ -16,12 +16,13 @@ pub(super) const FAMILY: Family = Family {
     build,
 };
 
-/// Conflux (AlSabah et al., PETS 2013): a leg's congestion is the time from sending the cell that a
-/// SENDME acknowledges to that SENDME (the 100th with fixed windows), and cells are dealt in
-/// inverse proportion to it. That time is the view's `rtt`, which fixed windows do not smooth.
+/// Builds Conflux (AlSabah et al., PETS 2013). A leg's congestion is the time from sending the
+/// cell that a SENDME acknowledges to that SENDME (the 100th with fixed windows). Cells are
+/// distributed in inverse proportion to it. That time is the view's `rtt`, which fixed windows do
+/// not smooth.
 ///
-/// That is `mix:1`. The published code knew two circuits, paper 001 extended it to more. Neither
-/// says what becomes of a circuit whose window is closed: here it is passed over.
+/// This is `mix:1`. The published code has two circuits; paper 001 extends it to more. Neither
+/// defines the treatment of a circuit whose window is closed: here it is skipped.
 fn build(argument: Option<&str>, _paths: usize, _stream: Stream) -> Built {
     no_argument("conflux-2013", argument)?;
     Ok(Box::new(Mix::new(1.0)))

@@ -1,4 +1,4 @@
-//! C tor's CWNDRTT, which no peer can ask for.
+//! C tor's CWNDRTT, which no peer can request.
 
 use std::time::Duration;
 
@@ -19,12 +19,14 @@ pub(super) const FAMILY: Family = Family {
     build,
 };
 
-/// The leg with the lowest round-trip time if it is ready; else a ready leg that can send something
-/// while the acknowledgements of the quickest are under way: room × least RTT / own RTT > 0, in
-/// whole cells, or any room in slow start (C tor's `conflux_decide_circ_cwndrtt`).
+/// The leg with the lowest round-trip time if it is ready. Otherwise it is a ready leg that can
+/// send something while the acknowledgements of the fastest leg are in flight. That means room ×
+/// least RTT / own RTT > 0, in whole cells, or any room in slow start (C tor's
+/// `conflux_decide_circ_cwndrtt`).
 ///
-/// Of several such legs C tor's comment says that the one with the lowest round-trip time is taken;
-/// its loop takes the *last* in the list. This does as the loop does. No desired UX leads to it.
+/// If there are several such legs, C tor's comment promises the one with the lowest round-trip
+/// time, but its loop takes the *last* in the list. This scheduler follows the loop. No desired UX
+/// leads to it.
 #[derive(Debug)]
 struct CwndRtt;
 
@@ -48,7 +50,7 @@ impl Scheduler for CwndRtt {
     }
 }
 
-/// Whether a leg with room sends at least a cell in its share of `least`.
+/// Returns whether a leg with room sends at least one cell in its share of `least`.
 fn suffices(view: &PathView, least: Duration) -> bool {
     let room = u128::from(view.window.unwrap_or(u64::MAX));
     let own = view.rtt.unwrap_or(Duration::MAX).as_micros().max(1);

@@ -1,4 +1,5 @@
-//! The leg by which a cell is expected first, with what is known of the transport below.
+//! The leg with the earliest expected arrival of the next cell, using the state of the transport
+//! below.
 
 use std::time::Duration;
 
@@ -19,51 +20,55 @@ pub(super) const FAMILY: Family = Family {
     build,
 };
 
-/// Bytes of a cell on a link, with a share of TLS's record (514, and 22 a record of 16 KiB).
+/// Bytes of a cell on a link, with its share of the TLS record (514, and 22 per record of 16 KiB).
 const CELL: f64 = 515.0;
 
-/// Cells by which another leg has to be sooner than the present one, for each that a change costs
-/// (a SWITCH of proposal 329 is one). Two legs that are as good take turns of about so many.
+/// Lead in cells that another leg must have over the present one, for each cell that a change
+/// costs (a SWITCH of proposal 329 is one). Two equally good legs take turns of about this length.
 const STICKY: f64 = 16.0;
 
-/// Expected time of arrival. Paper 001 (section 7) asks for circuit-level estimates that know what
-/// TCP on each link knows; this is our answer.
+/// Expected time of arrival. Paper 001 (section 7) asks for circuit-level estimates with the
+/// knowledge that TCP on each link has. This is our answer.
 ///
-/// T = q/(s·d) + notsent/d + max(beyond, burst) + least RTT/2. The bytes in the first hop's socket
-/// leave at its delivery rate d, the q cells in our own queue at our share s of it (where d is
-/// unknown, at R = window/RTT). What is under way beyond the path's own capacity stands in queues
-/// further on: beyond = max(0, inflight − q − bdp)/R. So does what was sent faster than R: burst is
-/// when the last of it is through. A leg without room is expected later by half the time that one
-/// acknowledgement's cells take. A leg whose first hop is stuck ([`crate::LinkView::is_stuck`]) is
-/// passed over while another is not.
+/// T = q/(s·d) + notsent/d + max(beyond, burst) + least RTT/2
+///
+/// * notsent/d: the bytes in the first hop's socket leave at its delivery rate d.
+/// * q/(s·d): the q cells in our own queue leave at our share s of d. If d is unknown, they leave
+///   at R = window/RTT.
+/// * beyond = max(0, inflight − q − bdp)/R: cells in flight beyond the path's own capacity wait in
+///   queues further on.
+/// * burst: the time until the last cell sent faster than R has passed.
+///
+/// A leg without room is expected later by half the time that one acknowledgement's cells take. A
+/// leg whose first hop is stuck ([`crate::LinkView::is_stuck`]) is skipped while another is not.
 ///
 /// Until a leg has acknowledged something, all rates are guesses. Where a change of leg costs
-/// something, legs are then filled in the order of their round-trip times, as `lowrtt` does;
-/// elsewhere they are tried at once. A leg of unknown rate beside one that is known is taken to
-/// hold nothing without a queue: it is tried when the known one is busy.
+/// something, legs are then filled in the order of their round-trip times, as `lowrtt` does.
+/// Elsewhere they are tried at once. If one leg's rate is known and another's is not, the unknown
+/// one counts as holding nothing without a queue. It is tried when the known one is busy.
 ///
-/// If the best leg has no room, a worse one is taken only if its cell would come no later than the
-/// best leg would deliver all that waits. That is ECF's rule (Lim et al., CoNEXT 2017): the end of
-/// a short object waits for the better leg, a long one uses both.
+/// If the best leg has no room, a worse one is taken only in one case: its cell must arrive no
+/// later than the best leg would deliver everything that waits. This is ECF's rule (Lim et al.,
+/// CoNEXT 2017): the end of a short object waits for the better leg, a long one uses both.
 #[derive(Debug, Default)]
 struct Eta {
     bottlenecks: Vec<Bottleneck>,
-    /// Of each leg, for the choice that is being made: seconds until a cell that is given to it now
-    /// should arrive, less what a change from it would cost.
+    /// For the present choice, and each leg: seconds until a cell sent by it now should arrive,
+    /// less the cost of a change from it.
     expected: Vec<f64>,
 }
 
-/// What a leg's narrowest link has still to pass on, were it the only one that sends.
+/// The backlog of a leg's narrowest link, as if only this leg used it.
 #[derive(Clone, Copy, Debug, Default)]
 struct Bottleneck {
-    /// Cells under way when it was last looked at.
+    /// Cells in flight at the last update.
     inflight: u64,
-    /// When the last of them is through.
+    /// When the last of them has passed.
     free: Time,
 }
 
 impl Bottleneck {
-    /// Seconds until all that was sent so far is through, at so many cells a second.
+    /// Returns the seconds until everything sent until now has passed, at `rate` cells per second.
     fn burst(&mut self, now: Time, inflight: u64, rate: f64) -> f64 {
         let sent = inflight.saturating_sub(self.inflight);
         self.inflight = inflight;
@@ -88,7 +93,8 @@ impl Eta {
         }));
     }
 
-    /// The best leg, or the best with room if `units` would have to wait longer for the best.
+    /// Returns the best leg, or the best with room if `units` would have to wait longer for the
+    /// best.
     fn best(&mut self, now: Time, paths: &[PathView], units: u64) -> Option<usize> {
         self.look(now, paths);
         if usable(paths).all(|index| paths[index].leg.bdp == 0 && paths[index].leg.turn > 0) {
@@ -113,7 +119,7 @@ impl Eta {
     }
 }
 
-/// Seconds until a cell should arrive: `rate` in cells a second, `burst` in seconds.
+/// Returns the seconds until a cell should arrive: `rate` in cells per second, `burst` in seconds.
 fn arrival(view: &PathView, rate: f64, burst: f64) -> f64 {
     let LegView { queued, inflight, bdp, step, .. } = view.leg;
     let queued_here = match view.leg.link {
@@ -128,8 +134,8 @@ fn arrival(view: &PathView, rate: f64, burst: f64) -> f64 {
     queued_here + beyond.max(burst) + closed + least(view).as_secs_f64() / 2.0
 }
 
-/// Cells a second: the path's capacity where that is known, else what the leg's window allows, its
-/// size over the round-trip time.
+/// Returns the rate in cells per second: the path's capacity if known, else the window's size over
+/// the round-trip time.
 fn rate(view: &PathView) -> f64 {
     if view.leg.capacity > 0 {
         return view.leg.capacity as f64;
@@ -138,7 +144,7 @@ fn rate(view: &PathView) -> f64 {
     view.leg.size.max(1) as f64 / rtt.as_secs_f64()
 }
 
-/// The least round-trip time, or the present one where no other is known.
+/// Returns the least round-trip time, or the present one if the least is unknown.
 fn least(view: &PathView) -> Duration {
     match view.leg.least_rtt {
         Duration::ZERO => view.rtt.unwrap_or_default(),

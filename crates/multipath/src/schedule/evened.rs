@@ -1,4 +1,5 @@
-//! Chances as `weighted`, with a weak pull to equal shares while a load is young.
+//! Probabilities as in `weighted`, with a weak preference for equal shares at the beginning of a
+//! load.
 
 use std::time::Duration;
 
@@ -20,24 +21,25 @@ pub(super) const FAMILY: Family = Family {
     build,
 };
 
-/// How long a load is young.
+/// Time for which a load counts as young.
 const YOUNG: Duration = Duration::from_millis(500);
-/// How strong the pull is: a path that carried everything has 1/e of the chance that it would have
-/// if it had carried nothing.
+/// Strength of the preference: a path that carried everything has 1/e of the probability that it
+/// would have if it had carried nothing.
 const PULL: f64 = 1.0;
 
-/// As [`Weighted`], but in the first half second of a load a path's chance is multiplied by
-/// exp(-share), its share of what the load has sent so far.
+/// Like [`Weighted`], but in the first half second of a load a path's probability is multiplied by
+/// exp(-share), where share is its part of the load sent until then.
 ///
 /// Half a second of runs of 100 ms is five draws: one path often gets most of a short load. Equal
-/// shares for a whole load are no cure: random shares hide a page's size, and equal ones tell it.
-/// So the pull is weak, a factor of at most e between two paths, and ends while the load goes on.
+/// shares for a whole load are no cure: random shares hide a page's size, and equal ones reveal
+/// it. So the preference is weak, a factor of at most e between two paths, and ends during the
+/// load.
 #[derive(Debug)]
 struct Evened {
     weighted: Weighted,
     /// When the load began.
     since: Option<Time>,
-    /// Units that each path has carried since.
+    /// Units that each path has carried since then.
     carried: Vec<u64>,
 }
 

@@ -1,4 +1,4 @@
-//! Chances cut at random for each session.
+//! Probabilities cut at random for each session.
 
 use rand::RngExt;
 use rand::seq::SliceRandom;
@@ -18,19 +18,20 @@ pub(super) const FAMILY: Family = Family {
     build,
 };
 
-/// HyWF (Henri et al., PoPETs 2020): a session goes to the first of two networks with a chance
-/// drawn evenly from 0 to 1, to the other otherwise, in runs whose length is random with a mean of
-/// 20 packets (`~20p`, this family's own run length), each direction with draws of its own.
+/// Builds HyWF (Henri et al., PoPETs 2020). A session uses the first of two networks with a
+/// probability drawn uniformly from 0 to 1, and the other otherwise. Runs have a random length
+/// with a mean of 20 packets (`~20p`, this family's own run length). Each direction has its own
+/// draws.
 ///
-/// The paper has two paths. More are our extension: what is left is cut evenly again and again, and
-/// the pieces are dealt to the paths at random. For two paths that is the paper's draw.
+/// The paper has two paths. More are our extension: the rest is cut uniformly again and again, and
+/// the pieces are assigned to the paths at random. For two paths that is the paper's draw.
 fn build(argument: Option<&str>, paths: usize, mut stream: Stream) -> Built {
     no_argument("hywf", argument)?;
     let chances = cut(paths, &mut stream);
     Ok(Box::new(Weighted::fixed(chances, stream)?))
 }
 
-/// A stick of length 1 in so many pieces, shuffled.
+/// Cuts a stick of length 1 into `pieces` pieces, and shuffles them.
 fn cut(pieces: usize, stream: &mut Stream) -> Vec<f64> {
     let mut left = 1.0;
     let mut chances: Vec<f64> = (1..pieces)

@@ -18,31 +18,31 @@ pub(super) const FAMILY: Family = Family {
     build,
 };
 
-/// Turns that an unmeasured path gets before it ranks behind every measured one.
+/// Runs that an unmeasured path gets before it ranks after every measured one.
 const TRIALS: u8 = 3;
-/// Ranks of paths without room begin here; all others are below.
+/// The first rank of paths without room. All other ranks are below.
 const FULL: u64 = 1 << 63;
-/// The rank of a path that was tried in vain: behind every measured one (none is 146 years away).
+/// The rank of a path tried without success: after every measured one (none is 146 years away).
 const HOPELESS: u64 = FULL - 1;
 
 /// Lowest round-trip time first (Conflux "LowRTT", Tor proposal 329, section 3.1).
 ///
-/// Paths not measured yet come first, in order, so that each is measured early; one that took
-/// `TRIALS` runs and still has no measurement ranks last. Load-aware: a path without room is passed
-/// over while another has some. C tor's own rule, for legs that are all measured, is `lowrtt`.
+/// Unmeasured paths are first, in order, so that each is measured early. A path that took `TRIALS`
+/// runs without a measurement ranks last. Load-aware: a path without room is skipped while another
+/// has some. C tor's own rule, for legs that are all measured, is `lowrtt`.
 #[derive(Debug, Default)]
 pub struct LowestRtt {
     trials: Vec<u8>,
 }
 
 impl LowestRtt {
-    /// No path tried yet.
+    /// Returns a scheduler that has not tried any path.
     pub fn new() -> LowestRtt {
         LowestRtt::default()
     }
 
-    /// The usable path of lowest rank, the first of equals. A plain loop: it takes a third of the
-    /// time of `min_by_key`.
+    /// Returns the usable path of lowest rank, and the first of equals. A plain loop takes a third
+    /// of the time of `min_by_key`.
     fn best(&self, paths: &[PathView]) -> Option<usize> {
         let mut best = None;
         let mut lowest = u64::MAX;
@@ -56,8 +56,9 @@ impl LowestRtt {
     }
 }
 
-/// The rank of a path as one number, the lowest first: on trial (by trials), measured (by time),
-/// tried in vain; then the same again for paths without room.
+/// Returns the rank of a path as one number, the lowest first. Paths on trial are first (by
+/// trials), then measured ones (by time), then those tried without success. The same order follows
+/// for paths without room.
 fn rank(view: &PathView, trials: u8) -> u64 {
     let rank = match view.rtt {
         Some(rtt) => (nanos(rtt) + u64::from(TRIALS)).min(HOPELESS - 1),
@@ -67,7 +68,7 @@ fn rank(view: &PathView, trials: u8) -> u64 {
     if view.has_room() { rank } else { FULL + rank }
 }
 
-/// Nanoseconds, up to 2^61: longer times are all alike.
+/// Returns the nanoseconds of `span`, up to 2^61: longer times are equal.
 fn nanos(span: Duration) -> u64 {
     span.as_secs().min(1 << 31) * 1_000_000_000 + u64::from(span.subsec_nanos())
 }

@@ -17,9 +17,9 @@ pub(super) const FAMILY: Family = Family {
     build,
 };
 
-/// Of the legs that are ready the one with the lowest round-trip time, the first of equals (Tor
-/// proposal 329, section 3.1; C tor's `conflux_decide_circ_lowrtt`). Ready is a leg with room in
-/// its window and in its queue. It fills one window before the next leg carries anything.
+/// The ready leg with the lowest round-trip time, and the first of equals (Tor proposal 329,
+/// section 3.1; C tor's `conflux_decide_circ_lowrtt`). A leg is ready with room in its window and
+/// in its queue. One window is filled before the next leg carries anything.
 #[derive(Debug)]
 struct LowRtt;
 

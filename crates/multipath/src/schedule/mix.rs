@@ -19,13 +19,13 @@ pub(super) const FAMILY: Family = Family {
     build,
 };
 
-/// A tunable combination (paper 001, section 4, "2d") of dealing in turn, by congestion and by
-/// round-trip time: the legs with room get cells in proportion to 1/RTT^ALPHA. ALPHA = 0 deals to
-/// each in turn, 1 as Conflux 2013 does, and a large one as LOWRTT.
+/// A tunable combination (paper 001, section 4, "2d") of schedulers by turn, by congestion and by
+/// round-trip time. The legs with room get cells in proportion to 1/RTT^ALPHA. ALPHA = 0 takes
+/// legs in turn, 1 is Conflux 2013, and a large one is like LOWRTT.
 ///
-/// Each choice gives every leg with room its share as credit and takes a whole cell's from the one
-/// that has most (smooth weighted round robin), so that the cells of a leg are spread evenly. A leg
-/// without room earns nothing meanwhile: it owes and is owed nothing when it comes back.
+/// Each choice credits every leg with room with its share, and takes a whole cell's credit from
+/// the leg with most (smooth weighted round robin). So the cells of a leg are spread evenly. A leg
+/// without room earns nothing meanwhile and keeps its credit; an unusable one loses it.
 #[derive(Debug)]
 pub(super) struct Mix {
     alpha: f64,
@@ -37,12 +37,13 @@ impl Mix {
         Mix { alpha, credit: Vec::new() }
     }
 
-    /// Relative to the quickest leg, so that no power is beyond all numbers.
+    /// Returns the weight relative to the fastest leg, so that no power is infinite.
     fn weight(&self, view: &PathView, quickest: f64) -> f64 {
         (quickest / seconds(view)).powf(self.alpha)
     }
 
-    /// Credits the ready legs; the one with most, the first of equals, pays.
+    /// Credits the ready legs, and takes the price of a cell from the leg with most credit, the
+    /// first of equals.
     fn take_turn(&mut self, paths: &[PathView], quickest: f64) -> Option<usize> {
         let mut total = 0.0;
         let mut best: Option<usize> = None;
@@ -59,7 +60,7 @@ impl Mix {
     }
 }
 
-/// The round-trip time, at least a microsecond.
+/// Returns the round-trip time in seconds, at least a microsecond.
 fn seconds(view: &PathView) -> f64 {
     view.rtt.unwrap_or(Duration::from_secs(1)).max(Duration::from_micros(1)).as_secs_f64()
 }

@@ -1,15 +1,15 @@
-//! Schedulers: one algorithm a file, and the table that names them.
+//! Schedulers: one algorithm per file, and the table of their names.
 //!
-//! To add one: write its file with its [`Family`], name the file here and the family in
-//! [`FAMILIES`]. It then shows in the splitter's `--schedule`, in reports and, once the binding is
-//! built anew (`lab/run-tests --install`), in the lab; the conformance suite runs on it. One that
-//! needs windows (`needs_windows`) is for circuits and for the paths to a far end: the lab, and the
+//! To add one, write its file with its [`Family`], declare the file here, and add the family to
+//! [`FAMILIES`]. It then appears in the splitter's `--schedule` and in reports. It appears in the
+//! lab once the binding is rebuilt (`lab/run-tests --install`). The conformance suite runs on it.
+//! An algorithm with `needs_windows` serves circuits and the paths to a far end: the lab, and the
 //! splitter without a far end, refuse it.
 //!
-//! **Push and pull are one interface.** A scheduler is asked for each run where it is to go. A
-//! sender that has more than its windows take is asked only after a window has opened: then the leg
-//! that was acknowledged is the only one with room, so "the leg that is woken takes the next cells"
-//! (mTor) is to name, in turn, a leg with room.
+//! **Push and pull are one interface.** A scheduler is asked for the path of each run. A sender
+//! that has more than its windows take asks only after a window has opened. Then the acknowledged
+//! leg is the only one with room. So mTor's rule, "the leg that is woken takes the next cells", is
+//! implemented by choosing the legs with room in turn.
 
 mod batched;
 mod by_capacity;
@@ -38,72 +38,72 @@ pub use weighted::Weighted;
 use crate::seed::Stream;
 use crate::{PathId, PathView, Time};
 
-/// Names the path that the next run of units goes by.
+/// Chooses the path of the next run of units.
 pub trait Scheduler: fmt::Debug + Send {
-    /// The path of the next run, always a usable one; `None` if none is usable.
+    /// Returns the path of the next run, always a usable one; `None` if none is usable.
     ///
-    /// A load-blind scheduler ignores windows: the [`Splitter`](crate::Splitter) holds for the path
-    /// that it names. A load-aware one names a full path only if all usable ones are full, or to
-    /// wait for it ([`Scheduler::waits`]).
+    /// A load-blind scheduler ignores windows: the [`Splitter`](crate::Splitter) holds for the
+    /// path that it chooses. A load-aware one chooses a full path only if all usable ones are
+    /// full, or to wait for it ([`Scheduler::waits`]).
     fn choose(&mut self, now: Time, paths: &[PathView]) -> Option<PathId>;
 
-    /// The same, where `units` are all that waits to be sent.
+    /// Like [`Scheduler::choose`], where `units` counts everything that waits to be sent.
     fn deal(&mut self, now: Time, paths: &[PathView], _units: u64) -> Option<PathId> {
         self.choose(now, paths)
     }
 
-    /// Units go by a path that it named; part by part, if a window cut them.
+    /// Records units sent by a path that it chose, part by part if a window divided them.
     fn carried(&mut self, _now: Time, _path: PathId, _units: u64) {}
 
-    /// A silence has ended: what it knows of the load before is over.
+    /// Notes the end of a silence: its knowledge of the load before is obsolete.
     fn after_silence(&mut self) {}
 
-    /// Goes on with other dice, and with the chances that it has.
+    /// Continues with other random numbers, and with the probabilities that it has.
     fn reseed(&mut self, _stream: Stream) {}
 
-    /// Whether the choice depends on the paths' windows.
+    /// Returns whether the choice depends on the paths' windows.
     fn load_aware(&self) -> bool {
         false
     }
 
-    /// Whether it may name a full path while another has room, to wait for it. Only a load-aware
-    /// one does, and only for a path on which something is under way.
+    /// Returns whether it may choose a full path while another has room, to wait for it. Only a
+    /// load-aware scheduler does, and only for a path with units in flight.
     fn waits(&self) -> bool {
         false
     }
 
-    /// Whether it reads [`LegView::link`](crate::LegView::link), which costs system calls.
+    /// Returns whether it reads [`LegView::link`](crate::LegView::link), which costs system calls.
     fn sees_links(&self) -> bool {
         false
     }
 }
 
-/// A scheduler made to order, or what was wrong with the order.
+/// A scheduler built from a user's text, or the error in the text.
 pub type Built = Result<Box<dyn Scheduler>, SpecError>;
 
-/// One kind of scheduler, as command lines and documentation know it.
+/// One kind of scheduler, as command lines and documentation present it.
 pub struct Family {
     /// The name that a user writes.
     pub name: &'static str,
-    /// The form of the whole argument.
+    /// The syntax of the whole argument.
     pub syntax: &'static str,
-    /// Such an argument, for three paths.
+    /// Example of an argument, for three paths.
     pub example: &'static str,
     /// One line of help.
     pub about: &'static str,
-    /// What it does, for people who never heard of schedulers.
+    /// Description for people who have never heard of schedulers.
     pub plain: &'static str,
-    /// The run length that it was published with, as [`Every`](crate::Every) reads it, where that
-    /// is part of it.
+    /// The run length that it was published with, in the notation of [`Every`](crate::Every), if
+    /// the algorithm includes one.
     pub every: Option<&'static str>,
-    /// Whether it is only for paths with windows and measured round-trip times: circuits, and those
-    /// to a far end.
+    /// Whether it serves only paths with windows and measured round-trip times: circuits, and the
+    /// paths to a far end.
     pub needs_windows: bool,
-    /// Makes a scheduler for so many paths from the text after the colon and a stream of chance.
+    /// Builds a scheduler from the text after the colon, the number of paths, and a random stream.
     pub build: fn(Option<&str>, usize, Stream) -> Built,
 }
 
-/// Every scheduler there is.
+/// All schedulers.
 pub const FAMILIES: &[Family] = &[
     round_robin::FAMILY,
     uniform::FAMILY,
@@ -123,12 +123,13 @@ pub const FAMILIES: &[Family] = &[
     by_capacity::FAMILY,
 ];
 
-/// The families for paths without windows: interfaces, ports, proxies, recorded traces.
+/// Returns the families for paths without windows: interfaces, ports, proxies, recorded traces.
 pub fn without_windows() -> impl Iterator<Item = &'static Family> {
     FAMILIES.iter().filter(|family| !family.needs_windows)
 }
 
-/// A scheduler as a user names it, such as `weighted:0.5`; makes one scheduler for each session.
+/// A user's choice of a scheduler, such as `weighted:0.5`. It builds one scheduler for each
+/// session.
 #[derive(Clone)]
 pub struct Spec {
     family: &'static Family,
@@ -136,13 +137,13 @@ pub struct Spec {
 }
 
 impl Spec {
-    /// A new scheduler for `paths` paths, with its own `stream` of chance.
+    /// Builds a scheduler for `paths` paths, with its own random `stream`.
     pub fn build(&self, paths: usize, stream: Stream) -> Built {
         (self.family.build)(self.argument.as_deref(), paths, stream)
     }
 
-    /// Reads a scheduler for paths with windows (circuits, the paths to a far end): any family will
-    /// do. `parse` is for paths without, and refuses those that need them.
+    /// Parses a scheduler of any family, for paths with windows: circuits and the paths to a far
+    /// end. `parse` is for paths without windows, and refuses the families that need them.
     ///
     /// # Errors
     /// No family has this name.
@@ -150,10 +151,10 @@ impl Spec {
         Spec::among(text, FAMILIES.iter())
     }
 
-    /// The same for paths without windows.
+    /// Checks that the family serves paths without windows.
     ///
     /// # Errors
-    /// The family needs them.
+    /// The family needs windows.
     pub fn check_without_windows(&self) -> Result<(), SpecError> {
         match self.family.needs_windows {
             true => Err(SpecError::NeedsWindows(self.family.name)),
@@ -174,33 +175,33 @@ impl Spec {
         Ok(Spec { family, argument })
     }
 
-    /// The family that it belongs to.
+    /// Returns the family.
     pub fn family(&self) -> &'static Family {
         self.family
     }
 }
 
-/// Why a text names no scheduler, or none for so many paths.
+/// Error of parsing or building a scheduler.
 #[derive(Clone, Debug, PartialEq)]
 #[non_exhaustive]
 pub enum SpecError {
     /// No family has this name.
     Unknown(String),
-    /// The family is for paths with windows, and these have none.
+    /// The family needs paths with windows, and these have none.
     NeedsWindows(&'static str),
     /// The family takes no argument.
     Superfluous(&'static str),
     /// The family needs an argument.
     Missing(&'static str),
-    /// The argument is no number, or one outside the range.
+    /// The argument is not a number, or out of range.
     Number(String),
     /// A weight is negative, or not finite.
     Negative(f64),
     /// All weights are zero.
     NoWeight,
-    /// The sum of the weights is beyond all numbers.
+    /// The sum of the weights is infinite.
     Infinite,
-    /// Not one weight for each path: (weights, paths).
+    /// The number of weights differs from that of the paths: (weights, paths).
     Count(usize, usize),
 }
 
@@ -239,7 +240,7 @@ impl fmt::Display for SpecError {
     }
 }
 
-/// The forms of those for paths without windows.
+/// Returns the syntax of the families for paths without windows.
 fn known() -> String {
     without_windows().map(|family| family.syntax).collect::<Vec<_>>().join(", ")
 }
@@ -270,7 +271,7 @@ impl fmt::Debug for Spec {
     }
 }
 
-/// Refuses an argument where a family takes none.
+/// Refuses an argument for a family without one.
 fn no_argument(name: &'static str, argument: Option<&str>) -> Result<(), SpecError> {
     if argument.is_some() { Err(SpecError::Superfluous(name)) } else { Ok(()) }
 }

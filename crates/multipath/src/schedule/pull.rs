@@ -1,4 +1,4 @@
-//! mTor's dealing: the legs pull.
+//! mTor's scheduler: the legs pull.
 
 use super::{Built, Family, Scheduler, no_argument};
 use crate::path::{ready, usable};
@@ -17,10 +17,12 @@ pub(super) const FAMILY: Family = Family {
 };
 
 /// A leg pulls the oldest cell whenever its window is not closed (mTor: Yang and Li, CNS 2015;
-/// paper 001, section 3.2), which with fixed windows is the stream's, with congestion control the
-/// leg's. No estimate is needed: while more waits than the windows take, the leg that a SENDME has
-/// just opened is the only one with room, so the shares follow the rates of SENDMEs. Where several
-/// have room they take turns.
+/// paper 001, section 3.2). With fixed windows that is the stream's window, with congestion
+/// control the leg's.
+///
+/// No estimate is needed. While more waits than the windows take, the leg that a SENDME has just
+/// opened is the only one with room. So the shares follow the rates of SENDMEs. If several have
+/// room, they take turns.
 #[derive(Debug, Default)]
 struct Pull {
     next: usize,

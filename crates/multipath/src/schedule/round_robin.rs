@@ -23,7 +23,7 @@ pub struct RoundRobin {
 }
 
 impl RoundRobin {
-    /// Begins with the first path.
+    /// Returns a scheduler that begins with the first path.
     pub fn new() -> RoundRobin {
         RoundRobin::default()
     }

@@ -1,4 +1,4 @@
-//! Each run by a path drawn with equal chances.
+//! A random path for each run, all with equal probability.
 
 use rand::RngExt;
 
@@ -25,7 +25,7 @@ pub struct Uniform {
 }
 
 impl Uniform {
-    /// Draws from `stream`.
+    /// Returns a scheduler that draws from `stream`.
     pub fn new(stream: Stream) -> Uniform {
         Uniform { stream }
     }
@@ -38,8 +38,8 @@ impl Scheduler for Uniform {
             return None;
         }
         let drawn = self.stream.random_range(0..candidates as u32) as usize;
-        // Where all are usable there is none to count past: as many steps as were drawn are as many
-        // as nobody can guess.
+        // If all paths are usable, no unusable one has to be skipped: a loop of random length
+        // would cost mispredicted branches.
         let all = candidates == paths.len();
         if all { Some(PathId::at(drawn)) } else { usable(paths).nth(drawn).map(PathId::at) }
     }

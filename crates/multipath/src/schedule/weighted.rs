@@ -1,4 +1,5 @@
-//! Each run by a path drawn with given chances, or with chances drawn for the session.
+//! A random path for each run, with given probabilities, or with probabilities drawn for the
+//! session.
 
 use rand::RngExt;
 use rand_distr::{Distribution, Gamma};
@@ -31,21 +32,21 @@ pub(super) const FIXED: Family = Family {
     build: build_fixed,
 };
 
-/// Weighted random (CoMPS, section 4.2, "WR"): chances fixed for the session's life.
+/// Weighted random (CoMPS, section 4.2, "WR"): probabilities fixed for the session's life.
 ///
-/// The weights of the usable paths are renormalised at each choice, so a dead path's share goes to
-/// the others in proportion. If no usable path has a positive weight, the usable paths have equal
-/// chances: traffic that the user wants to send is not refused because the favoured path died.
+/// The weights of the usable paths are renormalised at each choice, so a dead path's share is
+/// distributed among the others in proportion. If no usable path has a positive weight, the usable
+/// paths have equal probabilities: traffic is not refused because the favoured path died.
 #[derive(Debug)]
 pub struct Weighted {
     weights: Vec<f64>,
-    /// The weights, ready to be drawn from while all paths are usable.
+    /// The weights, prepared for draws while all paths are usable.
     chances: Chances,
     stream: Stream,
 }
 
 impl Weighted {
-    /// Fixed weights, one for each path, not necessarily summing to 1.
+    /// Returns a scheduler with fixed weights, one for each path. Their sum need not be 1.
     pub fn fixed(weights: Vec<f64>, stream: Stream) -> Result<Weighted, SpecError> {
         if let Some(&bad) = weights.iter().find(|weight| !weight.is_finite() || **weight < 0.0) {
             return Err(SpecError::Negative(bad));
@@ -60,23 +61,23 @@ impl Weighted {
         Ok(Weighted { weights, chances, stream })
     }
 
-    /// Weights from one draw of the symmetric Dirichlet distribution with concentration `alpha`
-    /// over `paths` paths.
+    /// Returns a scheduler with weights from one draw of the symmetric Dirichlet distribution with
+    /// concentration `alpha` over `paths` paths.
     ///
-    /// CoMPS draws with `alpha` = 1 (uniform on the simplex). Larger values pull the shares
-    /// together.
+    /// CoMPS draws with `alpha` = 1 (uniform on the simplex). With larger values the shares are
+    /// more alike.
     pub fn dirichlet(alpha: f64, paths: usize, mut stream: Stream) -> Result<Weighted, SpecError> {
         let gamma = Gamma::new(alpha, 1.0).map_err(|_| SpecError::Number(alpha.to_string()))?;
         let draws: Vec<f64> = (0..paths).map(|_| gamma.sample(&mut stream)).collect();
         let sum: f64 = draws.iter().sum();
         if sum.is_infinite() {
-            // The limit of a huge alpha is equal chances.
+            // The limit of a huge alpha is equal probabilities.
             return Weighted::fixed(vec![1.0; paths], stream);
         }
         if sum > 0.0 {
             return Weighted::fixed(draws.iter().map(|draw| draw / sum).collect(), stream);
         }
-        // A tiny alpha underflows every draw; the limit of the distribution is one path that
+        // A tiny alpha underflows every draw. The limit of the distribution is one path that
         // carries everything.
         let winner = stream.random_range(0..paths.max(1) as u32) as usize;
         Weighted::fixed(
@@ -85,18 +86,19 @@ impl Weighted {
         )
     }
 
-    /// Goes on with other weights: finite, none negative, not all 0.
+    /// Replaces the weights: finite, none negative, not all 0.
     pub(super) fn set(&mut self, weights: Vec<f64>) {
         self.chances = Chances::new(weights.iter().copied());
         self.weights = weights;
     }
 
-    /// The chances, one for each path.
+    /// Returns the weights, one for each path.
     pub fn weights(&self) -> &[f64] {
         &self.weights
     }
 
-    /// A usable path, its chance multiplied by the `tilt` of its place, which is positive.
+    /// Draws a usable path. Its weight is multiplied by the `tilt` of its place, which is
+    /// positive.
     pub(super) fn choose_tilted(
         &mut self,
         paths: &[PathView],
@@ -105,8 +107,8 @@ impl Weighted {
         self.chances_among(paths, tilt).draw(&mut self.stream)
     }
 
-    /// The chances if only some paths are usable, or there are other paths than there are weights
-    /// for.
+    /// Returns the chances if only some paths are usable, or if the number of paths differs from
+    /// that of the weights.
     fn chances_among(&self, paths: &[PathView], tilt: impl Fn(usize) -> f64) -> Chances {
         let chance = |(place, (view, &weight)): (usize, (&PathView, &f64))| match view.usable {
             true => weight * tilt(place),
@@ -133,7 +135,7 @@ impl Scheduler for Weighted {
     }
 }
 
-/// The chances of paths, laid end to end.
+/// The probabilities of paths, laid end to end.
 #[derive(Debug)]
 struct Chances {
     total: f64,
@@ -148,15 +150,15 @@ impl Chances {
             total
         };
         let mut ends: Vec<f64> = chances.map(end).collect();
-        // No point is behind the last chance, not even one that was rounded to where it ends.
+        // No point lies after the last chance, not even a point rounded up to its end.
         ends.iter_mut().filter(|end| **end == total).for_each(|end| *end = f64::INFINITY);
         Chances { total, ends }
     }
 
-    /// A path in proportion to its chance; `None` if all chances are 0.
+    /// Draws a path in proportion to its chance; `None` if all chances are 0.
     fn draw(&self, stream: &mut Stream) -> Option<PathId> {
         let point = stream.random::<f64>() * self.total;
-        // To the last, wherever the point falls: nobody can guess where, and a wrong guess costs
+        // The loop always runs to the end: the point is random, and a mispredicted branch costs
         // more than a step.
         let before = self.ends.iter().filter(|&&end| end <= point).count();
         (self.total > 0.0).then(|| PathId::at(before))

@@ -1,28 +1,29 @@
-//! Decoy runs beside a split load, on recorded traces.
+//! Decoy runs alongside a split load, on recorded traces.
 
 use super::{MOST_PATHS, TraceError, check, time};
 use crate::seed::Stream;
 use crate::{DecoyBudget, Decoys, PathId, Time};
 
-/// A decoy: when it is sent, in seconds; its bytes; its path.
+/// A decoy: its time, bytes and path.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Decoy {
-    /// Seconds, on the load's clock.
+    /// Time in seconds, on the load's clock.
     pub time: f64,
     /// Bytes, without a sign: the direction is that of the packets given.
     pub bytes: i32,
-    /// From 0.
+    /// Path, from 0.
     pub path: i16,
 }
 
-/// The decoys that one end sends beside its packets of a load, in the order of time, as a tunnel's
-/// end does: by the same code, with the same bounds.
+/// Returns the decoys that one end of a tunnel sends alongside its packets of a load, in the order
+/// of time. They are planned by the same code, with the same bounds.
 ///
-/// `times` are seconds, not negative and sorted; `sizes` are signed, and count as bytes; `at` is
-/// the path of each, one of `paths`.
+/// `times` are seconds, not negative and sorted. `sizes` are signed, and count as bytes. `at` is
+/// the path of each packet, one of `paths`.
 ///
 /// # Errors
-/// As [`TraceSplit::assign`](super::TraceSplit::assign); a packet's path is not one of these.
+/// As [`TraceSplit::assign`](super::TraceSplit::assign), and if a packet's path is not one of
+/// `paths`.
 pub fn decoys(
     budget: DecoyBudget,
     stream: Stream,
@@ -49,7 +50,7 @@ pub fn decoys(
     Ok(sent)
 }
 
-/// What is due by `until`, each at its time.
+/// Appends the decoys due by `until` to `sent`, each at its time.
 fn send(decoys: &mut Decoys, until: Time, sent: &mut Vec<Decoy>) {
     while let Some(due) = decoys.next_due().filter(|due| *due <= until) {
         let Some((path, bytes)) = decoys.poll(due) else { return };

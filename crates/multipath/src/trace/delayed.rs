@@ -4,10 +4,10 @@ use super::{TraceError, check, time};
 use crate::seed::Stream;
 use crate::{DELAYED_BYTES, DelayQueue, Jitter, Time};
 
-/// When packets of one direction leave, in seconds, that came at `times` and are delayed as a
-/// splitter's are: by the same queue with the same bounds.
+/// Returns when packets of one direction leave, in seconds, if they arrive at `times` and are
+/// delayed. The queue and its bounds are those of the splitter.
 ///
-/// `times` are seconds, not negative and sorted; `sizes` are signed, and count as bytes.
+/// `times` are seconds, not negative and sorted. `sizes` are signed, and count as bytes.
 ///
 /// # Errors
 /// As [`TraceSplit::assign`](super::TraceSplit::assign).
@@ -32,7 +32,7 @@ pub fn delayed(
     Ok(left)
 }
 
-/// What leaves by `until`, each at its time.
+/// Appends the times of the packets that leave by `until` to `left`.
 fn leave(queue: &mut DelayQueue<()>, until: Time, left: &mut Vec<f64>) {
     while let Some(due) = queue.next_due().filter(|due| *due <= until) {
         queue.pop(due);

@@ -1,4 +1,4 @@
-//! Who decides on the path of which packet, and for how long chances that were drawn are kept.
+//! The end that chooses each packet's path, and how long drawn probabilities are kept.
 
 use std::fmt;
 use std::str::FromStr;
@@ -6,25 +6,25 @@ use std::time::Duration;
 
 use crate::{Every, Silence};
 
-/// How late a server follows where nothing else is said: the round-trip time of a near one.
+/// Default round-trip time until a server follows: that of a near server.
 const NEAR: Duration = Duration::from_millis(20);
 
-/// Who schedules which direction.
+/// The schedules of both directions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Mode {
-    /// One schedule for both directions: the server answers at once where it was last asked.
-    /// Packets of both directions count towards a run; that an answer trails the question is left
-    /// out.
+    /// One schedule for both directions: the server answers at once on the client's last path.
+    /// Packets of both directions count towards a run. The delay of an answer after its request is
+    /// ignored.
     Together,
-    /// A schedule for the client's packets; the server sends where the newest packet of the client
-    /// came from that had reached it, a round-trip time of `after` before: an unaltered WireGuard,
-    /// Mosh or QUIC server behind a splitter. While the client is silent, the server stays where it
-    /// is.
+    /// A schedule for the client's packets. The server sends on the path of the newest packet that
+    /// has reached it, a round-trip time of `after` before. An unmodified WireGuard, Mosh or QUIC
+    /// server does so, if its client uses a splitter. While the client is silent, the server keeps
+    /// its path.
     Follow {
         /// The round-trip time of paths without a delay of their own.
         after: Duration,
     },
-    /// A schedule for each direction with chance of its own, as two multi-path ends have.
+    /// A schedule for each direction, with its own random numbers, as two multi-path ends have.
     Independent,
 }
 
@@ -50,17 +50,17 @@ impl FromStr for Mode {
     }
 }
 
-/// How long a schedule keeps the chances that it drew.
+/// The time for which a schedule keeps the probabilities that it drew.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Draw {
-    /// Each load has its own.
+    /// They are drawn for each load.
     #[default]
     Load,
-    /// So many loads of a run that follow each other by number have the same, as the splitter's
-    /// session has for all its life. Which path each run of packets takes is drawn for each load
-    /// all the same.
+    /// They are the same for this number of loads with consecutive numbers in a run, as a session
+    /// of the splitter keeps them for its life. The path of each run of packets is still drawn for
+    /// each load.
     Session(u32),
-    /// They are drawn anew after each silence of the scheduled packets that is at least so long.
+    /// They are drawn again after each silence of the scheduled packets of at least this length.
     Silence(Silence),
 }
 
@@ -82,7 +82,7 @@ impl FromStr for Draw {
     }
 }
 
-/// A time as run lengths have it: `20ms`, `1s`.
+/// Parses a time in the notation of run lengths: `20ms`, `1s`.
 fn span(text: &str) -> Option<Duration> {
     match text.parse() {
         Ok(Every::Time { mean, random: false }) => Some(mean),
@@ -90,13 +90,13 @@ fn span(text: &str) -> Option<Duration> {
     }
 }
 
-/// Why a text is no mode, or no rule for chances.
+/// Error of parsing a [`Mode`] or a [`Draw`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum EndsError {
-    /// There is no such mode.
+    /// The mode is unknown.
     Mode(String),
-    /// There is no such rule.
+    /// The rule of probabilities is unknown.
     Draw(String),
 }
 

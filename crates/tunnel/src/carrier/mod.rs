@@ -1,4 +1,4 @@
-//! Packets of a session on a byte stream, for paths that no UDP datagram passes
+//! Packets of a session on a byte stream, for paths that let no UDP datagram through
 //! (`docs/spec/far-end.md`, "Streams").
 //!
 //! ```text
@@ -6,8 +6,8 @@
 //! ```
 //!
 //! [`Unframer`] cuts a stream into packets, however its bytes arrive. [`PacketQueue`] holds the
-//! packets that a stream has not taken yet, and drops those that waited too long: a late datagram
-//! is worth less than the one after it.
+//! packets that a stream has not taken yet, and drops those older than a limit: a late datagram is
+//! worth less than the one after it.
 
 mod queue;
 mod unframer;
@@ -22,6 +22,6 @@ pub const PREFIX: usize = 2;
 pub const SHORTEST: usize = 25;
 /// Length of the longest packet, in bytes: the longest payload of a UDP datagram over IPv4.
 pub const LONGEST: usize = 65_507;
-/// Length in bytes of the longest packet on a stream that has not shown yet that it is a client's:
-/// handshakes have at most 512, and a near end begins each stream with a short packet.
+/// Length in bytes of the longest packet on a stream until the stream has proved to be a client's.
+/// Handshakes have at most 512, and a near end begins each stream with a short packet.
 pub const LONGEST_FIRST: usize = 2_048;

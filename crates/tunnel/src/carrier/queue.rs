@@ -8,17 +8,17 @@ use anabranch_multipath::Time;
 use super::{LONGEST, PREFIX, SHORTEST};
 use crate::spare::Spare;
 
-/// Packets that wait for a stream to take them, and the rest of the one that it took in part.
+/// Packets waiting for a stream to take them, and the rest of a packet that it took in part.
 ///
-/// A stream that loses a segment, or has a full window, takes nothing for a while. Packets that
-/// waited longer than the queue's age are dropped then: the program's own protocol has given them
-/// up, or sends them again. The packet of which the stream has taken a part is never dropped, as
-/// the other end could not find the beginning of the next.
+/// A stream that loses a segment, or has a full window, takes nothing for a while. Packets older
+/// than the queue's `age` are then dropped: the program's own protocol has given them up, or
+/// retransmits them. A packet that the stream has taken in part is never dropped, because the
+/// other end could not find the beginning of the next.
 pub struct PacketQueue {
     waiting: VecDeque<Waiting>,
     /// Bytes of the first packet that the stream has taken.
     begun: usize,
-    /// Bytes of all packets and their lengths.
+    /// Bytes of all packets, with their length prefixes.
     bytes: usize,
     age: Duration,
     most: usize,
@@ -45,20 +45,22 @@ pub struct QueueCount {
 }
 
 impl PacketQueue {
-    /// An empty queue whose packets wait at most `age` and have at most `most` bytes together.
+    /// Returns an empty queue. Its packets wait at most `age` and have at most `most` bytes
+    /// together.
     #[must_use]
     pub fn new(age: Duration, most: usize) -> PacketQueue {
         let (waiting, count, spare) = (VecDeque::new(), QueueCount::default(), Spare::default());
         PacketQueue { waiting, begun: 0, bytes: 0, age, most, count, spare }
     }
 
-    /// Appends a packet. False, and counted, if no room is left or no stream may carry it.
+    /// Appends a packet. Returns false, and counts it as dropped, if no room is left or its length
+    /// is not allowed.
     pub fn push(&mut self, now: Time, packet: &[u8]) -> bool {
         self.put(Some(now), packet)
     }
 
-    /// As [`PacketQueue::push`], for a packet that does not age: a handshake, or a probe by which
-    /// the other end knows that the path lives.
+    /// Appends a packet that does not age: a handshake, or a probe that shows the other end that
+    /// the path works. Otherwise like [`PacketQueue::push`].
     pub fn push_lasting(&mut self, packet: &[u8]) -> bool {
         self.put(None, packet)
     }
@@ -80,7 +82,7 @@ impl PacketQueue {
         true
     }
 
-    /// Drops the packets that waited too long; returns how many.
+    /// Drops the packets that waited too long. Returns their number.
     pub fn drop_aged(&mut self, now: Time) -> u64 {
         let (mut place, mut aged) = (usize::from(self.begun > 0), 0);
         while let Some(next) = self.waiting.get(place) {
@@ -98,13 +100,13 @@ impl PacketQueue {
         aged
     }
 
-    /// The bytes to send next, in order: the rest of each packet.
+    /// Returns the bytes to send next, in order: the rest of each packet.
     pub fn chunks(&self) -> impl Iterator<Item = &[u8]> {
         let skip = std::iter::once(self.begun).chain(std::iter::repeat(0));
         self.waiting.iter().zip(skip).map(|(one, skip)| &one.bytes[skip..])
     }
 
-    /// Notes that the stream has taken the next `count` bytes.
+    /// Records that the stream has taken the next `count` bytes.
     pub fn advance(&mut self, count: usize) {
         self.begun += count;
         while let Some(first) = self.waiting.front()
@@ -126,19 +128,19 @@ impl PacketQueue {
         self.begun = 0;
     }
 
-    /// Whether nothing waits.
+    /// Returns whether nothing waits.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.waiting.is_empty()
     }
 
-    /// Bytes that wait, their lengths included.
+    /// Returns the bytes that wait, with length prefixes.
     #[must_use]
     pub fn bytes(&self) -> usize {
         self.bytes - self.begun
     }
 
-    /// The counters since the beginning.
+    /// Returns the counters since the queue was made.
     #[must_use]
     pub fn count(&self) -> QueueCount {
         self.count

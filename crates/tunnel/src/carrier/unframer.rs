@@ -1,4 +1,4 @@
-//! From the bytes of a stream to packets.
+//! Splits the bytes of a stream into packets.
 
 use std::fmt;
 
@@ -13,7 +13,7 @@ pub struct Unframer {
     fault: Option<LengthError>,
 }
 
-/// A length that no packet of a session has. Nothing after it can be read.
+/// A length that no packet of a session has. The rest of the stream cannot be read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LengthError {
     /// The length that the stream announced, in bytes.
@@ -29,7 +29,7 @@ impl Default for Unframer {
 }
 
 impl Unframer {
-    /// The beginning of a stream whose packets have at most `longest` bytes.
+    /// Returns the receiving side of a new stream whose packets have at most `longest` bytes.
     #[must_use]
     pub fn new(longest: usize) -> Unframer {
         Unframer { begun: Vec::new(), longest: longest.clamp(SHORTEST, LONGEST), fault: None }
@@ -43,7 +43,7 @@ impl Unframer {
     /// Takes the next bytes of the stream, and calls `each` with every packet that they complete.
     ///
     /// # Errors
-    /// A length is out of bounds. It stays so for all later calls.
+    /// A length is out of bounds. All later calls return the same error.
     pub fn take(&mut self, bytes: &[u8], mut each: impl FnMut(&[u8])) -> Result<(), LengthError> {
         let mut rest = bytes;
         while !rest.is_empty() && self.fault.is_none() {
@@ -55,13 +55,13 @@ impl Unframer {
         self.fault.map_or(Ok(()), Err)
     }
 
-    /// Bytes of the unfinished packet that are held.
+    /// Returns the number of bytes held of the unfinished packet.
     #[must_use]
     pub fn held(&self) -> usize {
         self.begun.len()
     }
 
-    /// Reads whole packets where they lie; keeps the beginning of one that is not whole.
+    /// Reads whole packets in place, and keeps the beginning of an unfinished one.
     fn begin<'b>(&mut self, bytes: &'b [u8], each: &mut impl FnMut(&[u8])) -> &'b [u8] {
         if let Some((prefix, rest)) = bytes.split_first_chunk() {
             let Some(length) = self.length(*prefix) else { return &[] };
@@ -74,11 +74,12 @@ impl Unframer {
         &[]
     }
 
-    /// Completes the packet that has begun, as far as `bytes` reach.
+    /// Completes the unfinished packet, as far as `bytes` reach.
     fn go_on<'b>(&mut self, bytes: &'b [u8], each: &mut impl FnMut(&[u8])) -> &'b [u8] {
         let whole = match self.begun.first_chunk() {
             Some(prefix) => {
-                // It was in bounds when it was whole, which `allow` does not change.
+                // The length was checked when its two bytes were complete. `allow` does not change
+                // that.
                 PREFIX + usize::from(u16::from_be_bytes(*prefix))
             }
             None => PREFIX,
