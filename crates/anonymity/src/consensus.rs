@@ -2,10 +2,12 @@
 //! and tables, one relay a row.
 //!
 //! A table starts with lines `# KEYWORD REST` that hold lines of a document's header
-//! (`valid-after`, `params`, `bandwidth-weights`). A line that begins with `#fp` follows, then rows
-//! of twelve fields separated by tabs: fingerprint, nickname, IPv4 address, OR port, directory
-//! port, country, weight, unmeasured, flags, version, exit policy (`accept 80,443`), family
-//! (fingerprints). If one of the last two is empty in all rows, it counts as unknown.
+//! (`valid-after`, `params`, `bandwidth-weights`). A line that begins with `#fp` follows, then one
+//! row per relay.
+//!
+//! A row has twelve fields separated by tabs: fingerprint, nickname, IPv4 address, OR port,
+//! directory port, country, weight, unmeasured, flags, version, exit policy (`accept 80,443`),
+//! family (fingerprints). If one of the last two is empty in all rows, it counts as unknown.
 //!
 //! Signatures are not checked: a reader of a file from years ago lacks the certificates for it.
 
@@ -27,8 +29,9 @@ const ANY_PORT: &str = "accept 1-65535";
 pub const LONGEST: u64 = 64 << 20;
 /// First bytes of files compressed by xz and by gzip, each with the name of the program.
 const PACKED: [(&[u8], &str); 2] = [(b"\xfd7zXZ", "xz"), (b"\x1f\x8b", "gzip")];
-/// First character of the annotation lines that CollecTor and tor's cache put before a document;
-/// below it, the start of the annotation that names the document's type, and the accepted types.
+/// First character of the annotation lines that CollecTor and tor's cache put before a document.
+/// The next constants are the start of the annotation that names the document's type, and the
+/// accepted types.
 const ANNOTATION: char = '@';
 const TYPE: &str = "@type ";
 const TYPES: [&str; 2] = ["network-status-consensus-3", "network-status-microdesc-consensus-3"];

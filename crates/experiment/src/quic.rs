@@ -41,7 +41,7 @@ pub(super) struct Server<'a> {
     _process: Member<'a>,
 }
 
-/// Report of quic-client about a download.
+/// Report of `quic-client` about a download.
 #[derive(Clone, Debug, Deserialize, PartialEq)]
 pub(super) struct ClientReport {
     pub(super) bytes: u64,
@@ -174,7 +174,7 @@ fn gtlsserver(stage: &Stage, programs: &Programs, length: u64) -> io::Result<Com
 /// crew sees them.
 ///
 /// # Errors
-/// openssl cannot be started or fails.
+/// `openssl` cannot be started or fails.
 pub(super) fn certificate(stage: &Stage, programs: &Programs) -> io::Result<[&'static str; 2]> {
     let mut openssl = command(programs, "openssl");
     openssl.args(["req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256"]);

@@ -1,4 +1,4 @@
-//! A tunnel between two of a stage's hosts, with wireguard-go at both ends.
+//! A tunnel between two of a stage's hosts, with `wireguard-go` at both ends.
 
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};

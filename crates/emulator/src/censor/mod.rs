@@ -4,17 +4,17 @@
 //! 2), the keys of a client's first packets are derived from data that any observer on the path can
 //! read (RFC 9001, section 5.2; RFC 9369). The CRYPTO frames of several packets are reassembled
 //! until the ClientHello is readable. For TLS over TCP, the client's first segments are
-//! reassembled. All names below a blocked name are blocked, too. Once a connection is recognised,
-//! none of its packets passes in either direction. Packets before the name was complete have
-//! passed, as with real censors.
+//! reassembled. All names below a blocked name are blocked, too. Once a connection is blocked, none
+//! of its packets passes in either direction. Packets before the name was complete have passed, as
+//! with real censors.
 //!
 //! An address and port pair may serve several connections. TCP connections follow each other: a SYN
 //! that is not a retransmission of the last one starts a new connection. QUIC connections may exist
 //! at the same time (`quic.rs`); each is judged by its own ClientHello.
 //!
-//! The module does no I/O. It does not handle fragments of IP packets, IP options that hide a
-//! header, and other ports after a migration: its rule is bound to the addresses and ports of the
-//! ClientHello.
+//! The module does no I/O. It does not handle fragments of IP packets and IP options that hide a
+//! header. It does not handle other ports after a migration, either: its rule is bound to the
+//! addresses and ports of the ClientHello.
 
 mod hello;
 mod initial;

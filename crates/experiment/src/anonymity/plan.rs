@@ -21,7 +21,7 @@ const ENTRY_SHARE: f64 = 0.1;
 const DAYS: [u64; 13] = [7, 30, 60, 90, 120, 150, 182, 210, 240, 270, 300, 330, 365];
 /// Draws of the adversary in one unit, if each draw has its own clients.
 const DRAWS: usize = 5;
-/// If all draws share clients, a unit has at least 1 / `PIECES` of the clients.
+/// If all draws share clients, a unit has 1 / `PIECES` of the clients.
 const PIECES: usize = 20;
 /// Approximate cost of a client's year with one, two and three legs, in seconds.
 const YEAR: f64 = 150e-6;

@@ -32,7 +32,7 @@ pub enum Arm {
     Direct,
     /// C tor over a C tor bridge, without a transport.
     Tor,
-    /// C tor through obfs4proxy.
+    /// C tor through `obfs4proxy`.
     Obfs4,
     /// C tor through webtunnel, with nginx and TLS in front.
     Webtunnel,

@@ -12,7 +12,7 @@ use super::place::{PORT, Place};
 use super::plan::Arm;
 use super::webtunnel::{BEHIND, Front, Tunnel};
 
-/// Program obfs4proxy, and its source.
+/// Program `obfs4proxy`, and its source.
 pub(super) const OBFS4: (&str, &str) = ("obfs4proxy", "package obfs4proxy");
 /// Address where nothing listens, since no visitor reaches the site.
 const NO_SITE: &str = "127.0.0.1:9";
@@ -173,7 +173,7 @@ impl Transport {
         }
     }
 
-    /// Returns its lines of a bridge's torrc.
+    /// Returns its lines of a bridge's `torrc`.
     fn bridge_rules(&self) -> String {
         let Transport { name, server, listen, options, .. } = self;
         let options = match &**options {
@@ -187,7 +187,7 @@ impl Transport {
     }
 }
 
-/// Returns the bridge line for a client's torrc, from the file that the transport writes for its
+/// Returns the bridge line for a client's `torrc`, from the file that the transport writes for its
 /// operator.
 fn bridge_line<'a>(
     network: &OnionNetwork<'a>,

@@ -70,13 +70,13 @@ impl<'a> Front<'a> {
 }
 
 impl Tunnel {
-    /// Returns torrc's command for a client that trusts nginx.
+    /// Returns the command in `torrc` for a client that trusts nginx.
     pub(super) fn client(&self, programs: &Programs) -> String {
         let program = programs.path(PROGRAMS[0].0);
         format!("{ENV} SSL_CERT_FILE={} {}", self.trust.display(), program.display())
     }
 
-    /// Returns torrc's command for a server.
+    /// Returns the command in `torrc` for a server.
     pub(super) fn server(&self, programs: &Programs) -> String {
         programs.path(PROGRAMS[1].0).display().to_string()
     }

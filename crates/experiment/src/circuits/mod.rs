@@ -2,10 +2,10 @@
 //! 5.1, Table 1.
 //!
 //! The network has seven relays (three guards, three middles, one exit), four web servers, 30
-//! clients that load it, and one that measures. Measured are the time to the first byte of a page
-//! of 320 KiB, to its last byte, to the last byte of 1 MiB, and the CPU time of every relay. Each
-//! measurement has its own network of our relays and clients, or of C tor's. It is on loopback, or
-//! has lines of different rates and delays in front of the guards.
+//! clients that load it, and one that measures. The measured times end with the first byte of a
+//! page of 320 KiB, its last byte, and the last byte of 1 MiB. The CPU time of every relay is
+//! measured, too. Each measurement has its own network of our relays and clients, or of C tor's. It
+//! is on loopback, or has lines of different rates and delays in front of the guards.
 //!
 //! * [`Settings`] and [`plan`]: the measurements and their order;
 //! * [`Bench`]: executes one of them;

@@ -104,7 +104,8 @@ fn of_round(record: &Measured, of: impl Fn(&Repetition) -> Option<f64>) -> Optio
     average(&record.repetitions.iter().filter_map(of).collect::<Vec<_>>())
 }
 
-/// Returns the results of all designs in the order of [`Design`]; for each, fewer circuits first.
+/// Returns the results of all settings, in the order of topology, load, design and number of
+/// circuits.
 #[must_use]
 pub fn cells(records: &[Measured]) -> Vec<Cell> {
     let mut keys: Vec<Key> = records.iter().map(key).collect();

@@ -11,8 +11,9 @@ use std::time::{Duration, Instant};
 const PATIENCE: Duration = Duration::from_secs(60);
 /// Timeout of a server for a request.
 const IDLE: Duration = Duration::from_secs(300);
-/// SOCKS5 messages: the greetings that offer no user name or one (RFC 1928), the answer to a user
-/// name (RFC 1929), the start of a request for an IPv4 address, and the length of its answer.
+/// SOCKS5 messages: the greetings without and with a user name (RFC 1928), and the answer to a user
+/// name (RFC 1929). The next constants are the start of a request for an IPv4 address and the
+/// length of its answer.
 const GREETINGS: [[u8; 3]; 2] = [[5, 1, 0], [5, 1, 2]];
 const NAMED: [u8; 2] = [1, 0];
 const CONNECT: [u8; 4] = [5, 1, 0, 1];

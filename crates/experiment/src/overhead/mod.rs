@@ -2,7 +2,7 @@
 //!
 //! A download goes through `anabranch split` over two or three emulated paths that are chosen at
 //! random by weight. It is repeated for each switching interval and without switching. The peers
-//! are WireGuard (wireguard-go at both ends), Mosh, and QUIC servers, all unmodified.
+//! are WireGuard (`wireguard-go` at both ends), Mosh, and QUIC servers, all unmodified.
 //!
 //! ```text
 //!  client host                                        server host

@@ -2,7 +2,7 @@
 //!
 //! The program at the server is `cat` in a loop. Mosh does not transfer the output of a program. It
 //! transfers the resulting screen, as often as the round-trip time allows, and skips what scrolled
-//! by in between. So its throughput is that of its screens: the bytes that mosh-client writes to
+//! by in between. So its throughput is that of its screens: the bytes that `mosh-client` writes to
 //! its terminal. Bytes on the wire would include retransmissions. The speed of the file would only
 //! measure how fast the server's terminal accepts text.
 

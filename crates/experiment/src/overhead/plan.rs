@@ -24,9 +24,9 @@ const SETTING_UP: Duration = Duration::from_secs(2);
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
 pub enum System {
-    /// wireguard-go at both ends, one TCP connection (cubic) in the tunnel.
+    /// `wireguard-go` at both ends, one TCP connection (cubic) in the tunnel.
     WireGuard,
-    /// mosh-server and mosh-client; a file is displayed repeatedly.
+    /// `mosh-server` and `mosh-client`; a file is displayed repeatedly.
     Mosh,
     /// quic-go's HTTP/3 server.
     QuicGo,

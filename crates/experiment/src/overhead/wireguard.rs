@@ -1,4 +1,4 @@
-//! WireGuard: wireguard-go at both ends, and one TCP connection in the tunnel.
+//! WireGuard: `wireguard-go` at both ends, and one TCP connection in the tunnel.
 
 use std::io::{self, Write};
 use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
