@@ -1,13 +1,15 @@
 //! Consensuses as files: documents of the directory protocol (dir-spec 3.4.1) in either flavour,
 //! and tables, one relay a row.
 //!
-//! A table has lines `# KEYWORD REST` with what a document's header says (`valid-after`, `params`,
-//! `bandwidth-weights`), a line that begins with `#fp`, and rows of twelve fields between tabs:
-//! fingerprint, nickname, IPv4 address, OR port, directory port, country, weight, unmeasured,
-//! flags, version, exit policy (`accept 80,443`), family (fingerprints). The last two may be empty
-//! in all rows: they are not known then.
+//! A table starts with lines `# KEYWORD REST` that hold lines of a document's header
+//! (`valid-after`, `params`, `bandwidth-weights`). A line that begins with `#fp` follows, then one
+//! row per relay.
 //!
-//! Signatures are not checked: who analyses a file of years ago has no certificates for it.
+//! A row has twelve fields separated by tabs: fingerprint, nickname, IPv4 address, OR port,
+//! directory port, country, weight, unmeasured, flags, version, exit policy (`accept 80,443`),
+//! family (fingerprints). If one of the last two is empty in all rows, it counts as unknown.
+//!
+//! Signatures are not checked: a reader of a file from years ago lacks the certificates for it.
 
 use std::collections::BTreeMap;
 use std::fmt::{self, Write as _};
@@ -19,23 +21,24 @@ use anabranch_onion::wire::netdoc::{Consensus, Flags, RelayStatus, Speaks, parse
 use anabranch_onion::wire::text::{hex, twenty};
 use base64ct::{Base64Unpadded, Encoding};
 
-/// Fields of a row.
+/// Number of fields in a row.
 const FIELDS: usize = 12;
-/// An exit of whose ports nothing is known.
+/// Policy assumed for an exit whose ports are unknown.
 const ANY_PORT: &str = "accept 1-65535";
-/// The longest file that is read, in bytes.
+/// Maximum size of a file, in bytes.
 pub const LONGEST: u64 = 64 << 20;
-/// How files begin that xz and gzip wrote.
+/// First bytes of files compressed by xz and by gzip, each with the name of the program.
 const PACKED: [(&[u8], &str); 2] = [(b"\xfd7zXZ", "xz"), (b"\x1f\x8b", "gzip")];
-/// How the annotations begin that CollecTor and tor's cache put before a document, and the one that
-/// names its type.
+/// First character of the annotation lines that CollecTor and tor's cache put before a document.
+/// The next constants are the start of the annotation that names the document's type, and the
+/// accepted types.
 const ANNOTATION: char = '@';
 const TYPE: &str = "@type ";
 const TYPES: [&str; 2] = ["network-status-consensus-3", "network-status-microdesc-consensus-3"];
-/// Relays whose descriptions are parsed at once.
+/// Number of relays whose microdescriptors are parsed in one call.
 const BATCH: usize = 1000;
 
-/// Why a file is no consensus: the line, if one is to blame, and what is wrong.
+/// Reason why a file is rejected as a consensus: the line, if one is at fault, and the error.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NoConsensus {
     line: Option<usize>,
@@ -53,24 +56,24 @@ impl fmt::Display for NoConsensus {
 
 impl std::error::Error for NoConsensus {}
 
-/// A consensus with what the file says of policies and families.
+/// A consensus, and whether the file gives exit policies and families.
 #[derive(Clone, Debug)]
 pub struct Listed {
-    /// The relays, all of them usable.
+    /// Network of the listed relays; all of them have a microdescriptor.
     pub network: Network,
-    /// Whether exit policies are known. If not, whoever has the flag Exit lets streams out to all
-    /// ports.
+    /// Whether exit policies are known. If not, each relay with the flag Exit allows all ports.
     pub has_policies: bool,
-    /// Whether families are known. If not, nobody has one.
+    /// Whether families are known. If not, no relay has a family.
     pub has_families: bool,
 }
 
-/// A table of so many relays is one of the public network, in which identities are spread evenly.
+/// Minimum number of relays for the check of [`is_cut`]: such a table is one of the public network,
+/// in which identities are spread evenly.
 const LARGE: usize = 1000;
-/// Relays that are missing at the end of a table which was cut.
+/// Expected number of relays missing at the end above which a table counts as cut.
 const MISSING: f64 = 40.0;
 
-/// What a file says of one relay.
+/// Entry of one relay in a file.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 struct Row {
     nickname: String,
@@ -82,7 +85,7 @@ struct Row {
     family: Vec<[u8; 20]>,
 }
 
-/// What a file says of the network.
+/// Header lines of a file that matter here.
 #[derive(Debug, Default)]
 struct Header {
     valid_after: u64,
@@ -93,7 +96,7 @@ struct Header {
 /// Reads a consensus from the bytes of a file.
 ///
 /// # Errors
-/// It is none, or not a whole one; or it is packed.
+/// The bytes are no consensus, an incomplete one, or compressed.
 pub fn decode(bytes: &[u8]) -> Result<Listed, NoConsensus> {
     if bytes.len() as u64 > LONGEST {
         return Err(whole(&format!(
@@ -113,7 +116,7 @@ pub fn decode(bytes: &[u8]) -> Result<Listed, NoConsensus> {
 /// Reads a consensus.
 ///
 /// # Errors
-/// It is none, or not a whole one.
+/// The text is no consensus, or an incomplete one.
 pub fn read(text: &str) -> Result<Listed, NoConsensus> {
     if !text.ends_with('\n') {
         return Err(whole(
@@ -136,7 +139,7 @@ pub fn read(text: &str) -> Result<Listed, NoConsensus> {
     listed(header, rows)
 }
 
-/// How many lines of annotations stand before a document, and the document.
+/// Counts the annotation lines before a document, and returns the count and the document.
 fn without_annotations(text: &str) -> Result<(usize, &str), NoConsensus> {
     let (mut lines, mut rest) = (0, text);
     while rest.starts_with(ANNOTATION) {
@@ -154,7 +157,8 @@ fn whole(what: &str) -> NoConsensus {
     NoConsensus { line: None, what: what.to_owned() }
 }
 
-/// A document of the directory protocol, flavour `ns` or `microdesc`, after `before` lines.
+/// Parses a document of the directory protocol, flavour `ns` or `microdesc`, that follows `before`
+/// lines.
 fn document(text: &str, before: usize) -> Result<(Header, Vec<Row>), NoConsensus> {
     let (mut header, mut rows, mut is_signed) = (Header::default(), Vec::<Row>::new(), false);
     let is_ns = !text.starts_with("network-status-version 3 microdesc");
@@ -183,7 +187,7 @@ fn bad(line: usize, what: &str) -> NoConsensus {
 }
 
 impl Row {
-    /// A further line of a relay.
+    /// Stores a further line of a relay; returns false if it is malformed.
     fn take(&mut self, keyword: &str, rest: &str) -> bool {
         match keyword {
             "s" => self.flags = flags(rest),
@@ -197,7 +201,7 @@ impl Row {
     }
 }
 
-/// `r NICKNAME IDENTITY [DIGEST] DATE TIME IP ORPORT DIRPORT`.
+/// Parses `NICKNAME IDENTITY [DIGEST] DATE TIME IP ORPORT DIRPORT`, the fields of a line `r`.
 fn routers_line(rest: &str, is_ns: bool) -> Option<Row> {
     let fields: Vec<&str> = rest.split(' ').collect();
     let address = if is_ns { 5 } else { 4 };
@@ -234,7 +238,8 @@ fn flags(text: &str) -> Flags {
 }
 
 impl Header {
-    /// A line of the header or the footer; what is not asked for is passed over.
+    /// Stores a line of the header or the footer and ignores unneeded ones; returns `None` if it is
+    /// malformed.
     fn take(&mut self, keyword: &str, rest: &str) -> Option<()> {
         match keyword {
             "valid-after" => self.valid_after = from_utc(rest)?,
@@ -254,7 +259,7 @@ fn values(text: &str) -> Option<BTreeMap<String, i32>> {
     text.split_whitespace().map(pair).collect()
 }
 
-/// A table, one relay a row, after `before` lines.
+/// Parses a table with one relay per row that follows `before` lines.
 fn table(text: &str, before: usize) -> Result<(Header, Vec<Row>), NoConsensus> {
     let (mut header, mut rows, mut is_table) = (Header::default(), Vec::new(), false);
     for (line, text) in (before + 1..).zip(text.lines()) {
@@ -277,9 +282,10 @@ fn table(text: &str, before: usize) -> Result<(Header, Vec<Row>), NoConsensus> {
     }
 }
 
-/// Whether a table that goes by identity ends too early. A table has no last line by which to know
-/// it; but identities are digests, so that as many relays lie behind any point as before it, for
-/// its length. That `MISSING` of them are not there by chance has a probability of `exp(-MISSING)`.
+/// Returns whether a table sorted by identity lacks its end. A table has no last line that would
+/// show it. But identities are digests, so relays are spread evenly over their range: the last
+/// identity gives the number of relays expected after it. The probability that `MISSING` expected
+/// ones are absent by chance is `exp(-MISSING)`.
 fn is_cut(rows: &[Row]) -> bool {
     let is_large = rows.len() >= LARGE && rows.is_sorted_by_key(|row| row.id);
     rows.last().filter(|_| is_large).is_some_and(|last| {
@@ -295,7 +301,8 @@ fn table_row(text: &str) -> Option<Row> {
         return None;
     }
     let family = fields[11].split_whitespace();
-    // Some name their family by nickname, which proves nothing and has not counted since 2017.
+    // Some relays name their family by nickname, which proves nothing and has not counted since
+    // 2017.
     let family = family.filter_map(|name| twenty(name.trim_start_matches('$').get(..40)?));
     Some(Row {
         nickname: fields[1].to_owned(),
@@ -343,8 +350,8 @@ fn listed(header: Header, mut rows: Vec<Row>) -> Result<Listed, NoConsensus> {
     Ok(Listed { network, has_policies, has_families })
 }
 
-/// A microdescriptor with what matters for the choice of paths. Nobody builds a circuit by its
-/// keys.
+/// Writes a microdescriptor with the fields that path selection needs. Its keys are placeholders
+/// made from the identity: no circuit is built with them.
 fn description(row: &Row, has_policies: bool) -> String {
     let unknown = (!has_policies && row.flags.exit).then_some(ANY_PORT);
     let mut key = [0; 32];

@@ -1,8 +1,8 @@
-//! What many draws come to.
+//! Statistics over several draws.
 
 use serde::{Deserialize, Serialize};
 
-/// A mean over draws with the band that nine tenths of them lie in.
+/// Mean over draws, and the band that holds nine tenths of them.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Band {
     /// The mean.
@@ -14,7 +14,7 @@ pub struct Band {
 }
 
 impl Band {
-    /// Of one value for each draw; all zero if there is none.
+    /// Computes the band of `values`, one for each draw; all zero if there is none.
     #[must_use]
     pub fn of(mut values: Vec<f64>) -> Band {
         values.sort_by(f64::total_cmp);
@@ -23,7 +23,7 @@ impl Band {
     }
 }
 
-/// Linear between the two values that are next to it.
+/// Interpolates the quantile `share` linearly between the two nearest values.
 fn quantile(sorted: &[f64], share: f64) -> f64 {
     let Some(last) = sorted.len().checked_sub(1) else { return 0.0 };
     let at = share * last as f64;
@@ -31,20 +31,21 @@ fn quantile(sorted: &[f64], share: f64) -> f64 {
     sorted[below] + (sorted[above] - sorted[below]) * at.fract()
 }
 
-/// A share that was counted, with its 95 % interval.
+/// A counted share with its 95 % confidence interval.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Share {
-    /// What was counted, of all.
+    /// Counted share.
     pub value: f64,
-    /// The least that it may be.
+    /// Lower end of the interval.
     pub low: f64,
-    /// The most.
+    /// Upper end of the interval.
     pub high: f64,
 }
 
 impl Share {
-    /// Of what was counted among all in each of several draws: the interval is Student's over the
-    /// draws, so that it holds what one of them differs from another. Of one draw it is Wilson's.
+    /// Computes the share over `draws`, each a pair of the count and the total. The interval is
+    /// Student's over the draws, so it includes the variation between draws. For a single draw it
+    /// is Wilson's.
     #[must_use]
     pub fn over(draws: &[(u64, u64)]) -> Share {
         let (count, all) = draws.iter().fold((0, 0), |sum, one| (sum.0 + one.0, sum.1 + one.1));
@@ -60,7 +61,7 @@ impl Share {
         Share { value, low: (value - error).max(0.0), high: (value + error).min(1.0) }
     }
 
-    /// Of `count` among `all`, which is not zero, with Wilson's interval.
+    /// Computes the share of `count` in `all`, which is not zero, with Wilson's interval.
     #[must_use]
     pub fn of(count: u64, all: u64) -> Share {
         const Z: f64 = 1.96;
@@ -72,8 +73,9 @@ impl Share {
     }
 }
 
-/// The 97.5 % quantile of Student's distribution with so many degrees of freedom; from five on by
-/// its expansion around the normal one (Abramowitz and Stegun, 26.7.5), within .01.
+/// Returns the 97.5 % quantile of Student's distribution with `free` degrees of freedom. From five
+/// on, it is the expansion around the normal quantile (Abramowitz and Stegun, 26.7.5), accurate to
+/// 0.01.
 fn student(free: usize) -> f64 {
     const FEW: [f64; 4] = [12.706, 4.303, 3.182, 2.776];
     const Z: f64 = 1.96;

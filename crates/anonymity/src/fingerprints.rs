@@ -1,9 +1,10 @@
-//! Guard fingerprints (section 6.2): a client's set of `m` guards says who it is if few others have
-//! the same.
+//! Guard fingerprints (section 6.2): a client's set of `m` guards identifies it if few others have
+//! the same set.
 //!
-//! The paper's formula, clients over `C(guards, m)`, is the mean over sets of an even draw. Guards
-//! are drawn by weight, and what a client sees is the mean over clients: both are told, with the
-//! size that as many sets of equal size would have.
+//! The paper's formula, clients over `C(guards, m)`, is the mean over sets if all sets are equally
+//! likely. In fact guards are drawn by weight, and a client experiences the mean over clients. Both
+//! means are reported, with the size that the sets would have if all were of equal size at the same
+//! entropy.
 
 use anabranch_multipath::seed::stream;
 use anabranch_onion::draw::below;
@@ -14,28 +15,29 @@ use crate::figures::Band;
 use crate::town::{Moment, Town};
 use crate::{BadSetting, MOST_LEGS, Workers, count, enough_guards};
 
-/// Seconds since 1970 at which clients begin: any time will do.
+/// Start time of the clients in seconds since 1970; the choice does not matter.
 const NOW: u64 = 1_500_000_000;
-/// Clients of one piece of work.
+/// Clients in one piece of work.
 const PIECE: usize = 2000;
 
-/// What is drawn.
+/// Settings of the simulation.
 #[derive(Clone, Debug, PartialEq)]
 pub struct FingerprintSettings {
-    /// Clients of each population.
+    /// Number of clients in each population.
     pub clients: usize,
-    /// Legs of a circuit, each with a guard of its own: from 1 to so many.
+    /// Maximum number of legs of a circuit; each number from 1 to `legs` gives a row. Each leg has
+    /// its own guard.
     pub legs: usize,
-    /// Populations.
+    /// Number of populations.
     pub draws: usize,
-    /// The seed of all draws.
+    /// Seed of all draws.
     pub seed: u64,
     /// Threads to use.
     pub workers: Workers,
 }
 
 impl Default for FingerprintSettings {
-    /// The paper's clients.
+    /// Returns the settings with the paper's number of clients.
     fn default() -> FingerprintSettings {
         FingerprintSettings {
             clients: 83_000,
@@ -47,43 +49,44 @@ impl Default for FingerprintSettings {
     }
 }
 
-/// How clients share sets.
+/// Measures of how many clients share a set of guards.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Sharing {
-    /// Clients for each set that somebody has.
+    /// Clients per set, over the sets in use.
     pub over_sets: Band,
-    /// Clients that have a client's set, itself included, in the mean over clients: Σn²/N.
+    /// Clients with the same set as a client, itself included, as the mean over clients: Σn²/N.
     pub over_clients: Band,
-    /// The same, the median over clients.
+    /// Same as `over_clients`, but as the median over clients.
     pub median: Band,
-    /// The share of clients whose set nobody else has.
+    /// Share of clients with a unique set.
     pub unique: Band,
-    /// Clients of the set that most have.
+    /// Clients with the most common set.
     pub largest: Band,
-    /// Clients for each of as many sets of equal size as the entropy of sets has: N / 2^H.
+    /// Clients per set if the sets were of equal size and their number had the observed entropy: N
+    /// / 2^H.
     pub effective: Band,
 }
 
-/// What came of clients whose circuits have so many legs.
+/// Result for circuits with `legs` legs.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct FingerprintRow {
     /// Legs of a circuit.
     pub legs: usize,
-    /// Guards in use by a client: the larger of its legs and what the consensus says.
+    /// Guards in use by a client: the larger of its legs and the consensus' parameter.
     pub in_use: usize,
     /// The paper's formula: clients over `C(guards, in use)`.
     pub formula: f64,
-    /// Guards that each client draws itself, the first primary ones.
+    /// Sharing if each client draws its own guards, in use being the first primary ones.
     pub own: Sharing,
-    /// What it would be if guards were divided into sets of so many, and each client drew a set by
+    /// Sharing if guards were divided into fixed sets of `in_use`, and each client drew a set by
     /// its weight.
     pub fixed: Sharing,
 }
 
-/// Draws the guards of clients where entry relays have these weights.
+/// Draws the guards of clients. `weights` are those of the entry relays.
 ///
 /// # Errors
-/// A setting makes no sense.
+/// A setting is out of its range.
 pub fn fingerprints(
     weights: &[u64],
     params: &GuardParams,
@@ -107,13 +110,13 @@ pub fn fingerprints(
     Ok((1..=settings.legs).map(row).collect())
 }
 
-/// `C(all, some)`: in how many ways `some` of `all` can be chosen.
+/// Returns `C(all, some)`, the number of ways to choose `some` of `all`.
 #[must_use]
 pub fn combinations(all: usize, some: usize) -> f64 {
     (0..some).map(|n| all.saturating_sub(n) as f64 / (n + 1) as f64).product()
 }
 
-/// A client's guards in order of their numbers.
+/// A client's guards, sorted by number.
 type Set = [u32; MOST_LEGS];
 
 fn own(
@@ -145,7 +148,8 @@ fn set(guards: &[u32], in_use: usize) -> Set {
     set
 }
 
-/// Guards by lot in sets of so many; what is left over joins the last one.
+/// Divides the guards at random into sets of `of`, and draws a set for each client. The weight of
+/// the remaining guards is added to the last set.
 fn fixed(weights: &[u64], settings: &FingerprintSettings, of: usize, draw: u64) -> Vec<Set> {
     let mut rng = stream(settings.seed.wrapping_add(draw), 0, "fixed guard sets");
     let mut guards: Vec<usize> = (0..weights.len()).collect();
@@ -183,7 +187,7 @@ fn sharing(settings: &FingerprintSettings, draw: impl Fn(u64) -> Vec<Set>) -> Sh
     }
 }
 
-/// The measures of [`Sharing`] in their order.
+/// Computes the measures of [`Sharing`] in the order of its fields.
 fn measures(mut sets: Vec<Set>) -> [f64; 6] {
     sets.sort_unstable();
     let mut sizes: Vec<f64> =

@@ -1,22 +1,22 @@
-//! Which relays are the adversary's: relays of the consensus that it runs itself, up to a share of
-//! a position's weight.
+//! Selection of the relays that the adversary runs: relays of the consensus, up to a share of a
+//! position's weight.
 
 use anabranch_multipath::seed::Stream;
 
 use anabranch_onion::draw::below;
 
-/// Whose relays the adversary takes over.
+/// Rule by which the adversary chooses its relays.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Spread {
-    /// Relays by lot, until they have the share.
+    /// Relays at random, up to the share.
     Random,
-    /// The heaviest ones.
+    /// The heaviest relays, up to the share.
     Heaviest,
 }
 
-/// For each weight whether it is hostile, so that together they come as near to `share` of all as
-/// relays in this order can: whoever would go beyond it is passed over. `taken`: those that are
-/// hostile already, and count.
+/// Selects the hostile relays: one flag for each weight. Relays are considered in the order of
+/// `spread`, and one that would exceed `share` of the total weight is skipped. `taken` marks relays
+/// that are hostile already, which count towards the share.
 #[must_use]
 pub fn take(
     weights: &[u64],
@@ -54,7 +54,7 @@ fn order(weights: &[u64], spread: Spread, rng: &mut Stream) -> Vec<usize> {
     places
 }
 
-/// The share of the weight that is hostile.
+/// Returns the hostile share of the weight.
 #[must_use]
 pub fn held(weights: &[u64], hostile: &[bool]) -> f64 {
     let all: u64 = weights.iter().sum();

@@ -30,10 +30,10 @@ use anabranch_onion::guards::GuardParams;
 
 pub use workers::{ShareOut, Workers};
 
-/// The most legs, and with them entries, of one circuit.
+/// Maximum number of legs of one circuit, and so of its entries.
 pub const MOST_LEGS: usize = 8;
 
-/// A setting that makes no sense: one line for the user.
+/// An invalid setting: one line for the user.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct BadSetting(pub String);
 
@@ -45,7 +45,7 @@ impl std::fmt::Display for BadSetting {
 
 impl std::error::Error for BadSetting {}
 
-/// A share that somebody may hold: above 0 and below 1.
+/// Checks that a share is above 0 and below 1.
 fn share(name: &str, value: f64) -> Result<f64, BadSetting> {
     match value > 0.0 && value < 1.0 {
         true => Ok(value),
@@ -53,8 +53,8 @@ fn share(name: &str, value: f64) -> Result<f64, BadSetting> {
     }
 }
 
-/// Whether there are as many guards as clients use whose circuits have up to so many legs, and no
-/// more are used than can be told.
+/// Checks that a client with `legs` legs uses at most [`MOST_LEGS`] guards, and that there are as
+/// many.
 fn enough_guards(guards: usize, params: &GuardParams, legs: usize) -> Result<(), BadSetting> {
     let in_use = params.for_legs(legs).primary_to_use;
     count("the number of guards in use", in_use, MOST_LEGS)?;
@@ -67,7 +67,7 @@ fn enough_guards(guards: usize, params: &GuardParams, legs: usize) -> Result<(),
     }
 }
 
-/// A count from 1 to `most`.
+/// Checks that a count is from 1 to `most`.
 fn count(name: &str, value: usize, most: usize) -> Result<usize, BadSetting> {
     match (1..=most).contains(&value) {
         true => Ok(value),

@@ -1,10 +1,10 @@
-//! The chance that a circuit of several legs is compromised (section 6.1): the adversary holds a
-//! share of the entry weight and a share of the exit weight, and sees which streams are whose if it
-//! holds an entry and the exit of a circuit.
+//! The probability that a circuit of several legs is compromised (section 6.1). The adversary holds
+//! a share of the entry weight and a share of the exit weight. It links a client to its streams if
+//! it holds an entry and the exit of a circuit.
 //!
-//! In closed form relays are independent: `f_x (1 - (1 - f_g)^m)` for one entry of `m` and the
-//! exit, `f_x f_g^m` for all of them. What is drawn keeps to the rules of the client: guards of the
-//! sample, weights, families, /16s, exit policies, no relay in two legs.
+//! The closed form treats relays as independent: `f_x (1 - (1 - f_g)^m)` for one entry of `m` and
+//! the exit, `f_x f_g^m` for all entries and the exit. Drawn circuits follow the client's rules:
+//! guards of the sample, weights, families, /16s, exit policies, no relay in two legs.
 
 use std::collections::BTreeSet;
 use std::ops::Range;
@@ -19,29 +19,29 @@ use crate::hostile::{Spread, held, take};
 use crate::town::{Moment, Town, entries};
 use crate::{BadSetting, MOST_LEGS, Workers, count, enough_guards, share};
 
-/// Seconds since 1970 at which clients begin: any time will do.
+/// Start time of the clients in seconds since 1970; the choice does not matter.
 const NOW: u64 = 1_500_000_000;
-/// Circuits of one piece of work.
+/// Circuits in one piece of work.
 const PIECE: u64 = 500;
 
-/// What is drawn.
+/// Settings of the simulation.
 #[derive(Clone, Debug, PartialEq)]
 pub struct PathSettings {
     /// The adversary's share of the entry weight.
     pub entry_share: f64,
-    /// Its share of the weight of exits to the port.
+    /// Its share of the weight of the exits that allow `port`.
     pub exit_share: f64,
-    /// Whose relays it runs.
+    /// Rule by which it chooses its relays.
     pub spread: Spread,
-    /// Legs of a circuit: from 1 to so many.
+    /// Maximum number of legs of a circuit; each number from 1 to `legs` gives a row.
     pub legs: usize,
-    /// The port of the destination.
+    /// Port of the destination.
     pub port: u16,
-    /// Circuits, each a new client's, for each number of legs and each draw of the adversary.
+    /// Circuits for each number of legs and each draw of the adversary, each of a new client.
     pub circuits: u64,
-    /// Draws of the adversary.
+    /// Number of draws of the adversary.
     pub draws: u64,
-    /// The seed of all draws.
+    /// Seed of all draws.
     pub seed: u64,
     /// Threads to use.
     pub workers: Workers,
@@ -63,90 +63,92 @@ impl Default for PathSettings {
     }
 }
 
-/// The chances that one entry at least of `legs`, and that all of them, are hostile with the exit,
-/// if relays are independent and the adversary holds these shares of entry and exit weight:
-/// `f_x (1 - (1 - f_g)^m)` and `f_x f_g^m` (section 6.1).
+/// Returns the probabilities that at least one of `legs` entries and the exit are hostile, and that
+/// all entries and the exit are. It assumes independent relays and an adversary with the shares
+/// `entry` and `exit` of the weight: `f_x (1 - (1 - f_g)^m)` and `f_x f_g^m` (section 6.1).
 #[must_use]
 pub fn closed_form(entry: f64, exit: f64, legs: usize) -> (f64, f64) {
     let power = i32::try_from(legs).unwrap_or(i32::MAX);
     (exit * (1.0 - (1.0 - entry).powi(power)), exit * entry.powi(power))
 }
 
-/// A chance in closed form and as it was drawn.
+/// A probability in closed form and as drawn.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Chance {
-    /// For independent relays, from the shares that the adversary really had.
+    /// Closed form for independent relays, at the shares that the adversary actually obtained.
     pub closed: f64,
-    /// Of the circuits that were drawn, with the 95 % interval over the adversary's draws.
+    /// Share of the drawn circuits, with the 95 % interval over the adversary's draws.
     pub drawn: Share,
 }
 
-/// What came of circuits of so many legs.
+/// Result for circuits with `legs` legs.
 #[derive(Clone, Debug, PartialEq)]
 pub struct PathRow {
-    /// Legs.
+    /// Legs of a circuit.
     pub legs: usize,
-    /// Circuits that were built.
+    /// Circuits built.
     pub circuits: u64,
-    /// One entry at least, and the exit, are hostile.
+    /// At least one entry and the exit are hostile.
     pub any: Chance,
-    /// All entries and the exit are.
+    /// All entries and the exit are hostile.
     pub all: Chance,
-    /// One entry at least, and the relay where the legs merge if that is a middle, are.
+    /// At least one entry and the relay where the legs merge are hostile, if legs merge at a
+    /// middle.
     pub merge: Chance,
-    /// All entries are: what they see is all that the client sends.
+    /// All entries are hostile: together they see all that the client sends.
     pub entries: Chance,
-    /// Of the circuits, those with 0, 1, … hostile entries. Each sees its part of the bytes, 1 /
-    /// legs where legs are dealt evenly.
+    /// Shares of the circuits with 0, 1, … hostile entries. Each entry sees 1 / legs of the bytes
+    /// if they are dealt to the legs evenly.
     pub seen: Vec<f64>,
-    /// The share of the bytes that hostile entries see, in the mean over circuits.
+    /// Share of the bytes that hostile entries see, as the mean over circuits.
     pub bytes: f64,
-    /// Circuits for which no relay was left, of all that were tried.
+    /// Circuits that failed because no relay was left for a position. `circuits` does not include
+    /// them.
     pub unbuilt: u64,
 }
 
-/// What the adversary holds, mean over its draws.
+/// Shares of weight that the adversary holds, as the mean over its draws.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Holding {
-    /// Of the entry weight.
+    /// Share of the entry weight.
     pub entry: f64,
-    /// Of the weight of exits to the port.
+    /// Share of the weight of exits to the port.
     pub exit: f64,
-    /// Of the weight of middles: by the same relays.
+    /// Share of the weight of middles, held by the same relays.
     pub middle: f64,
-    /// Relays.
+    /// Number of its relays.
     pub relays: f64,
 }
 
-/// What came of one draw of the adversary. Shares are of weight.
+/// Result of one draw of the adversary. Shares are of weight.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct PathDraw {
     /// Its share of the entries.
     pub entry: f64,
-    /// Of the exits to the port.
+    /// Its share of the exits to the port.
     pub exit: f64,
-    /// Of the middles: by the same relays.
+    /// Its share of the middles, held by the same relays.
     pub middle: f64,
-    /// How many relays it runs.
+    /// Number of relays that it runs.
     pub relays: usize,
-    /// Circuits of one leg, of two, and so on.
+    /// Counts of the circuits of one leg, of two, and so on.
     pub circuits: Vec<PathCounts>,
 }
 
-/// Circuits that were counted.
+/// Counts of circuits.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PathCounts {
-    /// By the number of hostile entries, from none to all: all of these, those with a hostile exit,
+    /// By the number of hostile entries, from none to all: circuits, those with a hostile exit,
     /// those with a hostile merging middle.
     pub by_entries: Vec<[u64; 3]>,
-    /// Those for which no relay was left.
+    /// Circuits that failed because no relay was left for a position.
     pub unbuilt: u64,
 }
 
 /// Draws circuits of one leg up to [`PathSettings::legs`] against each draw of the adversary.
 ///
 /// # Errors
-/// A setting makes no sense in this network.
+/// A setting is out of its range, or does not suit this network.
 pub fn paths(
     network: &Network,
     settings: &PathSettings,
@@ -154,7 +156,7 @@ pub fn paths(
     Ok(summary(&draw(network, settings, 0..settings.draws)?))
 }
 
-/// The same for some draws of the adversary, those with these numbers.
+/// Draws the circuits for the draws of the adversary numbered `draws`.
 ///
 /// # Errors
 /// As [`paths`].
@@ -168,7 +170,7 @@ pub fn draw(
     Ok(draws.map(|draw| clients.against(draw)).collect())
 }
 
-/// What draws of the adversary come to: what it holds, and a row for each number of legs.
+/// Summarises draws of the adversary: its mean shares, and a row for each number of legs.
 #[must_use]
 pub fn summary(draws: &[PathDraw]) -> (Holding, Vec<PathRow>) {
     let mean =
@@ -194,7 +196,7 @@ impl PathSettings {
     }
 }
 
-/// Whose relays are hostile.
+/// Hostile relays, and their shares of the weight.
 struct Adversary {
     relays: BTreeSet<[u8; 20]>,
     entry: f64,
@@ -202,7 +204,7 @@ struct Adversary {
     middle: f64,
 }
 
-/// Clients of a network.
+/// Clients of a network, and the data that they choose relays from.
 struct Clients<'a> {
     network: &'a Network,
     settings: &'a PathSettings,
@@ -211,7 +213,8 @@ struct Clients<'a> {
     target: Target,
 }
 
-/// Whose relays a circuit has.
+/// Hostile relays of a circuit: the number of entries, whether the exit is, and whether the merging
+/// middle is.
 struct Circuit {
     entries: usize,
     exit: bool,
@@ -257,7 +260,7 @@ impl<'a> Clients<'a> {
         Adversary { relays, entry, exit, middle }
     }
 
-    /// One draw of the adversary, and the circuits of its clients.
+    /// Draws the adversary, and the circuits of its clients.
     fn against(&self, draw: u64) -> PathDraw {
         let adversary = self.adversary(draw);
         let legs = 1..=self.settings.legs;
@@ -272,7 +275,7 @@ impl<'a> Clients<'a> {
         let work = |piece: usize| {
             let piece = piece as u64;
             let circuits = PIECE.min(self.settings.circuits - piece * PIECE);
-            // The same clients for each number of legs, and others for each adversary.
+            // The clients are the same for each number of legs, and differ between adversaries.
             let mut rng = stream(self.settings.seed, draw * pieces + piece, "circuits");
             let mut counts = PathCounts::none(legs);
             for _ in 0..circuits {
@@ -284,8 +287,8 @@ impl<'a> Clients<'a> {
         counts.into_iter().fold(PathCounts::none(legs), PathCounts::plus)
     }
 
-    /// A new client's circuit, as the client chooses it: the exit, the first primary guards that go
-    /// with it, middles. `None`: no relay is left for a place.
+    /// Chooses the circuit of a new client as the client does: the exit, the first primary guards
+    /// that are compatible with it, middles. `None`: no relay is left for a position.
     fn circuit(
         &self,
         adversary: &Adversary,
@@ -352,19 +355,20 @@ impl PathCounts {
         self
     }
 
-    /// Circuits that were built.
+    /// Returns the number of circuits built.
     fn built(&self) -> u64 {
         self.by_entries.iter().map(|of| of[0]).sum()
     }
 
-    /// Those with at least so many hostile entries that are of a kind, and all that were built.
+    /// Returns the count of column `kind` of `by_entries` over circuits with at least `entries`
+    /// hostile entries, and the number of circuits built.
     fn least(&self, entries: usize, kind: usize) -> (u64, u64) {
         let of = self.by_entries.iter().skip(entries);
         (of.map(|of| of[kind]).sum(), self.built())
     }
 }
 
-/// The rows of draws by the number of legs.
+/// Summarises the circuits with `legs` legs over `draws`.
 fn row(draws: &[PathDraw], legs: usize) -> PathRow {
     let counts = || draws.iter().map(|one| &one.circuits[legs - 1]);
     let chance = |closed: &dyn Fn(&PathDraw) -> f64, least: usize, kind: usize| {

@@ -1,5 +1,5 @@
-//! Entry relays by numbers, as simulated clients know them: places that relays hold one after the
-//! other, each with a weight. A relay that goes leaves its place to another of the same weight.
+//! The population of entry relays, by number, as simulated clients see it. It consists of places
+//! with a weight. A relay that leaves is replaced in its place by another one of the same weight.
 
 use anabranch_multipath::seed::Stream;
 use anabranch_onion::directory::network::{Network, Position};
@@ -7,22 +7,23 @@ use anabranch_onion::draw::below;
 use anabranch_onion::guards::Listing;
 use rand_core::Rng;
 
-/// Seconds of a day.
+/// Length of a day in seconds.
 pub const DAY: u64 = 86_400;
-/// Draws before all weights are looked at.
+/// Attempts at drawing a relay before the weights of all relays are summed.
 const TRIES: usize = 64;
 
-/// The relays that can be entries. A relay's number is that of its life.
+/// The entry relays. Each period in which a place has the same relay is a `Life`; its index is
+/// the relay's number.
 #[derive(Clone, Debug)]
 pub struct Town {
-    /// The first is 0; the one at `n` is the weight of the places before `n`.
+    /// Cumulative weights: entry `n` is the weight of the places before `n`, so the first is 0.
     sums: Vec<u64>,
-    /// The number of each place's first relay, and at the end that of all relays.
+    /// The number of each place's first relay; the last entry is the number of all relays.
     first: Vec<u32>,
     lives: Vec<Life>,
 }
 
-/// From when to when a relay is listed, in seconds, and where.
+/// The period in which a relay is listed, in seconds, and its place.
 #[derive(Clone, Copy, Debug)]
 struct Life {
     place: u32,
@@ -30,16 +31,17 @@ struct Life {
     gone: u64,
 }
 
-/// The relays of one moment.
+/// The relays listed at one moment.
 #[derive(Clone, Copy, Debug)]
 pub struct Moment<'a> {
-    /// All of them.
+    /// The population.
     pub town: &'a Town,
-    /// In seconds.
+    /// The moment in seconds.
     pub now: u64,
 }
 
-/// The identities and weights of the relays that may be entries and have weight.
+/// Returns the identities and weights of the relays that may be entries and have a weight above
+/// zero.
 #[must_use]
 pub fn entries(network: &Network) -> Vec<([u8; 20], u64)> {
     let mut all = network.weights(Position::Guard);
@@ -48,14 +50,15 @@ pub fn entries(network: &Network) -> Vec<([u8; 20], u64)> {
 }
 
 impl Town {
-    /// Places of these weights whose relays stay for good: relay and place have the same number.
+    /// Creates places of these weights whose relays never leave: relay and place have the same
+    /// number.
     #[must_use]
     pub fn still(weights: &[u64]) -> Town {
         Town::of(weights, |_| vec![u64::MAX])
     }
 
-    /// The same for so many `days`, but for places that are not in `stays` relays go after an
-    /// exponential time of `mean` days.
+    /// Creates places of these weights for `days` days. Relays leave after an exponential time with
+    /// a mean of `mean` days, except at the places set in `stays`.
     #[must_use]
     pub fn churning(
         weights: &[u64],
@@ -67,7 +70,7 @@ impl Town {
             let (mut ends, mut now) = (Vec::new(), 0);
             let leaves = !stays.get(place).copied().unwrap_or(false);
             while leaves && now <= days * DAY {
-                // In (0, 1]: no time is infinite.
+                // In (0, 1], so that no time is infinite.
                 let even = ((rng.next_u64() >> 11) + 1) as f64 / (1u64 << 53) as f64;
                 now += 1 + (-even.ln() * mean * DAY as f64) as u64;
                 ends.push(now);
@@ -91,19 +94,19 @@ impl Town {
         town
     }
 
-    /// Where a relay is.
+    /// Returns the place of a relay.
     #[must_use]
     pub fn place(&self, relay: u32) -> usize {
         self.lives[relay as usize].place as usize
     }
 
-    /// When it goes, in seconds.
+    /// Returns the time at which a relay leaves, in seconds.
     #[must_use]
     pub fn gone(&self, relay: u32) -> u64 {
         self.lives[relay as usize].gone
     }
 
-    /// Who holds a place at a time.
+    /// Returns the relay that holds a place at time `now`.
     fn holder(&self, place: usize, now: u64) -> u32 {
         let lives = &self.lives[self.first[place] as usize..self.first[place + 1] as usize];
         self.first[place] + number(lives.partition_point(|life| life.gone <= now))

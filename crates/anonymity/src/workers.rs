@@ -1,22 +1,22 @@
-//! Work in pieces, on threads of the caller's; the result does not depend on how many.
+//! Work in pieces on threads of the caller. The result does not depend on the number of threads.
 
 use std::sync::{Mutex, PoisonError};
 
-/// Calls the last argument once with each number below the second, on as many threads as the first
-/// says at most, and returns after the last call.
+/// Function `(threads, pieces, work)` that calls `work` once with each number below `pieces`, on at
+/// most `threads` threads, and returns after the last call.
 pub type ShareOut = fn(usize, usize, &(dyn Fn(usize) + Sync));
 
-/// Threads that the caller supplies: this crate starts none.
+/// Threads supplied by the caller: this crate starts none.
 #[derive(Clone, Copy, Debug)]
 pub struct Workers {
     /// Number of threads.
     pub threads: usize,
-    /// Shares pieces out among them.
+    /// Function that distributes the pieces among them.
     pub run: ShareOut,
 }
 
 impl Default for Workers {
-    /// The caller's own thread.
+    /// Returns workers that use the caller's own thread.
     fn default() -> Workers {
         Workers { threads: 1, run: |_, pieces, work| (0..pieces).for_each(work) }
     }

@@ -1,18 +1,18 @@
-//! A year of clients' entries (section 6.2 and Figure 5): the share of clients that an adversary
-//! with a share of the entry weight has compromised, if circuits have `m` legs and each enters by a
-//! guard of its own. In use are the first `m` primary guards, or more if the consensus says so
+//! Entries of clients over a year (section 6.2 and Figure 5): the share of clients compromised by
+//! an adversary that holds a share of the entry weight. Circuits have `m` legs, each with its own
+//! guard. In use are the first `m` primary guards, or more if the consensus requires it
 //! (`guard-n-primary-guards-to-use`, [`Guards::choose_legs`]).
 //!
-//! Two models: one hostile entry is enough (*any*: it confirms or correlates), or all `m` of a
-//! circuit must be (*all*: the site is recognised by its traffic), which is so if `m` of the guards
-//! in use are hostile at the same time. Each is counted up to a day (*ever*) and on that day
-//! (*now*).
+//! There are two models. In *any*, one hostile entry is enough: it confirms or correlates. In
+//! *all*, the `m` entries of a circuit must be hostile, as when the site is recognised by its
+//! traffic. That happens if `m` of the guards in use are hostile at the same time. Each model is
+//! counted up to a day (*ever*) and on that day (*now*).
 //!
-//! A client goes from event to event: a guard's time is over, or it is listed no more. Where
-//! hostile relays only bear another label, all draws of the adversary share the same clients.
+//! A client is simulated from event to event: a guard expires, or is no longer listed. If the
+//! adversary only labels existing relays as hostile, all of its draws share the same clients.
 //!
-//! Clients and draws are numbered, and what comes of one depends on no other: [`tally`] counts some
-//! of them, [`add`] puts counts together, [`rows`] says what they come to.
+//! Clients and draws are numbered, and each result is independent of the others: [`tally`] counts
+//! some of them, [`add`] merges counts, [`rows`] summarises them.
 
 use std::ops::Range;
 
@@ -25,44 +25,44 @@ use crate::hostile::{Spread, take};
 use crate::town::{DAY, Moment, Town};
 use crate::{BadSetting, MOST_LEGS, Workers, count, enough_guards, share};
 
-/// When clients begin, in seconds: late enough for dates before it.
+/// Start time of the clients, in seconds: late enough that earlier dates are not negative.
 const BEGIN: u64 = 1000 * DAY;
-/// No relay.
+/// Entry of a [`Stay`] that is not in use.
 const NOBODY: u32 = u32::MAX;
-/// Clients of one piece of work.
+/// Clients in one piece of work.
 const PIECE: usize = 2000;
 /// Shares of clients with one, two and three entries (paper, Figure 5).
 pub const COMB: [f64; 3] = [0.6, 0.2, 0.2];
-/// Clients have circuits of one leg up to so many.
+/// Maximum number of legs of a circuit; each number from 1 to `MOST` is simulated.
 pub const MOST: usize = COMB.len();
 
-/// Where the adversary's weight comes from.
+/// Source of the adversary's weight.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Adversary {
-    /// It runs relays that are there.
+    /// Existing relays become hostile.
     Replaces(Spread),
-    /// It adds so many relays of equal weight.
+    /// This number of new relays of equal weight is added.
     Adds(usize),
 }
 
-/// What is simulated.
+/// Settings of the simulation.
 #[derive(Clone, Debug, PartialEq)]
 pub struct YearSettings {
-    /// Clients of each draw.
+    /// Number of clients in each draw.
     pub clients: usize,
-    /// Draws of the adversary.
+    /// Number of draws of the adversary.
     pub draws: usize,
-    /// The adversary's share of the entry weight, its own relays included.
+    /// Adversary's share of the entry weight, its own relays included.
     pub share: f64,
-    /// Where it comes from.
+    /// Source of that weight.
     pub adversary: Adversary,
-    /// The mean time for which a relay is listed, in days; `None`: for good.
+    /// Mean time for which a relay is listed, in days; `None`: relays never leave.
     pub churn: Option<f64>,
-    /// Whether hostile relays go like others.
+    /// Whether hostile relays leave like others.
     pub hostile_churn: bool,
-    /// The days at which is counted, in order.
+    /// Days on which clients are counted, in ascending order.
     pub days: Vec<u64>,
-    /// The seed of all draws.
+    /// Seed of all draws.
     pub seed: u64,
     /// Threads to use.
     pub workers: Workers,
@@ -84,59 +84,59 @@ impl Default for YearSettings {
     }
 }
 
-/// Shares of clients at one day.
+/// Shares of clients compromised by one day.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Compromised {
-    /// Until then one entry at least was hostile.
+    /// At least one entry was hostile at some time until then.
     pub any_ever: Band,
-    /// Until then all were at a time.
+    /// All entries were hostile at the same time, at some time until then.
     pub all_ever: Band,
-    /// On this day one at least is hostile.
+    /// At least one entry is hostile on this day.
     pub any_now: Band,
-    /// On this day all are.
+    /// All entries are hostile on this day.
     pub all_now: Band,
 }
 
-/// What came of clients whose circuits have so many legs.
+/// Result for clients with `legs` legs.
 #[derive(Clone, Debug, PartialEq)]
 pub struct YearRow {
-    /// Legs of a circuit, each with an entry of its own; `None` for [`COMB`].
+    /// Legs of a circuit, each with its own entry; `None` for the mixture [`COMB`].
     pub legs: Option<usize>,
-    /// Guards in use at a time: the larger of the legs and what the consensus says.
+    /// Guards in use at a time: the larger of the legs and the consensus' parameter.
     pub in_use: Option<usize>,
-    /// Different guards that a client used, in the mean.
+    /// Number of different guards that a client used, as the mean over clients.
     pub guards: f64,
-    /// At each of the days.
+    /// Shares of compromised clients, one for each of the days.
     pub at: Vec<Compromised>,
 }
 
-/// Which clients and which draws of the adversary, by their numbers.
+/// Part of the work: clients and draws of the adversary, by number.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Part {
-    /// Clients of each draw.
+    /// Clients, counted in each of the draws.
     pub clients: Range<usize>,
-    /// Draws.
+    /// Draws of the adversary.
     pub draws: Range<usize>,
 }
 
-/// Clients of one draw of the adversary that were compromised.
+/// Counts of compromised clients in one draw of the adversary.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct DrawTally {
-    /// The number of the draw.
+    /// Number of the draw.
     pub draw: usize,
-    /// Clients with each number of legs.
+    /// Number of clients, which is the same for each number of legs.
     pub clients: u64,
-    /// Different guards that clients of one leg, of two, … used, in sum.
+    /// Different guards used by clients of one leg, of two, …, as sums over clients.
     pub guards: [u64; MOST],
-    /// By day and number of legs: any ever, all ever, any now, all now.
+    /// Counts by day and number of legs: any ever, all ever, any now, all now.
     pub compromised: Vec<[[u64; 4]; MOST]>,
 }
 
-/// Simulates clients with one, two and three entries and [`COMB`], where entry relays have these
-/// weights.
+/// Simulates clients with one, two and three entries, and the mixture [`COMB`]. `weights` are those
+/// of the entry relays.
 ///
 /// # Errors
-/// A setting makes no sense.
+/// A setting is out of its range.
 pub fn year(
     weights: &[u64],
     params: &GuardParams,
@@ -145,10 +145,10 @@ pub fn year(
     Ok(rows(params, &tally(weights, params, settings, &settings.whole())?))
 }
 
-/// Counts a part of the clients and draws of `settings`.
+/// Counts the compromised clients in a part of the clients and draws of `settings`.
 ///
 /// # Errors
-/// A setting makes no sense.
+/// A setting is out of its range.
 pub fn tally(
     weights: &[u64],
     params: &GuardParams,
@@ -161,7 +161,7 @@ pub fn tally(
     Ok(tallies.collect())
 }
 
-/// Adds counts of other clients or other draws.
+/// Adds counts of other clients or other draws to `sums`.
 pub fn add(sums: &mut Vec<DrawTally>, more: Vec<DrawTally>) {
     for tally in more {
         match sums.iter_mut().find(|sum| sum.draw == tally.draw) {
@@ -184,13 +184,14 @@ impl DrawTally {
         counts.for_each(|(sum, more)| *sum += more);
     }
 
-    /// The share of clients with so many legs, from 0 for one.
+    /// Returns the share of clients compromised in one way, a column of `compromised`. `legs`
+    /// counts from 0 for one leg.
     fn share(&self, legs: usize, day: usize, kind: usize) -> f64 {
         self.compromised[day][legs][kind] as f64 / self.clients.max(1) as f64
     }
 }
 
-/// What counts come to: a row for one, two and three legs, and one for [`COMB`].
+/// Summarises counts: a row for one, two and three legs, and one for the mixture [`COMB`].
 #[must_use]
 pub fn rows(params: &GuardParams, tallies: &[DrawTally]) -> Vec<YearRow> {
     let guards = |legs: usize| {
@@ -215,14 +216,14 @@ pub fn rows(params: &GuardParams, tallies: &[DrawTally]) -> Vec<YearRow> {
 }
 
 impl YearSettings {
-    /// All clients, and all draws.
+    /// Returns the part that holds all clients and all draws.
     #[must_use]
     pub fn whole(&self) -> Part {
         Part { clients: 0..self.clients, draws: 0..self.draws }
     }
 
-    /// Whether clients are the same for all draws of the adversary: then those may be counted
-    /// together at little more than the cost of one.
+    /// Returns whether all draws of the adversary share the same clients. If so, counting all draws
+    /// together costs little more than counting one.
     #[must_use]
     pub fn is_shared(&self) -> bool {
         let labels = matches!(self.adversary, Adversary::Replaces(_));
@@ -273,10 +274,10 @@ fn bands(
         .collect()
 }
 
-/// Relays that clients live among, and the draws of who is hostile among them, by place.
+/// A population of relays, and for each draw which of its places are hostile.
 struct World {
     town: Town,
-    /// The number of the first draw that it is made for: another one has other clients.
+    /// Number of the first draw that the population is made for; the clients' seeds depend on it.
     number: usize,
     draws: Vec<(usize, Vec<bool>)>,
 }
@@ -332,7 +333,7 @@ fn town(weights: &[u64], settings: &YearSettings, stays: &[bool], draw: usize) -
     }
 }
 
-/// Clients of one world, with each number of legs: a tally for each of its draws.
+/// Simulates the clients of one world with each number of legs, and returns a tally for each draw.
 fn inhabit(
     world: &World,
     params: &GuardParams,
@@ -376,14 +377,13 @@ fn population(
     tallies
 }
 
-/// From when on a client uses which entries: as many as are in use, and no relay in the other
-/// places.
+/// Entries of a client from a moment on: those in use first, then [`NOBODY`].
 struct Stay {
     since: u64,
     entries: [u32; MOST_LEGS],
 }
 
-/// A client's life from event to event.
+/// Simulates a client from event to event, and stores each change of its entries in `stays`.
 fn live(town: &Town, params: &GuardParams, days: u64, rng: &mut Stream, stays: &mut Vec<Stay>) {
     stays.clear();
     let mut guards = Guards::restore(Vec::new());
@@ -405,7 +405,7 @@ fn live(town: &Town, params: &GuardParams, days: u64, rng: &mut Stream, stays: &
     }
 }
 
-/// Builds a circuit through each guard in use, so that it is confirmed.
+/// Builds a circuit through each guard in use, so that the guard becomes confirmed.
 fn enter(guards: &mut Guards<u32>, moment: &Moment<'_>, in_use: usize, rng: &mut Stream) {
     let keys: Vec<u64> = (0..in_use as u64).collect();
     for (choice, key) in
@@ -417,7 +417,7 @@ fn enter(guards: &mut Guards<u32>, moment: &Moment<'_>, in_use: usize, rng: &mut
     keys.into_iter().for_each(|key| guards.closed(key));
 }
 
-/// How many different relays a client used.
+/// Returns the number of different relays that a client used.
 fn used(stays: &[Stay]) -> u64 {
     let all = stays.iter().flat_map(|stay| stay.entries);
     let mut all: Vec<u32> = all.filter(|id| *id != NOBODY).collect();
@@ -426,7 +426,7 @@ fn used(stays: &[Stay]) -> u64 {
     all.len() as u64
 }
 
-/// Counts a client where it belongs.
+/// Adds a client to the counts of each day.
 fn judge(
     stays: &[Stay],
     legs: usize,

@@ -1,4 +1,5 @@
-//! Which link has the next arrival, at a cost that hardly grows with the number of links.
+//! The queue of due times of all link directions. The cost of a look-up hardly grows with the
+//! number of links.
 
 use std::collections::BTreeSet;
 
@@ -10,7 +11,7 @@ use anabranch_multipath::Time;
 /// slower than through one of 61.
 #[derive(Default)]
 pub(super) struct Agenda {
-    /// By the index of the direction.
+    /// Due time by the index of the direction.
     times: Vec<Option<Time>>,
     order: BTreeSet<(Time, usize)>,
 }
@@ -22,7 +23,7 @@ impl Agenda {
         self.times.len() - 1
     }
 
-    /// Sets the time when direction `index` has something due, or none.
+    /// Sets the time at which direction `index` is next due; `None` if nothing is due there.
     pub(super) fn set(&mut self, index: usize, time: Option<Time>) {
         let old = std::mem::replace(&mut self.times[index], time);
         if old == time {
@@ -36,7 +37,8 @@ impl Agenda {
         }
     }
 
-    /// The earliest due time and its direction; of equal times the direction added first.
+    /// Returns the earliest due time and its direction; among equal times, the direction added
+    /// first.
     pub(super) fn first(&self) -> Option<(Time, usize)> {
         self.order.first().copied()
     }

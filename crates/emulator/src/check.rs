@@ -1,4 +1,4 @@
-//! What a machine must have to emulate a network, and whether this one has it.
+//! Requirements of the emulator, and whether this machine meets them.
 
 use std::fs;
 use std::io;
@@ -7,18 +7,18 @@ use anabranch_os::pid_namespace::PidNamespace;
 
 use super::{Namespace, setup};
 
-/// One thing that the emulator needs.
+/// A requirement of the emulator.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Need {
-    /// What it is.
+    /// Description of the requirement.
     pub what: &'static str,
-    /// What of a topology needs it; `None` if nothing works without.
+    /// Topology feature that needs it; `None` if it is always needed.
     pub only_for: Option<&'static str>,
-    /// Why it is missing and what would help; `None` if it is there.
+    /// Reason why it is missing, and the remedy; `None` if it is met.
     pub missing: Option<String>,
 }
 
-/// Tries all that the emulator needs. Leaves nothing behind.
+/// Tests all requirements of the emulator, and leaves nothing behind.
 pub fn check() -> Vec<Need> {
     let namespace = Namespace::new();
     let inside = |work: fn() -> io::Result<()>| match &namespace {

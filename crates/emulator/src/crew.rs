@@ -1,4 +1,4 @@
-//! Processes in the hosts of a network that are started one by one, when the caller wants them.
+//! Processes in the hosts of a network that the caller starts one by one.
 
 use std::fs;
 use std::io::{self, Read, Write};
@@ -13,27 +13,27 @@ use rustix::mount::{MountFlags, mount};
 
 use super::Namespace;
 
-/// Where a crew keeps files that vanish with it.
+/// Directory for files that vanish with the crew.
 const OWN_FILES: &str = "/run";
 
-/// Processes that live in a PID namespace of their own: all of them end with this, and with this
-/// process in whatever way.
+/// A PID namespace for processes in hosts. All of them end when this value is dropped, and when
+/// this process ends for whatever reason.
 ///
-/// They see an empty `/run` in memory, for control sockets and for what [`Crew::write`] puts there.
-/// Nothing of it is left behind either.
+/// The processes see an empty in-memory `/run`, for control sockets and for the files of
+/// [`Crew::write`]. None of it is left behind either.
 pub struct Crew {
     space: PidNamespace,
 }
 
-/// A process of a crew; dropped, it is killed and waited for. That comes before the crew's own end,
-/// which would wait for it.
+/// A process of a crew. It is killed and waited for on drop, which must happen before the crew's
+/// own end, which would wait for it.
 pub struct Member<'a> {
     child: Child,
     crew: PhantomData<&'a Crew>,
 }
 
 impl Crew {
-    /// An empty one.
+    /// Creates a crew without processes.
     ///
     /// # Errors
     /// As for programs of a topology: the machine allows no PID namespace, or no mount in it.
@@ -44,11 +44,11 @@ impl Crew {
         Ok(Crew { space })
     }
 
-    /// Starts a process in `host`. It runs in `/` unless it is told where, reads nothing unless it
-    /// is told what, and hears nothing of this terminal's Ctrl-C.
+    /// Starts a process in `host`. Unless `command` sets them, its working directory is `/` and it
+    /// inherits standard input. It does not receive this terminal's Ctrl-C.
     ///
     /// # Errors
-    /// The system's: there is no such program, for instance.
+    /// The process cannot be started, for example because there is no such program.
     pub fn start(&self, host: &Namespace, command: &mut Command) -> io::Result<Member<'_>> {
         command.process_group(0);
         let child = self.space.run(|| {
@@ -61,12 +61,13 @@ impl Crew {
     /// Runs a program in `host` to its end, with `input` as its standard input.
     ///
     /// # Errors
-    /// It cannot be started, or ended with another status than 0; the error holds what it said.
+    /// The program cannot be started, or its exit status is not 0; the error contains its standard
+    /// error.
     pub fn run(&self, host: &Namespace, command: &mut Command, input: &[u8]) -> io::Result<Output> {
         command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
         let mut child = self.start(host, command)?;
         if let Some(mut pipe) = child.stdin.take() {
-            // A program that does not read what it is told says itself what is wrong.
+            // A program that does not read its input reports the reason itself.
             let _ = pipe.write_all(input);
         }
         let output = child.finish()?;
@@ -78,10 +79,11 @@ impl Crew {
         Err(io::Error::other(format!("{name} ended with {}: {}", output.status, said.trim())))
     }
 
-    /// Puts a file into the crew's own folder; its path, as the crew's processes see it.
+    /// Writes a file to the crew's own directory, and returns its path as the crew's processes see
+    /// it.
     ///
     /// # Errors
-    /// There is no memory for it.
+    /// The file cannot be written, for example for lack of memory.
     pub fn write(&self, name: &str, content: &[u8]) -> io::Result<PathBuf> {
         let path = Path::new(OWN_FILES).join(name);
         self.space.run(|| fs::write(&path, content))?;
@@ -101,10 +103,10 @@ impl Crew {
 }
 
 impl Member<'_> {
-    /// Waits for its end; what it wrote to the pipes that it was given.
+    /// Waits until the process ends, and returns what it wrote to its pipes.
     ///
     /// # Errors
-    /// The system's.
+    /// A pipe cannot be read, or the process cannot be waited for.
     pub fn finish(mut self) -> io::Result<Output> {
         drop(self.child.stdin.take());
         let (stdout, stderr) = (self.child.stdout.take(), self.child.stderr.take());
@@ -138,7 +140,7 @@ impl DerefMut for Member<'_> {
 
 impl Drop for Member<'_> {
     fn drop(&mut self) {
-        // Errors mean that it has ended.
+        // Errors mean that the process has ended already.
         let _ = self.child.kill();
         let _ = self.child.wait();
     }

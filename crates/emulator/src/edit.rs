@@ -1,46 +1,46 @@
-//! The properties of a link as a topology states them, and as they are changed while it runs.
+//! The properties of a link: as a topology states them, and as they change while it runs.
 
 use anabranch_netem::{LinkSettings, Loss};
 use serde::Deserialize;
 
 use super::units::{LawRule, LossRule, QueueRule, Rate, Span};
 
-/// What to set on a link; the rest stays. Each key holds for both directions, unless its `_back`
-/// twin says something else for the direction from the second end to the first.
+/// Properties to set on a link; others stay as they are. Each key applies to both directions,
+/// unless its `_back` twin sets another value for the direction from the second end to the first.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize)]
 #[serde(default)]
 pub struct Edit {
-    /// Bits per second on the wire.
+    /// Rate in bits per second on the wire.
     pub rate: Option<Rate>,
-    /// The same, back.
+    /// Rate of the way back.
     pub rate_back: Option<Rate>,
-    /// One way.
+    /// One-way delay.
     pub delay: Option<Span>,
-    /// The same, back.
+    /// Delay of the way back.
     pub delay_back: Option<Span>,
-    /// Plus or minus, or the standard deviation, as the law has it.
+    /// Half-width or standard deviation of the delay, depending on the distribution.
     pub jitter: Option<Span>,
-    /// The same, back.
+    /// Jitter of the way back.
     pub jitter_back: Option<Span>,
-    /// How delays are spread.
+    /// Distribution of delays.
     pub jitter_law: Option<LawRule>,
-    /// The rule of loss.
+    /// Rule of loss.
     pub loss: Option<LossRule>,
-    /// The same, back.
+    /// Rule of loss for the way back.
     pub loss_back: Option<LossRule>,
-    /// What may wait for the wire or be on it.
+    /// Limit of the data that waits for the wire or is on it.
     pub queue: Option<QueueRule>,
-    /// The same, back.
+    /// Queue limit of the way back.
     pub queue_back: Option<QueueRule>,
-    /// Whether jitter may reorder.
+    /// Whether jitter may reorder packets.
     pub reorder: Option<bool>,
-    /// Cut: packets vanish without a word.
+    /// Whether the link is down: packets vanish silently.
     pub down: Option<bool>,
-    /// The same, back.
+    /// Whether the way back is down.
     pub down_back: Option<bool>,
 }
 
-/// The keys of an [`Edit`], for messages about wrong ones.
+/// Keys of an [`Edit`], for messages about unknown keys.
 pub const EDIT_KEYS: [&str; 14] = [
     "rate",
     "rate_back",
@@ -59,7 +59,8 @@ pub const EDIT_KEYS: [&str; 14] = [
 ];
 
 impl Edit {
-    /// Applies what is set to one direction: `back` is the one from the second end to the first.
+    /// Applies the set properties to one direction; `back` selects the one from the second end to
+    /// the first.
     pub fn apply(&self, settings: &mut LinkSettings, back: bool) {
         let pick = Pick { back };
         pick.set(&self.rate, &self.rate_back, |rate| settings.rate = rate.0);
@@ -75,7 +76,7 @@ impl Edit {
     }
 }
 
-/// A probability of zero needs no dice.
+/// Replaces a loss probability of zero by no loss, which draws no random numbers.
 fn plain(rule: &Loss) -> Loss {
     if *rule == Loss::Bernoulli(0.0) { Loss::None } else { rule.clone() }
 }

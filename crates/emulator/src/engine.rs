@@ -1,4 +1,4 @@
-//! Carries packets between interfaces, as the links say.
+//! Packet transport between interfaces, through the links.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::io;
@@ -16,23 +16,23 @@ use super::stats::{LinkStats, WayStats, udp_ports};
 use super::topology::{Cable, Event};
 use crate::censor::Censor;
 
-/// Packets taken from one interface before the others have their turn.
+/// Packets read from one interface before the others have their turn.
 const BATCH: usize = 64;
-/// The largest IP packet.
+/// Maximum size of an IP packet, in bytes.
 const PACKET: usize = 65_535;
-/// Ports that are counted one by one.
+/// Maximum number of UDP ports with their own count.
 const PORTS: usize = 256;
 
-/// All links of a network with their interfaces.
+/// All links of a network, with their interfaces.
 pub(super) struct Engine {
     clock: Clock,
     cables: Vec<Wired>,
-    /// When each direction has an arrival; its index is that of the interface's token.
+    /// Next arrival of each direction; its index is the interface's token.
     agenda: Agenda,
-    /// Changes to come, in the order of time.
+    /// Future changes, in order of time.
     script: VecDeque<(Time, Event)>,
     buffer: Vec<u8>,
-    /// By the index of their hosts.
+    /// Censors by the index of their host.
     censors: BTreeMap<usize, Censor>,
 }
 
@@ -45,7 +45,7 @@ struct Wired {
 
 struct LinkDirection {
     link: Link<Box<[u8]>>,
-    /// The index of the host that it leads to.
+    /// Index of the destination host.
     to: usize,
     refused: Count,
     censored: Count,
@@ -59,12 +59,12 @@ impl Engine {
         Engine { clock: Clock::start(), cables, agenda, script, buffer: vec![0; PACKET], censors }
     }
 
-    /// Has the host with this index drop connections to these names.
+    /// Makes the host with this index drop connections to these names.
     pub(super) fn censor(&mut self, host: usize, names: &[String]) {
         self.censors.insert(host, Censor::new(names.iter().cloned()));
     }
 
-    /// Adds a link; its two directions have their own dice.
+    /// Adds a link; its two directions draw from separate random streams.
     pub(super) fn add(&mut self, cable: &Cable, tuns: [Tun; 2], seed: u64) {
         let entity = 2 * self.cables.len() as u64;
         let way = |settings: &anabranch_netem::LinkSettings, end: usize, entity| LinkDirection {
@@ -83,13 +83,13 @@ impl Engine {
         self.agenda.add();
     }
 
-    /// Has changes happen by themselves; their times count from now. They are in order.
+    /// Schedules changes; their times count from now and are in ascending order.
     pub(super) fn play(&mut self, events: &[Event]) {
         let start = self.clock.now();
         self.script = events.iter().map(|event| (start + event.at, event.clone())).collect();
     }
 
-    /// Changes a link from now on; false if there is none of this name.
+    /// Changes a link from now on; returns false if no link has this name.
     pub(super) fn change(&mut self, name: &str, edit: &Edit) -> bool {
         let cable = self.cables.iter().position(|cable| cable.name == name);
         cable.map(|cable| self.edit(cable, self.clock.now(), edit)).is_some()
@@ -101,12 +101,12 @@ impl Engine {
         self.plan(cable, 1);
     }
 
-    /// Notes when the next packet of this direction is due. To call after each change of its link.
+    /// Updates the due time of this direction. Must be called after each change of its link.
     fn plan(&mut self, cable: usize, way: usize) {
         self.agenda.set(2 * cable + way, self.cables[cable].ways[way].link.next_timeout());
     }
 
-    /// Makes the changes that are due.
+    /// Applies the changes that are due.
     pub(super) fn follow_script(&mut self) {
         let now = self.clock.now();
         while let Some((_, event)) = self.script.pop_front_if(|(at, _)| *at <= now) {
@@ -122,16 +122,16 @@ impl Engine {
         self.cables.iter().map(stats).collect()
     }
 
-    /// Has `poller` watch all interfaces; each one's token is for [`take_in`](Engine::take_in).
+    /// Registers all interfaces with `poller`; their tokens are for [`take_in`](Engine::take_in).
     pub(super) fn watch(&self, poller: &Poller) -> io::Result<()> {
         let tuns = self.cables.iter().flat_map(|cable| &cable.tuns);
         tuns.zip(0..).try_for_each(|(tun, token)| poller.add(tun, token))
     }
 
-    /// Takes in a batch of what waits at an interface.
+    /// Reads a batch of waiting packets from an interface.
     ///
     /// # Errors
-    /// The interface is gone, deleted from outside.
+    /// The interface has been deleted from outside.
     pub(super) fn take_in(&mut self, token: u64) -> io::Result<()> {
         let (cable, way) = (token as usize / 2, token as usize % 2);
         let taken = self.cables[cable].take_in(way, &self.clock, &mut self.buffer);
@@ -139,13 +139,13 @@ impl Engine {
         taken
     }
 
-    /// Ceases to watch an interface.
+    /// Removes an interface from `poller`.
     pub(super) fn forget(&self, token: u64, poller: &Poller) -> io::Result<()> {
         poller.remove(&self.cables[token as usize / 2].tuns[token as usize % 2])
     }
 
-    /// Hands out what is due, in the order of arrival over all links: a late wake-up must not let
-    /// the packets of one link overtake those of another, for a server follows the packet that came
+    /// Delivers due packets in order of arrival over all links. A late wake-up must not let packets
+    /// of one link overtake those of another, because a server follows the packet that arrived
     /// last.
     pub(super) fn hand_out(&mut self) {
         let mut now = self.clock.now();
@@ -162,7 +162,7 @@ impl Engine {
         }
     }
 
-    /// The time until a packet or a change is due, at most `longest`.
+    /// Returns the time until a packet or a change is due, at most `longest`.
     pub(super) fn until_due(&self, longest: Duration) -> Duration {
         let packet = self.agenda.first().map_or(Time::MAX, |first| first.0);
         let change = self.script.front().map_or(Time::MAX, |first| first.0);
@@ -185,7 +185,7 @@ impl Wired {
         Ok(())
     }
 
-    /// Hands out the packet that has arrived first, if any has by `now`.
+    /// Delivers the packet that arrived first, if any has arrived by `now`.
     fn hand_out(&mut self, way: usize, now: Time, censors: &mut BTreeMap<usize, Censor>) {
         let LinkDirection { link, to, refused, censored, .. } = &mut self.ways[way];
         let Some(packet) = link.pop(now) else { return };
@@ -202,11 +202,12 @@ impl LinkDirection {
         if let Some(ports) = udp_ports(packet) {
             self.count_udp(ports[1 - way], packet.len());
         }
-        // What is dropped is counted by the link, and the sender must not know.
+        // The link counts drops itself, and the sender must not notice them.
         let _ = self.link.push(now, packet.into(), packet.len());
     }
 
-    /// A scan over ports must not fill the memory.
+    /// Counts a UDP packet by port. Ports above the limit share port 0, so that a port scan cannot
+    /// exhaust memory.
     fn count_udp(&mut self, port: u16, bytes: usize) {
         let full = self.udp.len() >= PORTS && !self.udp.contains_key(&port);
         self.udp.entry(if full { 0 } else { port }).or_default().add(bytes);

@@ -7,14 +7,14 @@
 //!                     ◀── write ◀─ netem::Link ◀─ read ◀──
 //! ```
 //!
-//! A [`Topology`] is read from TOML, a [`Network`] is made of it and runs on one thread,
+//! A [`Topology`] is read from TOML, a [`Network`] is built from it and runs on one thread, and
 //! [`Programs`] run in its hosts. Namespaces have no names, interfaces are not persistent, and the
-//! programs' PID namespace hangs on a pipe from this process, so all of it vanishes with the
-//! process, even when it is killed. Nothing outside those namespaces is touched. A host may be a
-//! middlebox that cuts connections ([`censor`]).
+//! programs' PID namespace depends on a pipe from this process. So everything vanishes with the
+//! process, even if it is killed. Nothing outside those namespaces is touched. A host may be a
+//! middlebox that drops connections ([`censor`]).
 //!
-//! It is as exact as the machine is idle: good for functions and throughput at some 100 Mbit/s a
-//! link, not for claims about single milliseconds.
+//! Precision depends on how idle the machine is. It is sufficient for functional tests and
+//! throughput at some 100 Mbit/s per link, but not for statements about single milliseconds.
 
 mod agenda;
 pub mod censor;

@@ -1,14 +1,14 @@
-//! Translation of source addresses, by the `nft` program inside a host.
+//! Source address translation, with the program `nft` inside a host.
 
 use std::env;
 use std::io::{self, Write};
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
 
-/// Where `nft` is: in PATH, or where Debian puts it, which the PATH of users lacks.
+/// Finds `nft` in PATH, or where Debian installs it, which is not in the PATH of users.
 ///
 /// # Errors
-/// `NotFound` with what to install.
+/// `NotFound`, with the package to install.
 pub(super) fn find() -> io::Result<PathBuf> {
     let path = env::var_os("PATH").unwrap_or_default();
     let folders = env::split_paths(&path).chain(["/usr/sbin", "/sbin"].map(PathBuf::from));
@@ -17,17 +17,17 @@ pub(super) fn find() -> io::Result<PathBuf> {
     folders.map(|folder| folder.join("nft")).find(|file| file.is_file()).ok_or_else(missing)
 }
 
-/// Gives packets that leave the calling thread's namespace by one of `interfaces` that interface's
-/// address as their source. Answers find their way back.
+/// Translates the source address of packets that leave the calling thread's namespace by one of
+/// `interfaces` to that interface's address. Replies are translated back.
 ///
 /// # Errors
-/// What `nft` says, in one line.
+/// The first line of `nft`'s error message.
 pub(super) fn masquerade(interfaces: &[&str]) -> io::Result<()> {
     let mut nft = Command::new(find()?);
     nft.args(["-f", "-"]).stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::piped());
     let mut nft = nft.spawn()?;
     let mut input = nft.stdin.take().expect("it was asked to be a pipe");
-    // If it does not read to the end, it says why.
+    // If it does not read to the end, its error message has the reason.
     let _ = input.write_all(rules(interfaces).as_bytes());
     drop(input);
     let output = nft.wait_with_output()?;
@@ -39,7 +39,8 @@ pub(super) fn masquerade(interfaces: &[&str]) -> io::Result<()> {
     Err(io::Error::other(format!("nft: {first}")))
 }
 
-/// For IPv4 and IPv6. The names are those of interfaces, without anything that nft would interpret.
+/// Returns the rules for IPv4 and IPv6. Interface names must not contain characters that nft
+/// interprets.
 fn rules(interfaces: &[&str]) -> String {
     let rule = |name: &&str| format!("oifname \"{name}\" masquerade\n");
     let rules: String = interfaces.iter().map(rule).collect();

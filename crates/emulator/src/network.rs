@@ -21,20 +21,20 @@ use super::setup::{self, SetupError};
 use super::stats::LinkStats;
 use super::topology::Topology;
 
-/// The thread looks up at least this often, so a stop is never missed.
+/// Maximum wait of the thread, so that a stop is never missed.
 const LONGEST_WAIT: Duration = Duration::from_millis(500);
 
-/// Of the links' thread.
+/// Niceness of the links' thread.
 const NICE: i32 = -10;
 
-/// No interface has this token.
+/// Token of the waker, which no interface has.
 const WAKER: u64 = u64::MAX;
 
 /// An emulated network: its namespaces, its links, and the thread that carries packets between
 /// them.
 ///
-/// All of it ends when this is dropped, and when the process ends in whatever way. (A process that
-/// still runs inside a host keeps that host's namespace, without any link.)
+/// It ends when this value is dropped, and when the process ends for whatever reason. (A process
+/// that still runs inside a host keeps that host's namespace, without any link.)
 pub struct Network {
     hosts: Vec<(String, Namespace)>,
     congestion_control: String,
@@ -42,7 +42,7 @@ pub struct Network {
     thread: Option<JoinHandle<()>>,
 }
 
-/// There is no link of this name.
+/// An error: no link has this name.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct UnknownLink(pub String);
 
@@ -87,23 +87,23 @@ impl Network {
         Ok(Network { hosts, congestion_control, shared, thread: Some(thread) })
     }
 
-    /// The hosts and their namespaces, in the topology's order.
+    /// Returns the hosts and their namespaces, in the topology's order.
     pub fn hosts(&self) -> impl Iterator<Item = (&str, &Namespace)> {
         self.hosts.iter().map(|(name, namespace)| (name.as_str(), namespace))
     }
 
-    /// The namespace of a host.
+    /// Returns the namespace of a host.
     pub fn host(&self, name: &str) -> Option<&Namespace> {
         self.hosts().find(|(other, _)| *other == name).map(|(_, namespace)| namespace)
     }
 
-    /// The namespace of the host with this index.
+    /// Returns the namespace of the host with this index.
     pub(super) fn namespace(&self, host: usize) -> &Namespace {
         &self.hosts[host].1
     }
 
-    /// The TCP congestion control of the hosts. Connections by a link's routes use the
-    /// topology's, whatever this is.
+    /// Returns the TCP congestion control of the hosts. Connections over a link's routes use that
+    /// of the topology instead.
     pub fn congestion_control(&self) -> &str {
         &self.congestion_control
     }
@@ -115,7 +115,7 @@ impl Network {
         if known { Ok(()) } else { Err(UnknownLink(link.to_owned())) }
     }
 
-    /// The counters of all links by name.
+    /// Returns the counters of all links by name.
     pub fn stats(&self) -> BTreeMap<String, LinkStats> {
         self.shared.lock().stats()
     }
@@ -126,7 +126,7 @@ impl Drop for Network {
         self.shared.stop.store(true, Ordering::Relaxed);
         self.shared.wake();
         if let Some(thread) = self.thread.take() {
-            // A panic over there was reported there.
+            // A panic of that thread was reported there.
             let _ = thread.join();
         }
     }
@@ -137,7 +137,7 @@ impl Shared {
         self.engine.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// A poller that watches the waker and all interfaces.
+    /// Creates a poller that watches the waker and all interfaces.
     fn poller(&self) -> io::Result<Poller> {
         let poller = Poller::new(64)?;
         poller.add(&self.waker, WAKER)?;
@@ -145,7 +145,7 @@ impl Shared {
         Ok(poller)
     }
 
-    /// Ends the thread's wait. A full counter means that it is awake already.
+    /// Wakes the thread. If the counter is full, the thread is awake already.
     fn wake(&self) {
         let _ = rustix::io::write(&self.waker, &1u64.to_ne_bytes());
     }
@@ -154,7 +154,8 @@ impl Shared {
         if token == WAKER {
             let _ = rustix::io::read(&self.waker, &mut [0; 8]);
         } else if engine.take_in(token).is_err() {
-            // Deleted from outside. Left in the set it would be ready for ever.
+            // The interface was deleted from outside. If it stayed in the set, it would always be
+            // ready.
             let _ = engine.forget(token, poller);
         }
     }
@@ -166,7 +167,8 @@ fn launch(engine: Engine) -> io::Result<(Arc<Shared>, JoinHandle<()>)> {
     let shared = Arc::new(Shared { engine: Mutex::new(engine), waker, stop });
     let (other, (started, start)) = (Arc::clone(&shared), mpsc::sync_channel(1));
     let thread = thread::Builder::new().name("emulated links".to_owned()).spawn(move || {
-        // The poller cannot change threads, so it is made here and its errors are sent over.
+        // The poller cannot change threads, so it is created here and errors are sent to the other
+        // thread.
         let poller = other.poller();
         let (poller, result) = poller.map_or_else(|e| (None, Err(e)), |p| (Some(p), Ok(())));
         let _ = started.send(result);
@@ -176,13 +178,13 @@ fn launch(engine: Engine) -> io::Result<(Arc<Shared>, JoinHandle<()>)> {
     Ok((shared, thread))
 }
 
-/// The links' thread: wait, take in, hand out, until it is told to stop.
+/// Runs the links' thread until it is stopped: waits, reads packets, delivers packets.
 fn serve(shared: &Shared, mut poller: Poller) {
-    // Without this the kernel may be 50 µs late to every packet. It is a hint: a refusal changes
-    // nothing else.
+    // Without this, the kernel may be 50 µs late for every packet. It is a hint: if it fails,
+    // nothing else changes.
     let _ = rustix::thread::set_current_timer_slack(NonZeroU64::new(1));
-    // It must not wait behind the programs whose packets it carries. On Linux that is this thread's
-    // niceness alone; without privilege it stays as it is.
+    // The thread must not wait for the programs whose packets it carries. On Linux this sets the
+    // niceness of this thread only; without privilege it stays as it is.
     let _ = rustix::process::setpriority_process(None, NICE);
     let mut timeout = Duration::ZERO;
     while !shared.stop.load(Ordering::Relaxed) {

@@ -1,4 +1,4 @@
-//! A program of a topology: what it is, and whether this machine has it.
+//! A program of a topology, and whether this machine has it.
 
 use std::collections::BTreeMap;
 use std::env;
@@ -13,55 +13,55 @@ use anabranch_os::toml_keys::TomlError;
 /// A program that runs in a host.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Program {
-    /// Unique; that of its logs.
+    /// Unique name, also of its logs.
     pub name: String,
     /// Index into [`Topology::hosts`](super::Topology::hosts).
     pub host: usize,
     /// The program, by name or path, and its arguments. Never empty.
     pub command: Vec<String>,
-    /// Set beside the variables of this process.
+    /// Variables set in addition to those of this process.
     pub environment: BTreeMap<String, String>,
-    /// Where it runs; `None` for the working directory of this process.
+    /// Working directory; `None` for that of this process.
     pub directory: Option<PathBuf>,
-    /// How long after the network is up.
+    /// Start time, counted from when the network is up.
     pub start: Duration,
     /// Whether the emulation may end before it.
     pub background: bool,
-    /// What it should do.
+    /// Expected end of the program.
     pub expect: Expect,
-    /// Of its command in the file, counted from 1.
+    /// Line of its command in the file, counted from 1.
     pub line: usize,
 }
 
-/// What a program should do.
+/// Expected end of a program.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Expect {
-    /// End with status 0, or be stopped with the emulation if it is in the background.
+    /// It ends with status 0, or is stopped with the emulation if it is in the background.
     Success,
-    /// End somehow, or be stopped.
+    /// It ends with any status, or is stopped.
     Any,
-    /// Run until the emulation ends.
+    /// It runs until the emulation ends.
     Running,
 }
 
-/// How a program ended.
+/// Actual end of a program.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Ended {
-    /// With this status.
+    /// It ended with this status.
     Code(i32),
-    /// By this signal.
+    /// It was ended by this signal.
     Signal(i32),
-    /// Stopped with the emulation.
+    /// It was stopped with the emulation.
     Stopped,
-    /// The emulation ended before its time.
+    /// The emulation ended before its start time.
     NotStarted,
     /// It could not be started, for this reason.
     Failed(String),
 }
 
 impl Program {
-    /// Whether that end is as expected.
+    /// Returns whether that end is the expected one.
     pub fn is_expected(&self, ended: &Ended) -> bool {
         let stopped = *ended == Ended::Stopped || *ended == Ended::NotStarted;
         match self.expect {
@@ -71,10 +71,11 @@ impl Program {
         }
     }
 
-    /// The file to execute.
+    /// Returns the file to execute.
     ///
     /// # Errors
-    /// What this machine lacks, with the line of `file`, the topology as the user named it.
+    /// This machine lacks the program or its directory; the error has the line of `file`, the
+    /// topology's name as the user gave it.
     pub fn locate(&self, file: &str) -> Result<PathBuf, TomlError> {
         let error = |message| TomlError { file: file.to_owned(), line: self.line, message };
         let directory = self.directory.as_deref().unwrap_or(Path::new("."));
@@ -97,7 +98,7 @@ impl Program {
         let place = if name.contains('/') { "there" } else { "in PATH" };
         let missing = format!("there is no program `{name}` {place}; install it, or give its path");
         let found = found.ok_or_else(|| error(missing))?;
-        // It runs in another directory, perhaps.
+        // The program may run in another directory.
         std::path::absolute(found).map_err(|cause| error(cause.to_string()))
     }
 }

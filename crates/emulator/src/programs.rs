@@ -1,4 +1,4 @@
-//! Programs at work in the hosts of a network: each with a thread that starts it and waits for it.
+//! Running programs in the hosts of a network; each has a thread that starts it and waits for it.
 
 use std::fs::{self, File};
 use std::io::{self, BufRead, BufReader, Read};
@@ -16,44 +16,44 @@ use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
 use super::program::{Ended, Program};
 use super::{Namespace, Network, SetupError};
 
-/// How long programs have to end when they are told to, before they are killed.
+/// Time between SIGTERM and SIGKILL when programs are stopped.
 const GRACE: Duration = Duration::from_secs(2);
-/// How long the end of a program may be told late, for its last lines to be told before.
+/// Maximum delay of the notice that a program ended, so that its last lines are reported first.
 const LAST_LINES: Duration = Duration::from_millis(100);
-/// Longer lines are told in pieces.
+/// Maximum length of a reported line, in bytes; longer lines are split.
 const LONGEST_LINE: u64 = 16_384;
 
-/// Where a program's standard output and standard error go. Its standard input is empty.
+/// Destination of a program's standard output and standard error. Its standard input is empty.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Output {
-    /// To this folder, as `NAME.stdout` and `NAME.stderr`.
+    /// Files `NAME.stdout` and `NAME.stderr` in this directory.
     Folder(PathBuf),
-    /// To [`Notice::Line`].
+    /// [`Notice::Line`].
     Lines,
-    /// To ours. The program also has our standard input, and the terminal if we have one.
+    /// Our own output. The program also has our standard input, and our terminal if there is one.
     Ours,
 }
 
-/// What happened to a program, by its index.
+/// Event of a program, with the program's index.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Notice {
-    /// It runs, with this process number.
+    /// The program runs, with this process ID.
     Started(usize, u32),
-    /// It wrote a line, to standard error if `error`.
+    /// The program wrote a line.
     Line {
-        /// Which program.
+        /// Index of the program.
         program: usize,
-        /// Whether to standard error.
+        /// Whether the line is from standard error.
         error: bool,
-        /// Without its end; what is not UTF-8 is replaced.
+        /// The line without its end; invalid UTF-8 is replaced.
         text: String,
     },
-    /// It will do no more; lines that it or its children wrote may follow.
+    /// The program has ended; lines that it or its children wrote may follow.
     Ended(usize, Ended),
 }
 
 impl Notice {
-    /// The index of the program.
+    /// Returns the index of the program.
     pub fn program(&self) -> usize {
         match *self {
             Notice::Started(program, _) | Notice::Ended(program, _) => program,
@@ -62,20 +62,21 @@ impl Notice {
     }
 }
 
-/// A program, the file to execute, and where its output goes.
+/// A program, the file to execute, and the destination of its output.
 #[derive(Clone, Debug)]
 pub struct Job {
-    /// The program.
+    /// Program to run.
     pub program: Program,
-    /// From [`Program::locate`].
+    /// File to execute, from [`Program::locate`].
     pub executable: PathBuf,
-    /// Where its output goes.
+    /// Destination of its output.
     pub output: Output,
 }
 
-/// Programs that were started in the hosts of a network.
+/// Programs started in the hosts of a network.
 ///
-/// They live in a PID namespace that ends with this, and with this process in whatever way.
+/// They run in a PID namespace that ends with this value, and with this process for whatever
+/// reason.
 pub struct Programs {
     shared: Arc<Shared>,
     threads: Vec<JoinHandle<()>>,
@@ -99,12 +100,12 @@ enum Progress {
 }
 
 impl Programs {
-    /// Starts `jobs` in their hosts, each at its time from now; `tell` hears of each, on any
-    /// thread.
+    /// Starts `jobs` in their hosts, each at its start time counted from now. `tell` receives the
+    /// notices, on any thread.
     ///
     /// # Errors
-    /// [`SetupError`]: no PID namespace, or no log folder. That a program cannot be started is told
-    /// by [`Notice::Ended`].
+    /// [`SetupError`]: no PID namespace, or no log directory. A program that cannot be started is
+    /// reported by [`Notice::Ended`] instead.
     pub fn start<T>(network: &Network, jobs: Vec<Job>, tell: T) -> Result<Programs, SetupError>
     where
         T: Fn(Notice) + Clone + Send + Sync + 'static,
@@ -134,8 +135,8 @@ impl Programs {
         Ok(programs)
     }
 
-    /// Ends all programs: those that do not end by themselves when told to (SIGTERM) are killed,
-    /// with all their children. How each of them ended.
+    /// Stops all programs and returns how each ended. Programs that do not end on SIGTERM are
+    /// killed, with all their children.
     pub fn stop(mut self) -> Vec<Ended> {
         self.end();
         let mut state = self.shared.lock();
@@ -150,7 +151,7 @@ impl Programs {
         self.shared.tell_to_end();
         self.shared.space.kill();
         for thread in self.threads.drain(..) {
-            // A panic over there was reported there.
+            // A panic of that thread was reported there.
             let _ = thread.join();
         }
     }
@@ -173,7 +174,7 @@ impl Shared {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The whole life of one program.
+    /// Runs one program from start to end.
     fn supervise(
         &self,
         at: usize,
@@ -198,7 +199,8 @@ impl Shared {
             ];
             let ended = child.wait().map_or_else(failed, ended);
             let ended = self.record(at, ended);
-            // Its last lines should come before its end; but its children may keep the pipes open.
+            // Waits for the last lines before reporting the end; but its children may keep the
+            // pipes open.
             let patience = Instant::now() + LAST_LINES;
             while readers.iter().any(|r| !r.is_finished()) && Instant::now() < patience {
                 thread::sleep(Duration::from_millis(1));
@@ -207,7 +209,7 @@ impl Shared {
         });
     }
 
-    /// Sleeps until `time`; false if the programs are stopped before.
+    /// Sleeps until `time`; returns false if the programs are stopped before.
     fn wait_until(&self, time: Instant) -> bool {
         let left = time.saturating_duration_since(Instant::now());
         let running = |state: &mut State| !state.stopping;
@@ -225,14 +227,15 @@ impl Shared {
         let pidfd = pidfd.inspect_err(|_| drop(child.kill().and_then(|()| child.wait())))?;
         let mut state = self.lock();
         if state.stopping {
-            // It came too late to be told with the others.
+            // The program started too late for the signal to all.
             let _ = pidfd_send_signal(&pidfd, Signal::TERM);
         }
         state.progress[at] = Progress::Running(pidfd);
         Ok(child)
     }
 
-    /// Keeps how a program ended: by itself, unless the programs are being stopped.
+    /// Stores how a program ended. Any end while the programs are being stopped counts as caused by
+    /// that.
     fn record(&self, at: usize, ended: Ended) -> Ended {
         let mut state = self.lock();
         let was_running = matches!(state.progress[at], Progress::Running(_));
@@ -247,7 +250,7 @@ impl Shared {
         ended
     }
 
-    /// Sends SIGTERM to all that run and waits for them, but not for long.
+    /// Sends SIGTERM to all running programs, and waits for their end for at most [`GRACE`].
     fn tell_to_end(&self) {
         let mut state = self.lock();
         state.stopping = true;
@@ -269,12 +272,13 @@ fn command(job: &Job) -> io::Result<Command> {
     let mut command = Command::new(executable);
     command.arg0(&program.command[0]).args(&program.command[1..]).envs(&program.environment);
     let directory = program.directory.clone().unwrap_or_else(|| ".".into());
-    // The thread that starts it has `/` for a working directory by then.
+    // The thread that starts the program has `/` as its working directory by then.
     command.current_dir(fs::canonicalize(directory)?);
     if *output == Output::Ours {
         return Ok(command);
     }
-    // Not in the terminal's foreground group: Ctrl-C is for us, and we tell the programs.
+    // Outside the terminal's foreground group: Ctrl-C reaches only this process, which stops the
+    // programs.
     command.stdin(Stdio::null()).process_group(0);
     match output {
         Output::Folder(folder) => {
@@ -296,11 +300,11 @@ fn ended(status: ExitStatus) -> Ended {
     }
 }
 
-/// Tells all lines of a pipe, until nobody can write to it any more.
+/// Reports all lines of a pipe until all of its writers have closed it.
 fn read_lines(pipe: impl Read, program: usize, error: bool, tell: impl Fn(Notice)) {
     let mut pipe = BufReader::new(pipe);
     let mut line = Vec::new();
-    // An error cannot be told from the end, and would be no other.
+    // An error is treated as the end of the pipe.
     while pipe.by_ref().take(LONGEST_LINE).read_until(b'\n', &mut line).is_ok_and(|read| read > 0) {
         let text = String::from_utf8_lossy(&line);
         let text = text.strip_suffix('\n').unwrap_or(&text).to_owned();

@@ -1,4 +1,4 @@
-//! Makes hosts and interfaces out of a topology.
+//! Creation of hosts and interfaces from a topology.
 
 use std::fmt;
 use std::fs;
@@ -13,23 +13,23 @@ use super::Namespace;
 use super::nat;
 use super::topology::{Cable, End, Host, Route, TcpControl, Topology};
 
-/// The kernel's number for the loopback interface of every namespace.
+/// Index of the loopback interface in every namespace, set by the kernel.
 const LO: u32 = 1;
 const CONGESTION_CONTROL: &str = "ipv4/tcp_congestion_control";
-/// Packets that an interface keeps for us while we are not scheduled: 100 ms at 500 Mbit/s.
+/// Packets queued by an interface while this process is not scheduled: 100 ms at 500 Mbit/s.
 const QUEUE_LEN: u32 = 4096;
 
-/// Which step of building a network the machine refused.
+/// A step of building a network that the machine refused.
 #[derive(Debug)]
 pub struct SetupError {
-    /// What was to be done.
+    /// Step that failed.
     pub step: String,
-    /// The machine's answer.
+    /// Error of the machine.
     pub cause: io::Error,
 }
 
 impl SetupError {
-    /// Whether the machine would do it for root.
+    /// Returns whether the step needs root.
     pub fn needs_root(&self) -> bool {
         self.cause.kind() == io::ErrorKind::PermissionDenied
     }
@@ -47,13 +47,13 @@ impl fmt::Display for SetupError {
 
 impl std::error::Error for SetupError {}
 
-/// Names the step that failed.
+/// Adds the name of the step to an error.
 fn step<T>(result: io::Result<T>, name: impl FnOnce() -> String) -> Result<T, SetupError> {
     result.map_err(|cause| SetupError { step: name(), cause })
 }
 
-/// One namespace for each host, with its settings and loopback addresses; and their congestion
-/// control.
+/// Creates one namespace for each host, with its settings and loopback addresses. Returns them and
+/// their congestion control.
 pub(super) fn hosts(topology: &Topology) -> Result<(Vec<Namespace>, String), SetupError> {
     let hosts: Vec<Namespace> =
         topology.hosts.iter().map(|one| host(one, topology.tcp)).collect::<Result<_, _>>()?;
@@ -72,7 +72,7 @@ fn host(host: &Host, tcp: TcpControl) -> Result<Namespace, SetupError> {
     Ok(namespace)
 }
 
-/// The interfaces of a link, one in each of its hosts.
+/// Creates the interfaces of a link, one in each of its hosts.
 pub(super) fn cable(cable: &Cable, hosts: &[Namespace]) -> Result<[Tun; 2], SetupError> {
     let make = |end: &End| {
         let tun = hosts[end.host].run(|| interface(cable, end));
@@ -91,8 +91,8 @@ fn interface(cable: &Cable, end: &End) -> io::Result<Tun> {
     Ok(tun)
 }
 
-/// The routes of a link's ends. Their source addresses may be those of other links, so all
-/// interfaces are there before.
+/// Adds the routes of a link's ends. Their source addresses may be those of other links, so all
+/// interfaces must exist before.
 pub(super) fn routes(
     cable: &Cable,
     tuns: &[Tun; 2],
@@ -107,14 +107,14 @@ pub(super) fn routes(
     Ok(())
 }
 
-/// Whether the machine has what address translation takes, if the topology wants any.
+/// Checks that the machine can translate addresses, if the topology needs it.
 pub(super) fn find_translator(topology: &Topology) -> Result<(), SetupError> {
     let wanted = topology.links.iter().flat_map(|link| &link.ends).any(|end| end.nat);
     let found = if wanted { nat::find().map(drop) } else { Ok(()) };
     step(found, || "translate addresses (`nat = true`)".to_owned())
 }
 
-/// Address translation in the hosts that want it.
+/// Sets up address translation in the hosts that need it.
 pub(super) fn translation(topology: &Topology, hosts: &[Namespace]) -> Result<(), SetupError> {
     for (host, (about, namespace)) in topology.hosts.iter().zip(hosts).enumerate() {
         let wants = |link: &&Cable| link.ends.iter().any(|end| end.nat && end.host == host);
@@ -138,23 +138,24 @@ fn route(oif: u32, end: &End, route: &Route, tcp: TcpControl) -> NewRoute {
         gateway: route.via,
         prefsrc,
         metric: end.metric,
-        // Whatever the machine prefers.
+        // Takes precedence over the machine's default.
         congestion_control: Some(tcp.name()),
     }
 }
 
-/// Settings of the calling thread's namespace. The defaults are inherited by interfaces made later.
+/// Sets the sysctls of the calling thread's namespace. Interfaces created later inherit the
+/// defaults.
 ///
-/// * No reverse-path filter: a server may answer by another path than the one it was asked by.
-/// * No packets of the kernel's own on the links: they would be counted by the observers. What
-///   forwards IPv6 is the namespace, not its interfaces: one that is a router joins the routers'
-///   multicast groups and reports that to its link (RFC 3810). IPv4 redirects are off for all
-///   interfaces; those of IPv6 take a link-local address, and there is none.
+/// * No reverse-path filter: a server may answer by another path than the request arrived by.
+/// * No packets of the kernel's own on the links, because observers would count them. IPv6
+///   forwarding is set for the namespace, not for its interfaces: an interface that is a router
+///   joins the routers' multicast groups and reports that to its link (RFC 3810). IPv4 redirects
+///   are off for all interfaces; those of IPv6 need a link-local address, and there is none.
 /// * IPv6 addresses stay when an interface is switched off, as those of IPv4 do.
 fn sysctls(host: &Host, tcp: TcpControl) -> io::Result<()> {
     let chosen = sysctl(CONGESTION_CONTROL, tcp.name());
-    // A kernel that prefers another one does not let a namespace choose cubic (it is "restricted"
-    // then); the links' routes name it in any case.
+    // If the kernel's default is another one, cubic is "restricted" and a namespace cannot choose
+    // it. The links' routes set it in any case.
     if tcp != TcpControl::Cubic {
         chosen?;
     }
@@ -179,7 +180,7 @@ fn sysctls(host: &Host, tcp: TcpControl) -> io::Result<()> {
         ("ipv6/conf/default/addr_gen_mode", "1"),
         ("ipv6/conf/default/keep_addr_on_down", "1"),
         ("ipv6/conf/all/forwarding", forward),
-        // After the line above, which sets this one, too.
+        // After the line above, which changes this setting, too.
         ("ipv6/conf/default/forwarding", "0"),
     ] {
         sysctl(name, value)?;
@@ -187,8 +188,8 @@ fn sysctls(host: &Host, tcp: TcpControl) -> io::Result<()> {
     Ok(())
 }
 
-/// The congestion control of TCP sockets in the calling thread's namespace, unless their route says
-/// otherwise.
+/// Returns the congestion control of TCP sockets in the calling thread's namespace whose route sets
+/// no other.
 fn congestion_control() -> io::Result<String> {
     let text = fs::read_to_string(format!("/proc/sys/net/{CONGESTION_CONTROL}"))?;
     Ok(text.trim().to_owned())
@@ -199,17 +200,17 @@ fn sysctl(name: &str, value: &str) -> io::Result<()> {
         .map_err(|error| io::Error::new(error.kind(), format!("net/{name} = {value}: {error}")))
 }
 
-/// Whether the kernel was started with IPv6.
+/// Returns whether the kernel was started with IPv6.
 pub(super) fn has_ipv6() -> bool {
     fs::exists("/proc/sys/net/ipv6/conf").unwrap_or(false)
 }
 
-/// Tries to make an interface in the calling thread's namespace.
+/// Tries to create an interface in the calling thread's namespace.
 pub(super) fn try_interface() -> io::Result<()> {
     Tun::create("probe").map(drop)
 }
 
-/// Tries to make a route with cubic in the calling thread's namespace.
+/// Tries to add a route with cubic in the calling thread's namespace.
 pub(super) fn try_cubic() -> io::Result<()> {
     configure::set_up(LO, true)?;
     let dst = Prefix { ip: Ipv4Addr::new(192, 0, 2, 1).into(), len: 32 };

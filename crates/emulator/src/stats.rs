@@ -1,11 +1,11 @@
-//! What went through the links of an emulated network, as an observer at each would count it.
+//! Counters of the links of an emulated network, as an observer at each link would count.
 
 use std::collections::BTreeMap;
 
 use anabranch_netem::{Count, Counters};
 use serde::Serialize;
 
-/// The counters of both directions of a link, since the start.
+/// Counters of both directions of a link since the start.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct LinkStats {
     /// From the first end to the second.
@@ -14,21 +14,20 @@ pub struct LinkStats {
     pub back: WayStats,
 }
 
-/// The counters of one direction. Units are IP packets, bytes those of their IP headers and all
-/// that follows.
+/// Counters of one direction. Units are IP packets; bytes include their IP headers.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct WayStats {
     /// Packets that entered the link, the dropped ones included.
     pub units: u64,
     /// Their bytes.
     pub bytes: u64,
-    /// What came out of the other end.
+    /// Packets that left at the other end.
     pub delivered: Tally,
     /// Packets that did not, by cause.
     pub dropped: Drops,
-    /// Packets that entered, UDP only, by the port at the *second* end of the link (the server's,
-    /// where the client is the first end): destination port forward, source port back. Fragments
-    /// after the first have no port and are left out. At most 256 ports; the rest is under port 0.
+    /// UDP packets that entered, by the port at the *second* end of the link (the server's, if the
+    /// client is the first end): destination port forward, source port back. Fragments after the
+    /// first have no port and are left out. At most 256 ports; the rest is under port 0.
     pub udp: BTreeMap<u16, Tally>,
 }
 
@@ -41,22 +40,22 @@ pub struct Tally {
     pub bytes: u64,
 }
 
-/// Packets that were dropped, by cause.
+/// Dropped packets by cause.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Drops {
-    /// By the link's rule of loss.
+    /// The link's rule of loss.
     pub lost: u64,
     /// The queue was full.
     pub queue_full: u64,
-    /// By CoDel.
+    /// CoDel.
     pub codel: u64,
     /// Larger than the MTU.
     pub too_big: u64,
     /// The link was down.
     pub down: u64,
-    /// The interface at the other end did not take it: it was switched off, or gone.
+    /// The interface at the other end refused it: it was down, or deleted.
     pub interface: u64,
-    /// The host at the other end is a censor and let it not pass.
+    /// The host at the other end is a censor and blocked it.
     pub censored: u64,
 }
 
@@ -67,8 +66,8 @@ impl From<Count> for Tally {
 }
 
 impl WayStats {
-    /// From a link's counters. Of what it delivered, the interface behind did not take `refused`,
-    /// and `censored` did not come so far.
+    /// Converts a link's counters. Of the packets that the link delivered, the interface refused
+    /// `refused`, and the censor dropped `censored`.
     pub(super) fn new(
         counters: &Counters,
         refused: Count,
@@ -98,7 +97,8 @@ impl WayStats {
     }
 }
 
-/// The source and destination port of an IP packet that carries UDP and is no later fragment.
+/// Returns the source and destination port of an IP packet that carries UDP, unless it is a
+/// fragment after the first.
 pub(super) fn udp_ports(packet: &[u8]) -> Option<[u16; 2]> {
     let start = match packet.first()? >> 4 {
         4 => ipv4_udp(packet)?,
@@ -111,7 +111,7 @@ pub(super) fn udp_ports(packet: &[u8]) -> Option<[u16; 2]> {
 
 const UDP: u8 = 17;
 
-/// Where the UDP header of an IPv4 packet begins.
+/// Returns the offset of the UDP header in an IPv4 packet.
 fn ipv4_udp(packet: &[u8]) -> Option<usize> {
     let offset = u16::from_be_bytes([*packet.get(6)?, *packet.get(7)?]) & 0x1fff;
     let header = usize::from(packet[0] & 0x0f) * 4;

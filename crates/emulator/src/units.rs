@@ -1,4 +1,4 @@
-//! Numbers with units, as people write them in a topology: `100mbit`, `10ms`, `250kB`.
+//! Numbers with units, as topologies contain them: `100mbit`, `10ms`, `250kB`.
 
 use std::num::NonZeroU64;
 use std::time::Duration;
@@ -6,31 +6,32 @@ use std::time::Duration;
 use anabranch_netem::{Codel, DelayLaw, Loss};
 use serde::Deserialize;
 
-/// In seconds. Nobody waits for eleven days, and sums of times stay far from what a clock holds.
+/// Maximum time span in seconds, about eleven days; sums of times stay far below a clock's range.
 const LONGEST: f64 = 1e6;
 
-/// Bits per second: `bit`, `kbit`, `mbit`, `gbit` (powers of 1000), or `unlimited`.
+/// A rate in bits per second: `bit`, `kbit`, `mbit`, `gbit` (powers of 1000), or `unlimited`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
 #[serde(try_from = "Written")]
 pub struct Rate(pub Option<NonZeroU64>);
 
-/// A span of time: `ns`, `us`, `ms`, `s`; at most 1,000,000 s.
+/// A time span: `ns`, `us`, `ms`, `s`; at most 1,000,000 s.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
 #[serde(try_from = "Written")]
 pub struct Span(pub Duration);
 
-/// Bytes: `B`, `kB`, `MB` (powers of 1000), `KiB`, `MiB` (powers of 1024), or `unlimited`.
+/// A size in bytes: `B`, `kB`, `MB` (powers of 1000), `KiB`, `MiB` (powers of 1024), or
+/// `unlimited`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
 #[serde(try_from = "Written")]
 pub struct Size(pub usize);
 
-/// How delays are spread: `uniform` or `normal`.
+/// Distribution of delays: `uniform` or `normal`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
 #[serde(try_from = "Written")]
 pub struct LawRule(pub DelayLaw);
 
-/// A value as it stands in the file. A number without a unit is a text without sense, and is
-/// refused as such.
+/// A value as written in the file. A number without a unit becomes a text without a meaning, which
+/// is refused.
 #[derive(Deserialize)]
 #[serde(from = "RawWritten")]
 struct Written(String);
@@ -57,18 +58,17 @@ impl From<RawWritten> for Written {
     }
 }
 
-/// A rule of the queue: its size in bytes, or `{ codel = TARGET, interval, limit }`.
+/// Queue setting: a size in bytes, or `{ codel = TARGET, interval, limit }`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
 #[serde(try_from = "RawQueue")]
 pub struct QueueRule {
-    /// The most that may wait, in bytes.
+    /// Maximum queue size in bytes.
     pub limit: usize,
-    /// The control of the delay below that limit.
+    /// CoDel parameters; `None` if delay is not controlled below that limit.
     pub codel: Option<Codel>,
 }
 
-/// A rule of loss: a probability, `{ to_bad, to_good, loss_good, loss_bad }`, or `{ script = [..]
-/// }`.
+/// Loss setting: a probability, `{ to_bad, to_good, loss_good, loss_bad }`, or `{ script = [..] }`.
 #[derive(Clone, Debug, PartialEq, Deserialize)]
 #[serde(try_from = "RawLoss")]
 pub struct LossRule(pub Loss);
@@ -148,7 +148,7 @@ struct RawCodel {
     limit: Option<Written>,
 }
 
-/// 1,000 packets of 1,500 bytes: as Linux bounds its CoDel where nobody says otherwise.
+/// Default limit of a CoDel queue in bytes: 1,000 packets of 1,500 bytes, as in Linux.
 const CODEL_LIMIT: usize = 1_500_000;
 const QUEUE: &str = "a queue is a size (`\"250kB\"`) or `{ codel = \"5ms\", interval = \"100ms\", \
                      limit = \"1MB\" }`";
@@ -231,7 +231,8 @@ fn probability(p: f64) -> Result<f64, String> {
     if (0.0..=1.0).contains(&p) { Ok(p) } else { Err(format!("{p} is not a probability; {LOSS}")) }
 }
 
-/// The number before the first unit that fits the end of `text`, times that unit's worth.
+/// Parses the number before the first unit that matches the end of `text`, and multiplies it by the
+/// unit's value.
 fn quantity(text: &str, units: &[(&str, f64)]) -> Option<f64> {
     let (number, worth) =
         units.iter().find_map(|(unit, worth)| Some((text.strip_suffix(unit)?, worth)))?;

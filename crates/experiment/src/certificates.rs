@@ -1,4 +1,4 @@
-//! Certificates for web servers, made for one run and kept in memory.
+//! Certificates for web servers, generated for one run and kept in memory.
 
 use base64ct::{Base64, Encoding};
 use rcgen::{
@@ -7,22 +7,23 @@ use rcgen::{
 };
 use sha2::{Digest, Sha256};
 
-/// A certificate for each of some hosts, by an authority of its own. All have one key, so that a
-/// browser can be told with one hash to trust them.
+/// A certificate for each host, signed by a new authority. All certificates share one key, so that
+/// a browser can be configured to trust them by one hash.
 pub(super) struct Certificates {
-    /// The key of all of them, PEM.
+    /// Key of all certificates, PEM.
     pub(super) key: String,
-    /// Of each host in its order, PEM: its own certificate, then the authority's.
+    /// Certificate chains in the order of the hosts, PEM: the host's own certificate, then the
+    /// authority's.
     pub(super) chains: Vec<String>,
     /// Base64 of the SHA-256 of their SubjectPublicKeyInfo, as in pins (RFC 7469).
     pub(super) pin: String,
 }
 
 impl Certificates {
-    /// Makes them.
+    /// Generates the certificates.
     ///
     /// # Errors
-    /// A name that is none of a host, or no entropy.
+    /// A name is not a host name, or there is no entropy.
     pub(super) fn new(hosts: &[String]) -> Result<Certificates, rcgen::Error> {
         let generate = || KeyPair::generate_for(&PKCS_ECDSA_P256_SHA256);
         let mut authority = CertificateParams::new(Vec::new())?;

@@ -1,5 +1,4 @@
-//! What an experiment has measured so far: a file of lines, each durable before the next unit
-//! begins.
+//! Results of an experiment so far: a file of lines, each durable before the next unit begins.
 
 use std::fmt;
 use std::fs::{self, OpenOptions};
@@ -12,11 +11,11 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::{Map, Value, json};
 
-/// The records of an experiment, in a file that grows by a line for each.
+/// Records of an experiment in a file that grows by a line for each record.
 ///
-/// The first line says what the experiment is and what carries it out, so that nobody mixes two. A
-/// line that was cut short (by a power cut, or a kill) is dropped: at most the unit under way is
-/// lost.
+/// The first line identifies the experiment and the build that runs it, so that results of two are
+/// never mixed. An incomplete last line (after a power failure or a kill) is dropped: at most the
+/// unit under way is lost.
 #[derive(Debug)]
 pub struct Journal<R> {
     file: FileLock,
@@ -25,20 +24,20 @@ pub struct Journal<R> {
     records: Vec<R>,
 }
 
-/// The member of the first line to which later runs may add: the peers' programs, as a later run
-/// may take more of them.
+/// Member of the first line that later runs may extend: the peers' programs, since a later run may
+/// need more of them.
 const GROWS: &str = "programs";
-/// Members of the first line that nobody sets by an option.
+/// Members of the first line that no option sets.
 const ORIGIN: [&str; 3] = ["machine", "program", GROWS];
 
-/// Why there is no journal to go on with.
+/// Reason why a journal cannot be resumed.
 #[derive(Debug)]
 pub enum JournalError {
     /// The file cannot be read or written.
     Io(PathBuf, io::Error),
-    /// Another process is at it.
+    /// Another process uses it.
     Busy(PathBuf),
-    /// It is not a journal, or a line of it makes no sense; counted from 1.
+    /// It is not a journal, or a line is malformed; lines count from 1.
     Line(PathBuf, usize, String),
     /// It belongs to a run with other settings: the setting, its value there, its value here.
     Other(PathBuf, String, Value, Value),
@@ -93,7 +92,7 @@ impl fmt::Display for JournalError {
 impl std::error::Error for JournalError {}
 
 impl<R: Serialize + DeserializeOwned> Journal<R> {
-    /// Opens the journal at `path` to go on with it, or begins it with `header`, a JSON object.
+    /// Opens the journal at `path` to resume it, or creates it with `header`, a JSON object.
     ///
     /// # Errors
     /// [`JournalError`]; nothing has changed then.
@@ -114,7 +113,7 @@ impl<R: Serialize + DeserializeOwned> Journal<R> {
         Ok(journal)
     }
 
-    /// Writes the first line into a file that holds nothing but, perhaps, a part of it.
+    /// Writes the first line to a file that is empty or contains only a part of that line.
     fn begin(&mut self, found: &[u8]) -> Result<(), JournalError> {
         if !self.header.to_string().as_bytes().starts_with(found) {
             let why = "it is not the start of a journal".to_owned();
@@ -125,7 +124,7 @@ impl<R: Serialize + DeserializeOwned> Journal<R> {
         written.map_err(|error| JournalError::Io(self.path.clone(), error))
     }
 
-    /// Takes what is there, if it is of the same run.
+    /// Reads the existing records, if they are of the same run.
     fn go_on(&mut self, text: &str) -> Result<(), JournalError> {
         let (mut header, records) = parse(&self.path, text)?;
         let more = agree(&self.path, &header, &self.header)?;
@@ -140,31 +139,31 @@ impl<R: Serialize + DeserializeOwned> Journal<R> {
         Ok(())
     }
 
-    /// The header and the records of a journal that somebody else may be writing.
+    /// Reads the header and the records of a journal that another process may be writing.
     ///
     /// # Errors
-    /// [`JournalError`]; there is none, for instance.
+    /// [`JournalError`], for example if the file does not exist.
     pub fn read(path: &Path) -> Result<(Value, Vec<R>), JournalError> {
         let bytes = fs::read(path).map_err(|error| JournalError::Io(path.to_owned(), error))?;
         parse(path, &whole_lines(&bytes))
     }
 
-    /// Adds a record; it is durable when this returns.
+    /// Appends a record; it is durable when this returns.
     ///
     /// # Errors
-    /// The disk is full, or gone.
+    /// The disk is full, or was removed.
     pub fn append(&mut self, record: R) -> Result<(), JournalError> {
         self.line(&record).map_err(|error| JournalError::Io(self.path.clone(), error))?;
         self.records.push(record);
         Ok(())
     }
 
-    /// What all records have in common.
+    /// Returns the data that all records have in common.
     pub fn header(&self) -> &Value {
         &self.header
     }
 
-    /// All records, the oldest first.
+    /// Returns all records, the oldest first.
     pub fn records(&self) -> &[R] {
         &self.records
     }
@@ -172,13 +171,13 @@ impl<R: Serialize + DeserializeOwned> Journal<R> {
     fn line(&mut self, content: &impl Serialize) -> io::Result<()> {
         let mut line = serde_json::to_vec(content)?;
         line.push(b'\n');
-        // One write, so that a line is cut short only by the end of the machine.
+        // A single write: only a crash of the machine can leave an incomplete line.
         self.file.write_all(&line)?;
         self.file.sync_data()
     }
 }
 
-/// All up to the last line's end; what is no text in there is found by the parser.
+/// Returns all complete lines. Invalid UTF-8 is replaced by a text that the parser rejects.
 fn whole_lines(bytes: &[u8]) -> String {
     let end = bytes.iter().rposition(|&byte| byte == b'\n').map_or(0, |at| at + 1);
     String::from_utf8(bytes[..end].to_vec()).unwrap_or_else(|_| "?\n".to_owned())
@@ -202,14 +201,15 @@ fn parse<R: DeserializeOwned>(path: &Path, text: &str) -> Result<(Value, Vec<R>)
     Ok((header, records))
 }
 
-/// Adds to the member that grows.
+/// Adds entries to the member that may grow.
 fn grow(header: &mut Value, more: &Map<String, Value>) {
     for (key, value) in more {
         header[GROWS][key] = value.clone();
     }
 }
 
-/// That the headers say the same; what the one here has more in the member that grows.
+/// Checks that the headers agree, and returns the additional entries of `here` in the member that
+/// may grow.
 fn agree(path: &Path, there: &Value, here: &Value) -> Result<Map<String, Value>, JournalError> {
     let object = |value: &Value| value.as_object().cloned().unwrap_or_default();
     let (there, here) = (object(there), object(here));
@@ -217,7 +217,7 @@ fn agree(path: &Path, there: &Value, here: &Value) -> Result<Map<String, Value>,
         let [there, here] = [there, here].map(|value| value.cloned().unwrap_or_default());
         JournalError::Other(path.to_owned(), key, there, here)
     };
-    // Who has another build should hear that first: what else differs may follow from it.
+    // A different build is reported first, because other differences may follow from it.
     let keys = here.keys().chain(there.keys()).map(String::as_str);
     for key in ORIGIN.into_iter().chain(keys).filter(|key| *key != GROWS) {
         if there.get(key) != here.get(key) {

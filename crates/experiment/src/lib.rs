@@ -18,7 +18,7 @@
 //!
 //! An experiment is a plan (its units in a seeded order), a function that runs one unit, and a
 //! summary of the records. [`overhead`], [`pages`] and [`circumvention`] run on a network of a
-//! client, a server and a few paths, with a wireguard-go tunnel where needed. [`circuits`],
+//! client, a server and a few paths, with a `wireguard-go` tunnel where needed. [`circuits`],
 //! [`unordered`] and [`camouflage`] run on small onion networks (`onions`). [`anonymity`] computes
 //! and sends nothing.
 //!

@@ -1,4 +1,5 @@
-//! How disturbed the machine was during a measurement, so that a disturbed repetition can be seen.
+//! Disturbance of the machine during a measurement, so that disturbed repetitions can be
+//! recognised.
 
 use std::fs;
 use std::sync::Arc;
@@ -8,25 +9,24 @@ use std::time::{Duration, Instant};
 
 use serde::{Deserialize, Serialize};
 
-/// A sleep of the probe.
+/// Length of a sleep of the probe.
 const NAP: Duration = Duration::from_millis(5);
 
-/// What else the machine did meanwhile.
+/// Other load of the machine during a measurement.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Disturbance {
-    /// The share of CPU time that the hypervisor gave to others (`steal` of proc(5)).
+    /// Share of CPU time that the hypervisor gave to other guests (`steal` of proc(5)).
     pub steal: f64,
-    /// The share of the time in which some task waited for a CPU (`some` of `/proc/pressure/cpu`);
-    /// our own processes are among them.
+    /// Share of the time in which some task waited for a CPU (`some` of `/proc/pressure/cpu`). It
+    /// includes our own processes.
     pub pressure: f64,
-    /// Processes that ran or waited to, averaged over the last minute.
+    /// Number of processes that ran or waited to run, averaged over the last minute.
     pub load: f64,
-    /// By how many milliseconds a thread that wants to be woken after 5 ms was late: the 99th
-    /// percentile.
+    /// Delay in milliseconds of a thread that is to be woken after 5 ms: the 99th percentile.
     pub late: f64,
 }
 
-/// A measurement of the machine that runs beside another.
+/// A measurement of the machine that runs alongside another one.
 pub struct Probe {
     before: Counters,
     began: Instant,
@@ -34,7 +34,7 @@ pub struct Probe {
     napper: Option<JoinHandle<Vec<f64>>>,
 }
 
-/// What the machine's processors have done so far, to see how busy they are from then on.
+/// CPU time that the machine's processors have used so far; the baseline for their use afterwards.
 #[derive(Clone, Copy)]
 pub(crate) struct Cores {
     worked: f64,
@@ -46,20 +46,20 @@ impl Cores {
         let stat = read("/proc/stat");
         let line = stat.lines().next().unwrap_or_default();
         let ticks: Vec<f64> = line.split_whitespace().skip(1).take(8).map(number).collect();
-        // Of user, nice, system, idle, iowait, ... (proc(5)).
+        // The fields are user, nice, system, idle, iowait, ... (proc(5)).
         let idle: f64 = ticks.iter().skip(3).take(2).sum();
         let all: f64 = ticks.iter().sum();
         Cores { worked: all - idle, ticks: all }
     }
 
-    /// The share of all processors' time that was used since.
+    /// Returns the share of all processors' time that was used since then.
     pub(crate) fn busy_since(self) -> f64 {
         let now = Cores::now();
         (now.worked - self.worked) / (now.ticks - self.ticks).max(1.0)
     }
 }
 
-/// What the kernel counts, in its own units.
+/// Counters of the kernel, in its own units.
 #[derive(Clone, Copy, Default)]
 struct Counters {
     stolen: f64,
@@ -68,7 +68,7 @@ struct Counters {
 }
 
 impl Probe {
-    /// Begins.
+    /// Starts the measurement.
     pub fn start() -> Probe {
         let stop = Arc::new(AtomicBool::new(false));
         let flag = Arc::clone(&stop);
@@ -76,7 +76,7 @@ impl Probe {
         Probe { before: Counters::now(), began: Instant::now(), stop, napper: Some(napper) }
     }
 
-    /// Ends, and says how it was.
+    /// Ends the measurement, and returns its result.
     pub fn finish(mut self) -> Disturbance {
         let (after, lasted) = (Counters::now(), self.began.elapsed().as_secs_f64());
         let share = |part: f64, whole: f64| if whole > 0.0 { part / whole } else { 0.0 };
@@ -102,7 +102,7 @@ impl Drop for Probe {
 }
 
 impl Counters {
-    /// Zeroes for what this kernel does not count.
+    /// Reads the counters; those that this kernel lacks are zero.
     fn now() -> Counters {
         let stat = read("/proc/stat");
         let cpu: Vec<f64> = stat
@@ -117,14 +117,15 @@ impl Counters {
         let total = pressure.split("total=").nth(1).and_then(|rest| rest.lines().next());
         Counters {
             stolen: cpu.get(7).copied().unwrap_or(0.0),
-            // The last two are part of the first two (guests).
+            // The last two fields are included in the first two (guests).
             ticks: cpu.iter().take(8).sum(),
             waited: Duration::from_secs_f64(total.map_or(0.0, number) * 1e-6),
         }
     }
 }
 
-/// Sleeps until it is told to stop, once at least; by how many milliseconds each was too long.
+/// Sleeps repeatedly, at least once, until `stop` is set. Returns the excess of each sleep in
+/// milliseconds.
 fn nap(stop: &AtomicBool) -> Vec<f64> {
     let mut late = Vec::new();
     loop {
@@ -137,7 +138,7 @@ fn nap(stop: &AtomicBool) -> Vec<f64> {
     }
 }
 
-/// The value that a share of `rank` of all is not above.
+/// Returns the percentile of `values` at `rank`, a share of 1.
 fn percentile(mut values: Vec<f64>, rank: f64) -> f64 {
     values.sort_by(f64::total_cmp);
     let at = (values.len() as f64 * rank) as usize;

@@ -1,13 +1,13 @@
-//! Types of a few values, each of which has a name.
+//! Enumerations whose values have names.
 
-/// Gives the values of a type names, as users write them and as JSON has them.
+/// Implements the names of a type's values, for users and for JSON.
 macro_rules! named {
     ($type:ident: $($value:ident $name:literal),+) => {
         impl $type {
-            /// All there are.
+            /// All values.
             pub const ALL: &[$type] = &[$($type::$value),+];
 
-            /// Its name, as users write it.
+            /// Returns its name, as users write it.
             #[must_use]
             pub fn name(self) -> &'static str {
                 match self { $($type::$value => $name),+ }

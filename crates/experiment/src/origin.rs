@@ -1,4 +1,4 @@
-//! What a result is made by: the program under test, the peers, the machine.
+//! Origin of a result: the program under test, the peers, the machine.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -13,13 +13,13 @@ use sha2::{Digest, Sha256};
 
 use super::Programs;
 
-/// A script stands in front of these, Debian's and ours: what they say of themselves tells more
-/// than its hash.
+/// Programs that are wrapped in a script, Debian's or ours. Their `--version` output identifies
+/// them better than the script's hash.
 const SCRIPTS: [&str; 2] = ["chromium", "aioquic-server"];
-/// Bytes of a hash that are kept: enough to tell builds apart, few enough to be compared by eye.
+/// Bytes of a hash that are kept: enough to distinguish builds, few enough for comparison by eye.
 const KEPT: usize = 8;
 
-/// What must be the same for all results of a journal. Two builds of one version are two programs.
+/// Properties that must be the same for all results of a journal. Two builds of one version differ.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Origin {
     program: String,
@@ -28,10 +28,10 @@ pub struct Origin {
 }
 
 impl Origin {
-    /// Of the program at `own`, which calls itself `name`, and all peers that were found.
+    /// Determines the origin for the program at `own`, named `name`, and all peers that were found.
     ///
     /// # Errors
-    /// A program cannot be read, or does not tell its version.
+    /// A program cannot be read, or does not report its version.
     pub fn of(name: &str, own: &Path, peers: &Programs) -> io::Result<Origin> {
         let print = |(name, file): (&'static str, &Path)| {
             let told = if SCRIPTS.contains(&name) { version(file) } else { hash(file) };
@@ -44,7 +44,7 @@ impl Origin {
         })
     }
 
-    /// The first line of a journal: what was asked for, and by what it is carried out.
+    /// Returns the first line of a journal: the settings and the origin.
     pub fn join(&self, mut settings: Value) -> Value {
         for (key, value) in json!(self).as_object().into_iter().flatten() {
             settings[key] = value.clone();
@@ -53,7 +53,7 @@ impl Origin {
     }
 }
 
-/// The first digits of the SHA-256 of a file.
+/// Returns the first digits of the SHA-256 of a file.
 fn hash(file: &Path) -> io::Result<String> {
     let told = |e: io::Error| io::Error::new(e.kind(), format!("{}: {e}", file.display()));
     let mut hash = Sha256::new();
@@ -61,7 +61,7 @@ fn hash(file: &Path) -> io::Result<String> {
     Ok(hex(&hash.finalize()))
 }
 
-/// The first digits of the SHA-256 of these bytes.
+/// Returns the first digits of the SHA-256 of these bytes.
 pub(crate) fn digest(bytes: &[u8]) -> String {
     hex(&Sha256::digest(bytes))
 }
@@ -74,7 +74,7 @@ fn hex(hash: &[u8]) -> String {
     text
 }
 
-/// What a program prints with `--version`.
+/// Returns the output of a program's `--version`.
 fn version(program: &Path) -> io::Result<String> {
     let output = Command::new(program).arg("--version").output()?;
     let said = String::from_utf8_lossy(&output.stdout).trim().to_owned();
@@ -88,7 +88,7 @@ fn version(program: &Path) -> io::Result<String> {
     if said.is_empty() { Err(why()) } else { Ok(said) }
 }
 
-/// Processors and kernel.
+/// Describes the processors and the kernel.
 fn machine() -> String {
     let text = fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
     let models = text.lines().filter_map(|line| line.strip_prefix("model name")?.split_once(": "));

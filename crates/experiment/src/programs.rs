@@ -1,4 +1,4 @@
-//! Where strangers' programs are, or how to get them.
+//! Search for third-party programs, and how to install them.
 
 use std::collections::BTreeMap;
 use std::env;
@@ -7,14 +7,14 @@ use std::path::{Path, PathBuf};
 
 use rustix::fs::{Access, access};
 
-/// The folders in which experiments look for the software that they measure.
+/// Directories in which experiments search for the software to measure, and the programs found.
 #[derive(Clone, Debug, Default)]
 pub struct Programs {
     folders: Vec<PathBuf>,
     found: BTreeMap<&'static str, PathBuf>,
 }
 
-/// Programs that are nowhere, each with what gives it.
+/// Programs that were not found, each with its source.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Missing(pub Vec<(&'static str, &'static str)>);
 
@@ -32,22 +32,21 @@ impl fmt::Display for Missing {
 
 impl std::error::Error for Missing {}
 
-/// This project's folder among what the user's programs keep and could make again; `None` if the
-/// user has no home.
+/// Returns this project's directory in the user's cache; `None` if the user has no home.
 pub fn cache() -> Option<PathBuf> {
     let named = env::var_os("XDG_CACHE_HOME").map(PathBuf::from);
     let home = || env::var_os("HOME").map(|home| Path::new(&home).join(".cache"));
     Some(named.or_else(home)?.join("anabranch"))
 }
 
-/// Where the interop tests put the programs that they build for this user.
+/// Returns the directory of the programs that the interop tests build for this user.
 pub fn built() -> Option<PathBuf> {
     Some(cache()?.join("peers/bin"))
 }
 
 impl Programs {
-    /// Looks in `own` first, then where the interop tests build what they need, then in `PATH` and
-    /// where Debian keeps servers.
+    /// Sets the search order: `own`, the programs built by the interop tests, `PATH`, and the
+    /// directories where Debian installs servers.
     pub fn new(own: Option<&Path>) -> Programs {
         let path = env::var_os("PATH").unwrap_or_default();
         let mut folders: Vec<PathBuf> =
@@ -57,10 +56,10 @@ impl Programs {
         Programs { folders, found: BTreeMap::new() }
     }
 
-    /// Looks for programs, each named with what gives it.
+    /// Searches for programs, each given with its source.
     ///
     /// # Errors
-    /// All that are missing at once.
+    /// Some programs are missing; all of them are named.
     pub fn find(&mut self, wanted: &[(&'static str, &'static str)]) -> Result<(), Missing> {
         let mut missing = Vec::new();
         for &(name, from) in wanted {
@@ -73,12 +72,12 @@ impl Programs {
         if missing.is_empty() { Ok(()) } else { Err(Missing(missing)) }
     }
 
-    /// All that were looked for and found.
+    /// Returns all programs found so far.
     pub(super) fn found(&self) -> impl Iterator<Item = (&'static str, &Path)> {
         self.found.iter().map(|(&name, file)| (name, file.as_path()))
     }
 
-    /// Where a program is that was looked for and found; else its bare name.
+    /// Returns the path of a program that was found; for others, the bare name.
     pub fn path(&self, name: &'static str) -> PathBuf {
         self.found.get(name).cloned().unwrap_or_else(|| name.into())
     }

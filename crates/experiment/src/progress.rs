@@ -1,27 +1,27 @@
-//! How far a plan has come, and how long the rest will take.
+//! Progress of a plan, and the estimate of the remaining time.
 
 use std::time::Duration;
 
-/// Units done, and an estimate of the time left. Reads no clock.
+/// Number of finished units, and an estimate of the time left. Reads no clock.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Progress {
     done: usize,
     total: usize,
-    /// What the units that are left should take by themselves.
+    /// Nominal duration of the remaining units.
     left: Duration,
-    /// What the units done in this run should have taken, and did.
+    /// Nominal duration of the units done in this run; the next field is their real duration.
     due: Duration,
     took: Duration,
 }
 
 impl Progress {
-    /// Of a run that finds `done` units stored; `left` says of each other one what it should take.
+    /// Starts with `done` stored units; `left` has the nominal duration of each remaining one.
     pub fn new(done: usize, left: impl ExactSizeIterator<Item = Duration>) -> Progress {
         let total = done + left.len();
         Progress { done, total, left: left.sum(), due: Duration::ZERO, took: Duration::ZERO }
     }
 
-    /// A unit is done that should have taken `due`, and `took` so long.
+    /// Counts a finished unit with the nominal duration `due` and the real duration `took`.
     pub fn done(&mut self, due: Duration, took: Duration) {
         self.done += 1;
         self.left = self.left.saturating_sub(due);
@@ -29,12 +29,12 @@ impl Progress {
         self.took += took;
     }
 
-    /// Units that are done, and all there are.
+    /// Returns the number of finished units, and of all units.
     pub fn counts(&self) -> (usize, usize) {
         (self.done, self.total)
     }
 
-    /// How long the rest will take, if it goes on as it went in this run.
+    /// Estimates the remaining time, at the speed of this run so far.
     pub fn left(&self) -> Duration {
         if self.due.is_zero() {
             return self.left;

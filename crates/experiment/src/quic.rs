@@ -14,16 +14,16 @@ use super::Programs;
 use super::stage::{SERVER, Stage, command};
 use anabranch_emulator::Member;
 
-/// Of all servers.
+/// Port of all servers.
 pub(super) const PORT: u16 = 4433;
-/// Of the bytes that servers make; the content is of no interest here.
+/// Seed of the servers' content, which does not matter here.
 const SEED: &str = "1";
-/// How much later than it was told a client may end.
+/// Time after its timeout at which a client is ended.
 const LATE: Duration = Duration::from_secs(10);
 const CLIENT: (&str, &str) = ("quic-client", "quic-go's client of the interop tests");
 const OPENSSL: (&str, &str) = ("openssl", "package openssl");
 
-/// Whose server.
+/// Maker of a QUIC server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Maker {
     QuicGo,
@@ -33,28 +33,29 @@ pub(super) enum Maker {
     Aioquic,
 }
 
-/// A server that runs at the stage's server until this is dropped, and what its client asks for.
+/// A server on the stage's server host, and the path that its client requests. It is stopped on
+/// drop.
 pub(super) struct Server<'a> {
     protocol: &'static str,
     path: String,
     _process: Member<'a>,
 }
 
-/// What quic-client prints of a download.
+/// Report of `quic-client` about a download.
 #[derive(Clone, Debug, Deserialize, PartialEq)]
 pub(super) struct ClientReport {
     pub(super) bytes: u64,
-    /// From its start on.
+    /// Duration in seconds, counted from the client's start.
     pub(super) seconds: f64,
-    /// Until the first byte of the content; 0 if none came.
+    /// Time to the first byte of the content in seconds; 0 if none arrived.
     pub(super) first_byte_s: f64,
     pub(super) longest_gap_s: f64,
-    /// Empty if all came.
+    /// Error message; empty if everything arrived.
     pub(super) error: String,
 }
 
 impl Maker {
-    /// As users write it.
+    /// Returns its name, as users write it.
     pub(super) fn name(self) -> &'static str {
         match self {
             Maker::QuicGo => "quic-go",
@@ -65,7 +66,7 @@ impl Maker {
         }
     }
 
-    /// What server and client take, and what gives it.
+    /// Returns the programs that server and client need, each with its source.
     pub(super) fn needs(self) -> Vec<(&'static str, &'static str)> {
         match self {
             Maker::QuicGo => {
@@ -84,7 +85,7 @@ impl Maker {
 }
 
 impl<'a> Server<'a> {
-    /// Starts a server that has `length` bytes to give.
+    /// Starts a server that serves `length` bytes.
     ///
     /// # Errors
     /// It does not start, or does not listen.
@@ -124,11 +125,11 @@ impl<'a> Server<'a> {
         Ok(Server { protocol, path, _process: process })
     }
 
-    /// Fetches from it at the stage's client, by way of `to`, for `seconds` at most; the client
-    /// asks for `name`.
+    /// Runs the client on the stage's client host. It connects to `to` and requests the server name
+    /// `name`, for at most `seconds`.
     ///
     /// # Errors
-    /// The client cannot be started, or says nothing.
+    /// The client cannot be started, or reports nothing.
     pub(super) fn fetch(
         &self,
         (stage, programs): (&Stage, &Programs),
@@ -156,7 +157,7 @@ impl<'a> Server<'a> {
     }
 }
 
-/// ngtcp2's server, with a file that is nothing but a length.
+/// Returns the command of ngtcp2's server, with a sparse file of `length` bytes.
 fn gtlsserver(stage: &Stage, programs: &Programs, length: u64) -> io::Result<Command> {
     stage.crew.among_files(|folder| {
         let site = folder.join("site");
@@ -169,10 +170,11 @@ fn gtlsserver(stage: &Stage, programs: &Programs, length: u64) -> io::Result<Com
     Ok(server)
 }
 
-/// A certificate that nobody needs to trust, and its key; where the crew sees them.
+/// Generates a certificate that no client needs to trust, and its key. Returns their paths as the
+/// crew sees them.
 ///
 /// # Errors
-/// openssl cannot be started or refuses.
+/// `openssl` cannot be started or fails.
 pub(super) fn certificate(stage: &Stage, programs: &Programs) -> io::Result<[&'static str; 2]> {
     let mut openssl = command(programs, "openssl");
     openssl.args(["req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256"]);

@@ -1,4 +1,4 @@
-//! Unit after unit, until all are done.
+//! Execution of units one after another, until all are done.
 
 use std::fmt;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -9,42 +9,41 @@ use serde::de::DeserializeOwned;
 
 use super::{Journal, JournalError, Progress};
 
-/// Pause before a unit that could not be carried out is tried again: what was in the way may be
-/// gone.
+/// Pause before a failed unit is tried again: the obstacle may have vanished.
 const PAUSE: Duration = Duration::from_secs(1);
-/// How often a unit is tried.
+/// Maximum number of attempts at a unit.
 const TRIES: u32 = 2;
 
 /// One measurement of a plan.
 pub trait Unit {
-    /// Names it among all units of the plan, the same in each run.
+    /// Returns its name, unique among all units of the plan and the same in each run.
     fn id(&self) -> String;
-    /// About how long it takes: for the time left as long as nothing better is known.
+    /// Returns its approximate duration, for the estimate of the remaining time.
     fn lasts(&self) -> Duration;
 }
 
-/// What came of a unit.
+/// Result of a unit.
 pub trait Record: Serialize + DeserializeOwned {
-    /// The [`Unit::id`] that it belongs to.
+    /// Returns the [`Unit::id`] that it belongs to.
     fn unit(&self) -> &str;
 }
 
-/// What happens while a plan is carried out.
+/// Event during the execution of a plan.
 pub enum Event<'a, U, R> {
-    /// A unit begins.
+    /// A unit starts.
     Begun(&'a U),
-    /// It is done, and stored.
+    /// A unit is done, and its record is stored.
     Done(&'a U, &'a R),
-    /// It could not be carried out, for this reason, and is tried again.
+    /// A unit failed for this reason, and is tried again.
     Again(&'a U, &'a str),
 }
 
-/// Why a plan could not be carried out.
+/// Reason why a plan was not completed.
 #[derive(Debug)]
 pub enum Gone {
-    /// What was measured cannot be stored.
+    /// A record cannot be stored.
     Journal(JournalError),
-    /// A unit cannot be carried out: which, and why.
+    /// A unit failed: its name and the reason.
     Unit(String, String),
 }
 
@@ -59,9 +58,9 @@ impl fmt::Display for Gone {
 
 impl std::error::Error for Gone {}
 
-/// Carries out the units that the journal does not have yet, in their order; `tell` hears of each,
-/// with the progress. True if all are done, false if `stop` was set before; then the unit under way
-/// is lost, no other.
+/// Executes the units that have no record in the journal, in order. `tell` receives each event with
+/// the progress. Returns true if all are done, false if `stop` was set before; then only the unit
+/// under way is lost.
 ///
 /// # Errors
 /// [`Gone`]: a unit failed twice, or its record could not be stored.
@@ -94,7 +93,8 @@ pub fn carry_out<U: Unit, R: Record>(
     Ok(true)
 }
 
-/// What came of one unit, or why nothing did; `None` if it was stopped.
+/// Executes one unit, and returns its record or the reason of its failure; `None` if it was
+/// stopped.
 fn one<U, R>(
     unit: &U,
     stop: &AtomicBool,

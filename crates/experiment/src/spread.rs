@@ -1,22 +1,22 @@
-//! A few repetitions in a few numbers.
+//! Summaries of a few repetitions.
 
 use std::collections::BTreeMap;
 
-/// Median, least and most of repetitions.
+/// Median, minimum and maximum of repetitions.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Spread {
-    /// The middle one; of an even count, the mean of the two in the middle.
+    /// Median; for an even count, the mean of the two middle values.
     pub median: f64,
-    /// The least.
+    /// Minimum of the values.
     pub least: f64,
-    /// The most.
+    /// Maximum of the values.
     pub most: f64,
-    /// How many there are.
+    /// Number of values.
     pub count: usize,
 }
 
 impl Spread {
-    /// Of these values; `None` of none.
+    /// Summarises these values; `None` if there is none.
     pub fn of(values: impl IntoIterator<Item = f64>) -> Option<Spread> {
         let mut values: Vec<f64> = values.into_iter().collect();
         values.sort_by(f64::total_cmp);
@@ -27,10 +27,9 @@ impl Spread {
     }
 }
 
-/// A mean with the half width of its 95 % interval; the width is infinite where there is one round
-/// only.
+/// A mean with half the width of its 95 % interval; the width is infinite for a single round.
 ///
-/// The interval is that of independent rounds (Student's t).
+/// The interval assumes independent rounds (Student's t).
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Mean {
     /// The mean of the rounds.
@@ -39,19 +38,19 @@ pub struct Mean {
     pub half: f64,
 }
 
-/// The median of several rounds with its interval ([`median_interval`]).
+/// Median of several rounds, with its interval ([`median_interval`]).
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Median {
-    /// The median.
+    /// Median of the rounds.
     pub median: f64,
-    /// With 95 %, whatever the distribution; `None` of less than six rounds.
+    /// 95 % interval for any distribution; `None` for fewer than six rounds.
     pub interval: Option<[f64; 2]>,
-    /// Rounds.
+    /// Number of rounds.
     pub count: usize,
 }
 
 impl Median {
-    /// Of these, one for each round; `None` of none.
+    /// Summarises these values, one for each round; `None` if there is none.
     #[must_use]
     pub fn of(rounds: &[f64]) -> Option<Median> {
         let median = middle(rounds)?;
@@ -59,9 +58,9 @@ impl Median {
     }
 }
 
-/// What the values of each round amount to, in the order of the rounds. Values of one round share
-/// its programs, its circuit and its minutes: an interval that counts them one by one is too
-/// narrow.
+/// Summarises the values of each round with `amount`, in the order of the rounds. Values of one
+/// round share its programs, its circuit and its time. So an interval that counts them individually
+/// is too narrow.
 pub fn by_round(
     values: impl IntoIterator<Item = (u32, f64)>,
     amount: impl Fn(&[f64]) -> Option<f64>,
@@ -73,26 +72,26 @@ pub fn by_round(
     rounds.into_iter().filter_map(|(round, of)| Some((round, amount(&of)?))).collect()
 }
 
-/// The median; `None` of none.
+/// Returns the median; `None` if there is no value.
 #[must_use]
 pub fn middle(values: &[f64]) -> Option<f64> {
     Spread::of(values.iter().copied()).map(|spread| spread.median)
 }
 
-/// `part / whole`; `None` where nothing is left to divide by, or both never ended.
+/// Returns `part / whole`; `None` if `whole` is 0 or both are infinite.
 #[must_use]
 pub fn ratio(part: f64, whole: f64) -> Option<f64> {
     (whole > 0.0).then(|| part / whole).filter(|ratio| !ratio.is_nan())
 }
 
-/// The mean; `None` of none.
+/// Returns the mean; `None` if there is no value.
 #[must_use]
 pub fn average(values: &[f64]) -> Option<f64> {
     (!values.is_empty()).then(|| values.iter().sum::<f64>() / values.len() as f64)
 }
 
-/// Lower quartile, median and upper quartile; between two values where none is in its place. `None`
-/// of none.
+/// Returns lower quartile, median and upper quartile, interpolated between two values. `None` if
+/// there is no value.
 pub fn quartiles(values: impl IntoIterator<Item = f64>) -> Option<[f64; 3]> {
     let mut values: Vec<f64> = values.into_iter().collect();
     values.sort_by(f64::total_cmp);
@@ -113,7 +112,7 @@ const STUDENT: [f64; 30] = [
 ];
 
 impl Mean {
-    /// Of these, one for each round; `None` of none.
+    /// Summarises these values, one for each round; `None` if there is none.
     #[must_use]
     pub fn of(rounds: &[f64]) -> Option<Mean> {
         let (mean, count) = (average(rounds)?, rounds.len() as f64);
@@ -129,21 +128,23 @@ impl Mean {
         Some(Mean { mean, half })
     }
 
-    /// Whether its interval is as narrow as the paper's: 10 % of the mean either way.
+    /// Returns whether its interval is as narrow as the paper's: 10 % of the mean in each
+    /// direction.
     #[must_use]
     pub fn is_narrow(&self) -> bool {
         self.half <= 0.1 * self.mean
     }
 }
 
-/// The median of rounds between two of them that enclose it with at least 95 %, whatever its
-/// distribution is: `None` of less than six rounds, which have no such pair.
+/// Returns two of the rounds that enclose the median with a probability of at least 95 %, for any
+/// distribution. `None` for fewer than six rounds, which have no such pair.
 #[must_use]
 pub fn median_interval(rounds: &[f64]) -> Option<[f64; 2]> {
     let mut rounds = rounds.to_vec();
     rounds.sort_by(f64::total_cmp);
     let count = rounds.len();
-    // The chance that fewer than `place + 1` of them lie below the median, and as many above it.
+    // Probability that exactly `place` of the rounds are below the median; `outside` sums both
+    // sides.
     let (mut chance, mut outside, mut found) = (0.5_f64.powi(count as i32), 0.0, None);
     for place in 0..count / 2 {
         outside += 2.0 * chance;

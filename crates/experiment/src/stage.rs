@@ -12,23 +12,23 @@ use std::time::{Duration, Instant};
 use super::Programs;
 use anabranch_emulator::{Crew, Member, Namespace, Network, Topology};
 
-/// Of the server, whatever path leads there.
+/// Address of the server on all paths.
 pub(super) const SERVER: &str = "10.99.0.1";
 
-/// How long a program may take to be ready.
+/// Timeout for a program to be ready.
 const READY: Duration = Duration::from_secs(15);
 
 /// A client and a server with a few paths between them, and processes on both.
 ///
-/// Dropped, all of it is gone; and with this process, however it ends.
+/// Everything is removed on drop, and when this process ends for whatever reason.
 pub(super) struct Stage {
-    // First: processes end before their network does.
+    // First field: processes must end before their network.
     pub(super) crew: Crew,
     network: Network,
     links: Vec<String>,
 }
 
-/// What each path carried, in bytes of IP packets, as the end of it that is the client's saw them.
+/// Bytes of IP packets that each path carried, as seen at its client's end.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Carried {
     pub(super) up: Vec<u64>,
@@ -39,25 +39,25 @@ impl Stage {
     /// Builds a path of 100 Mbit/s, `p0`, `p1`, ..., for each round-trip time in milliseconds.
     ///
     /// # Errors
-    /// What the machine refuses.
+    /// The machine refuses a step.
     pub(super) fn build(rtts: &[u32]) -> io::Result<Stage> {
         Stage::with_rate(USUAL_RATE, rtts)
     }
 
-    /// The same with paths of so many bits a second.
+    /// Builds such paths with `rate` bits per second.
     ///
     /// # Errors
-    /// What the machine refuses.
+    /// The machine refuses a step.
     pub(super) fn with_rate(rate: u64, rtts: &[u32]) -> io::Result<Stage> {
         let links = (0..rtts.len()).map(|path| format!("p{path}")).collect();
         Stage::of(&topology(rate, rtts), links)
     }
 
-    /// Builds a topology with hosts of the names `client` and `server`; of its links, those are
-    /// counted that are named.
+    /// Builds a topology that has hosts named `client` and `server`. Only the links in `links` are
+    /// counted.
     ///
     /// # Errors
-    /// It is none, or the machine refuses.
+    /// The topology is invalid, or the machine refuses a step.
     pub(super) fn of(topology: &str, links: Vec<String>) -> io::Result<Stage> {
         let topology = Topology::parse(topology, "stage").map_err(io::Error::other)?;
         let network = Network::start(&topology).map_err(io::Error::other)?;
@@ -72,17 +72,17 @@ impl Stage {
         self.host("server")
     }
 
-    /// A host that the stage was built with.
+    /// Returns a host of the stage's topology.
     pub(super) fn host(&self, name: &str) -> &Namespace {
         self.network.host(name).expect("a stage is asked for hosts of its topology")
     }
 
-    /// Packets that a censor at the second end of a link has dropped.
+    /// Returns the number of packets dropped by a censor at the second end of a link.
     pub(super) fn censored(&self, link: &str) -> u64 {
         self.network.stats().get(link).map_or(0, |link| link.forward.dropped.censored)
     }
 
-    /// What the paths have carried so far.
+    /// Returns the bytes that the paths have carried so far.
     pub(super) fn carried(&self) -> Carried {
         let stats = self.network.stats();
         let links = self.links.iter().filter_map(|name| stats.get(name));
@@ -90,10 +90,11 @@ impl Stage {
         Carried { up, down }
     }
 
-    /// Starts the splitter at the client, between the port of this number there and the server's.
+    /// Starts the splitter at the client, between this port there and the server's port of the same
+    /// number.
     ///
     /// # Errors
-    /// It ended before it listened; the error holds what it said.
+    /// The splitter ended before it listened; the error has its output.
     pub(super) fn split(
         &self,
         program: &Path,
@@ -103,10 +104,10 @@ impl Stage {
         self.split_to(program, (port, port), words)
     }
 
-    /// Starts the splitter at the client, between a port there and another of the server's.
+    /// Starts the splitter at the client, between a port there and another port of the server.
     ///
     /// # Errors
-    /// It ended before it listened; the error holds what it said.
+    /// The splitter ended before it listened; the error has its output.
     pub(super) fn split_to(
         &self,
         program: &Path,
@@ -119,10 +120,10 @@ impl Stage {
         self.listening(self.client(), &mut command)
     }
 
-    /// Starts a far end before the server's port of this number.
+    /// Starts a far end in front of this port of the server.
     ///
     /// # Errors
-    /// It ended before it listened; the error holds what it said.
+    /// The far end ended before it listened; the error has its output.
     pub(super) fn merge(
         &self,
         program: &Path,
@@ -135,13 +136,13 @@ impl Stage {
         self.listening(self.server(), &mut command)
     }
 
-    /// Starts one of our programs, and waits until it says that it listens.
+    /// Starts one of our programs, and waits until it reports that it listens.
     fn listening(&self, host: &Namespace, command: &mut Command) -> io::Result<Member<'_>> {
         command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
         let mut program = self.crew.start(host, command)?;
         let stdout = program.stdout.take().expect("it was given a pipe");
         let (ready, listening) = mpsc::channel();
-        // Read to its end, or the splitter would have to drop what it tells.
+        // The output is read to its end, because the splitter would have to drop lines otherwise.
         thread::spawn(move || {
             for line in BufReader::new(stdout).lines().map_while(Result::ok) {
                 if line.contains(r#""event":"listening""#) {
@@ -165,7 +166,7 @@ impl Stage {
     /// Waits until a UDP port is bound at the server.
     ///
     /// # Errors
-    /// The program that should bind it has ended, or takes too long; the error says which.
+    /// The program that should bind it has ended, or takes too long; the error names the cause.
     pub(super) fn wait_bound(
         &self,
         who: &str,
@@ -175,7 +176,7 @@ impl Stage {
         self.wait_port(who, process, ("udp", &|line| port_of(line) == Some(port)))
     }
 
-    /// Waits until somebody listens on a TCP port at the server.
+    /// Waits until a program listens on a TCP port at the server.
     ///
     /// # Errors
     /// As for [`Stage::wait_bound`].
@@ -185,12 +186,12 @@ impl Stage {
         process: &mut Member<'_>,
         port: u16,
     ) -> io::Result<()> {
-        // 0A: LISTEN.
+        // 0A is the state LISTEN.
         let listens = |line: &str| line.split_whitespace().nth(3) == Some("0A");
         self.wait_port(who, process, ("tcp", &|line| listens(line) && port_of(line) == Some(port)))
     }
 
-    /// Waits until a line of the kernel's table of a protocol is there.
+    /// Waits until the kernel's table of a protocol has a matching line.
     fn wait_port(
         &self,
         who: &str,
@@ -210,17 +211,17 @@ impl Stage {
     }
 }
 
-/// A program that was looked for, ready to be given words.
+/// Returns the command of a program that was found, without arguments.
 pub(super) fn command(programs: &Programs, name: &'static str) -> Command {
     let mut command = Command::new(programs.path(name));
     command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
     command
 }
 
-/// Waits until `ready` is true.
+/// Waits until `ready` returns true.
 ///
 /// # Errors
-/// Its errors, or that it took too long.
+/// `ready` fails, or it takes too long.
 pub(super) fn wait_for(what: &str, mut ready: impl FnMut() -> io::Result<bool>) -> io::Result<()> {
     let begun = Instant::now();
     while !ready()? {
@@ -234,7 +235,7 @@ pub(super) fn wait_for(what: &str, mut ready: impl FnMut() -> io::Result<bool>) 
 }
 
 impl Carried {
-    /// What was carried since `before`.
+    /// Returns the bytes that were carried since `before`.
     pub(super) fn since(&self, before: &Carried) -> Carried {
         let less = |now: &[u64], then: &[u64]| -> Vec<u64> {
             now.iter().zip(then).map(|(now, then)| now.saturating_sub(*then)).collect()
@@ -243,16 +244,16 @@ impl Carried {
     }
 }
 
-/// Of a path, in bits a second.
+/// Default rate of a path, in bits per second.
 pub(super) const USUAL_RATE: u64 = 100_000_000;
 
-/// Bytes that the queue of a path of so many bits a second holds: what 20 ms bring, and on slow
-/// paths two dozen packets. TCP needs some to grow.
+/// Returns the queue size in bytes of a path with `rate` bits per second: 20 ms at that rate, but
+/// at least two dozen packets. TCP needs that to grow its window.
 pub(super) fn queue(rate: u64) -> u64 {
     (rate / 8 / 50).max(32_000)
 }
 
-/// The client has an address on each path, the server a single one.
+/// Writes the topology: the client has an address on each path, the server a single one.
 fn topology(rate: u64, rtts: &[u32]) -> String {
     let queue = queue(rate);
     let mut text = format!(
@@ -273,7 +274,7 @@ fn topology(rate: u64, rtts: &[u32]) -> String {
     text
 }
 
-/// The local port in a line of a table of the kernel's (`/proc/net/udp`); none in its head.
+/// Parses the local port in a line of a kernel table (`/proc/net/udp`); `None` in its header.
 fn port_of(line: &str) -> Option<u16> {
     let local = line.split_whitespace().nth(1)?;
     u16::from_str_radix(local.rsplit_once(':')?.1, 16).ok()

@@ -1,4 +1,4 @@
-//! Rows as Parquet, for any experiment.
+//! Tables of records as Parquet files, for any experiment.
 
 use std::io;
 use std::path::Path;
@@ -17,57 +17,57 @@ use parquet::schema::parser::parse_message_type;
 use super::Disturbance;
 use anabranch_capture::Draft;
 
-/// The values of a column, none of them null.
+/// Values of a column; none is null.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Values {
-    /// Texts.
+    /// Strings.
     Text(Vec<String>),
-    /// Numbers of 32 bits.
+    /// 32-bit integers.
     Int(Vec<i32>),
-    /// Numbers of 64 bits.
+    /// 64-bit integers.
     Long(Vec<i64>),
-    /// Fractions.
+    /// Floating-point numbers.
     Double(Vec<f64>),
-    /// Yes or no.
+    /// Booleans.
     Bool(Vec<bool>),
 }
 
 /// A column: its name and its values.
 pub type Column = (String, Values);
 
-/// Makes columns of records: a row for each.
+/// Records from which columns are made, with one row each.
 #[derive(Debug)]
 pub struct Rows<'a, R>(pub &'a [R]);
 
 impl<R> Rows<'_, R> {
-    /// A column of texts.
+    /// Makes a column of strings.
     pub fn text(&self, name: &str, of: impl Fn(&R) -> String) -> Column {
         (name.to_owned(), Values::Text(self.0.iter().map(of).collect()))
     }
 
-    /// A column of small numbers; what does not fit is the greatest that does.
+    /// Makes a column of 32-bit integers; values that do not fit become the maximum.
     pub fn int(&self, name: &str, of: impl Fn(&R) -> u32) -> Column {
         let number = |record| i32::try_from(of(record)).unwrap_or(i32::MAX);
         (name.to_owned(), Values::Int(self.0.iter().map(number).collect()))
     }
 
-    /// A column of numbers; what does not fit is the greatest that does.
+    /// Makes a column of 64-bit integers; values that do not fit become the maximum.
     pub fn long(&self, name: &str, of: impl Fn(&R) -> u64) -> Column {
         let number = |record| i64::try_from(of(record)).unwrap_or(i64::MAX);
         (name.to_owned(), Values::Long(self.0.iter().map(number).collect()))
     }
 
-    /// A column of fractions.
+    /// Makes a column of floating-point numbers.
     pub fn double(&self, name: &str, of: impl Fn(&R) -> f64) -> Column {
         (name.to_owned(), Values::Double(self.0.iter().map(of).collect()))
     }
 
-    /// A column of answers.
+    /// Makes a column of booleans.
     pub fn bool(&self, name: &str, of: impl Fn(&R) -> bool) -> Column {
         (name.to_owned(), Values::Bool(self.0.iter().map(of).collect()))
     }
 
-    /// What else the machine did; `load` names the column of the load average.
+    /// Makes the columns of the machine's other load; `load` names the column of the load average.
     pub fn machine(&self, load: &str, of: impl Fn(&R) -> Disturbance) -> [Column; 4] {
         [
             self.double("steal", |record| of(record).steal),
@@ -78,11 +78,10 @@ impl<R> Rows<'_, R> {
     }
 }
 
-/// Writes `columns`, all of one length, and facts about the whole; the file gets its name when it
-/// is complete.
+/// Writes `columns`, all of equal length, and metadata. The file gets its name once it is complete.
 ///
 /// # Errors
-/// Its folder does not exist or cannot be written to; nothing is left behind then.
+/// The directory does not exist or cannot be written to; then no file remains.
 pub fn write(target: &Path, columns: &[Column], facts: &[(&str, String)]) -> io::Result<()> {
     let schema = parse_message_type(&message(columns)).map_err(io::Error::other)?;
     let facts = facts.iter().map(|(key, value)| KeyValue::new((*key).to_owned(), value.clone()));
@@ -101,7 +100,7 @@ pub fn write(target: &Path, columns: &[Column], facts: &[(&str, String)]) -> io:
     written().map_err(io::Error::other)?.commit()
 }
 
-/// The schema in Parquet's own notation.
+/// Returns the schema in Parquet's notation.
 fn message(columns: &[Column]) -> String {
     let fields: Vec<_> = columns
         .iter()

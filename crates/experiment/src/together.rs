@@ -1,8 +1,8 @@
-//! Units shared out among workers that keep something open between two of them, such as a network.
+//! Execution of units by several workers, which keep state between units, such as a network.
 //!
-//! Unlike [`carry_out`](super::carry_out) it stores attempts that failed too: a unit is tried again
-//! at the end of the plan, a bounded number of times, and what was given up stays in the journal
-//! with its reasons.
+//! Unlike [`carry_out`](super::carry_out), it also stores failed attempts. A failed unit is tried
+//! again at the end of the plan, a limited number of times. The journal keeps the reasons for units
+//! that were given up.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -12,19 +12,19 @@ use std::time::Duration;
 
 use super::{Event, Gone, Journal, Progress, Record, Unit};
 
-/// A worker that waits for a turn looks up so often whether it should stop.
+/// Interval at which a waiting worker checks for the stop.
 const GLANCE: Duration = Duration::from_millis(100);
 
-/// What came of a unit, be it that it failed.
+/// Record of an attempt at a unit, whether successful or failed.
 pub trait Attempt: Record {
-    /// Why it failed; `None` if it did not.
+    /// Returns the reason of the failure; `None` if it succeeded.
     fn failed(&self) -> Option<&str>;
 }
 
-/// Hears of each unit, with the progress.
+/// Callback for the events of each unit, with the progress.
 type Tell<'a, U, R> = Box<dyn FnMut(&Progress, Event<'_, U, R>) + Send + 'a>;
 
-/// The units that are left, and where their results go.
+/// Remaining units, and the destination of their results.
 pub struct Turns<'a, U, R> {
     shared: Mutex<Shared<'a, U, R>>,
     changed: Condvar,
@@ -36,7 +36,7 @@ pub struct Turns<'a, U, R> {
 struct Shared<'a, U, R> {
     waiting: VecDeque<&'a U>,
     under_way: usize,
-    /// Attempts at each unit that failed.
+    /// Number of failed attempts at each unit.
     failed: BTreeMap<String, u32>,
     journal: &'a mut Journal<R>,
     progress: Progress,
@@ -44,12 +44,12 @@ struct Shared<'a, U, R> {
     gone: Option<Gone>,
 }
 
-/// Has `workers` threads carry out the units that the journal has no good record of, in their
-/// order, each at most `tries` times over all runs. Each runs `work`, which takes units from
-/// [`Turns::next`] until there are none.
+/// Executes the units without a good record in the journal, in order, on `workers` threads. Each
+/// unit has at most `tries` attempts over all runs. Each thread runs `work`, which takes units from
+/// [`Turns::next`] until none is left.
 ///
-/// True if nothing is left to do; false if `stop` was set before: then the units under way are
-/// lost, no other.
+/// Returns true if nothing is left to do, false if `stop` was set before; then only the units under
+/// way are lost.
 ///
 /// # Errors
 /// [`Gone`]: a worker gave up, or a record could not be stored.
@@ -101,8 +101,8 @@ impl<'a, U: Unit, R: Attempt> Turns<'a, U, R> {
         Turns { shared: Mutex::new(shared), changed: Condvar::new(), stop, workers, tries }
     }
 
-    /// The next unit and the number of the attempt at it, from 1; waits where one that is under way
-    /// may fail and have to be tried again. `None`: there is no more to do.
+    /// Returns the next unit and the number of its attempt, from 1. Waits while a unit under way
+    /// may fail and have to be tried again. `None`: nothing is left to do.
     pub fn next(&self) -> Option<(&'a U, u32)> {
         let mut shared = self.lock();
         loop {
@@ -123,13 +123,13 @@ impl<'a, U: Unit, R: Attempt> Turns<'a, U, R> {
         }
     }
 
-    /// Whether somebody said stop: then what is under way is of no use.
+    /// Returns whether the run is stopped; then results of units under way are useless.
     pub fn stopped(&self) -> bool {
         self.stop.load(Ordering::Relaxed)
     }
 
-    /// Stores what came of a unit, after `took`; one that failed is put to the end, unless it was
-    /// tried often enough.
+    /// Stores the result of a unit that took `took`. A failed unit is moved to the end, unless it
+    /// has had all its attempts.
     pub fn done(&self, unit: &'a U, record: R, took: Duration) {
         let mut shared = self.lock();
         shared.under_way -= 1;
@@ -155,7 +155,7 @@ impl<'a, U: Unit, R: Attempt> Turns<'a, U, R> {
         self.changed.notify_all();
     }
 
-    /// Ends the whole: `what` cannot be had, for this reason.
+    /// Aborts the run: `what` failed for the reason `why`.
     pub fn give_up(&self, what: &str, why: String) {
         self.lock().gone = Some(Gone::Unit(what.to_owned(), why));
         self.changed.notify_all();

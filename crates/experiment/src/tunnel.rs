@@ -1,4 +1,4 @@
-//! A tunnel between two of a stage's hosts: wireguard-go at both ends.
+//! A tunnel between two of a stage's hosts, with `wireguard-go` at both ends.
 
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
@@ -9,51 +9,52 @@ use anabranch_emulator::{Member, Namespace};
 use anabranch_os::netlink::configure::{self, NewRoute};
 use anabranch_os::netlink::{Prefix, link_named};
 
-/// What it takes, and what gives it.
+/// Required programs, each with its source.
 pub(super) const NEEDS: &[(&str, &str)] =
     &[("wireguard-go", "Go module golang.zx2c4.com/wireguard"), ("wg", "package wireguard-tools")];
 
-/// Of both ends; at the client the splitter listens there.
+/// Port of both ends; at the client, the splitter listens on it.
 pub(super) const PORT: u16 = 51820;
-/// The server in the tunnel.
+/// Address of the server in the tunnel.
 pub(super) const SERVER: Ipv4Addr = Ipv4Addr::new(10, 8, 0, 1);
-/// The client in the tunnel.
+/// Address of the client in the tunnel.
 const CLIENT: Ipv4Addr = Ipv4Addr::new(10, 8, 0, 2);
-/// All that the tunnel leads to, seen from the client.
+/// Network inside the tunnel, to which the client has a route.
 const INSIDE: (Ipv4Addr, u8) = (Ipv4Addr::new(10, 8, 0, 0), 16);
-/// The interfaces at server and client.
+/// Names of the interfaces at server and client.
 const NAMES: [&str; 2] = ["wg0", CLIENT_END];
-/// The client's interface.
+/// Name of the client's interface.
 pub(super) const CLIENT_END: &str = "wg1";
-/// What fits through paths of 1500 bytes: the kernel's own choice for WireGuard.
+/// MTU for paths of 1500 bytes: the kernel's default for WireGuard.
 pub(super) const MTU: u32 = 1420;
-/// What fits through such paths by way of a far end over IPv4, as `anabranch split` says: 93 bytes
-/// less.
+/// MTU for such paths with a far end over IPv4, as `anabranch split` reports it: 93 bytes less than
+/// 1500.
 pub(super) const MTU_FAR: u32 = 1407;
 
-/// Where a tunnel leads from the stage's client.
+/// Parameters of a tunnel from the stage's client.
 pub(super) struct Route<'a> {
-    /// The host of its other end.
+    /// Host of its other end.
     pub(super) to: &'a Namespace,
-    /// Where the client's end sends its packets.
+    /// Destination of the client's packets.
     pub(super) endpoint: SocketAddr,
-    /// What it leads to beside what is inside, and with which metric: the smaller is preferred.
+    /// Additional destination through the tunnel, and the metric of its route: the smallest is
+    /// preferred.
     pub(super) beyond: Option<(Ipv4Addr, u32)>,
-    /// The longest packet that it takes.
+    /// MTU of the tunnel.
     pub(super) mtu: u32,
 }
 
-/// Both ends of a tunnel. Dropped, it is gone.
+/// Both ends of a tunnel. It is removed on drop.
 pub(super) struct Tunnel<'a> {
     _ends: [Member<'a>; 2],
 }
 
 impl<'a> Tunnel<'a> {
-    /// A tunnel to the stage's server for packets of this length at most; the client's end speaks
-    /// to the splitter. Nothing travels yet: the handshake comes with the first packet.
+    /// Opens a tunnel with the given MTU to the stage's server; the client's end sends to the
+    /// splitter. Nothing is sent yet: the handshake starts with the first packet.
     ///
     /// # Errors
-    /// A program cannot be started or refuses, which the error tells.
+    /// A program cannot be started or fails; the error has its message.
     pub(super) fn open(
         stage: &'a Stage,
         programs: &'a Programs,
@@ -63,7 +64,7 @@ impl<'a> Tunnel<'a> {
         Tunnel::lay(stage, programs, &Route { to: stage.server(), endpoint, beyond: None, mtu })
     }
 
-    /// A tunnel that leads where it is told.
+    /// Opens a tunnel along `route`.
     ///
     /// # Errors
     /// As for [`Tunnel::open`].
@@ -96,10 +97,10 @@ impl<'a> Tunnel<'a> {
     }
 }
 
-/// Gives the server further addresses in the tunnel; none of [`SERVER`] or the client.
+/// Adds addresses in the tunnel to the server; they must not be [`SERVER`] or the client's.
 ///
 /// # Errors
-/// The kernel's.
+/// The kernel refuses an address.
 pub(super) fn add_addresses(
     stage: &Stage,
     all: impl Iterator<Item = Ipv4Addr> + Send,
@@ -112,7 +113,7 @@ pub(super) fn add_addresses(
     })
 }
 
-/// Leads `to` into the tunnel, with cubic for TCP whatever this machine prefers.
+/// Adds a route into the tunnel, with cubic for TCP whatever the machine's default is.
 fn lead(
     name: &str,
     (ip, len): (Ipv4Addr, u8),
@@ -129,7 +130,7 @@ fn lead(
     })
 }
 
-/// The index of an interface of the calling thread's namespace.
+/// Returns the index of an interface in the calling thread's namespace.
 fn interface(name: &str) -> io::Result<u32> {
     let link = link_named(name)?;
     link.map(|link| link.index).ok_or_else(|| io::Error::other(format!("no interface {name}")))
@@ -141,7 +142,7 @@ struct Keys {
     public: String,
 }
 
-/// The tool that configures tunnels.
+/// The program that configures tunnels.
 struct Wg<'a> {
     stage: &'a Stage,
     programs: &'a Programs,
@@ -164,7 +165,7 @@ impl<'a> Wg<'a> {
         self.run(host, &[&["set", name][..], words].concat(), "").map(drop)
     }
 
-    /// One end of a tunnel: a process and its interface.
+    /// Starts one end of a tunnel: a process and its interface.
     fn end(
         &self,
         host: &Namespace,

@@ -1,21 +1,22 @@
-//! What all figures share: lanes with a name, an axis below them, and scales that people can read.
+//! Parts shared by all figures: named lanes, the axis below them, and readable scales.
 
 use maud::{Markup, PreEscaped, html};
 
-/// Colours of the style sheet; from the ninth path on they come again, and names tell paths apart.
+/// Number of path colours in the style sheet. The ninth path reuses the first colour; names
+/// distinguish the paths.
 const COLOURS: i16 = 8;
 
-/// The style sheet's class for the colour of a path; the whole (-1) is grey.
+/// Returns the style sheet's class for the colour of a path; all paths together (-1) are grey.
 pub fn colour(path: i16) -> String {
     if path < 0 { "whole".to_owned() } else { format!("p{}", path % COLOURS) }
 }
 
-/// A path's name behind a patch of its colour.
+/// Renders a path's name after a patch of its colour.
 pub fn named(path: i16, name: &str) -> Markup {
     html! { span.name { span.swatch.(colour(path)) aria-hidden="true" {} bdi { (name) } } }
 }
 
-/// One row of a figure: whose it is, a remark, and the drawing.
+/// Renders one row of a figure: the path's name, a remark, and the drawing.
 pub fn lane(path: i16, name: &str, remark: &str, drawing: &Markup) -> Markup {
     html! {
         div.lane {
@@ -25,8 +26,8 @@ pub fn lane(path: i16, name: &str, remark: &str, drawing: &Markup) -> Markup {
     }
 }
 
-/// A drawing as wide as there is room, with `width` by 100 units of its own. `shapes` are SVG
-/// elements made of numbers and of escaped text only.
+/// Renders a drawing that fills the available width; its own coordinates are `width` by 100 units.
+/// `shapes` are SVG elements that contain only numbers and escaped text.
 pub fn drawing(class: &str, width: f64, title: &str, grid: &[f64], shapes: &str) -> Markup {
     html! {
         svg.plot.(class) role="img" preserveAspectRatio="none" viewBox={ "0 0 " (number(width)) " 100" } {
@@ -38,8 +39,8 @@ pub fn drawing(class: &str, width: f64, title: &str, grid: &[f64], shapes: &str)
     }
 }
 
-/// A bar that stands on the base line of a [`drawing`], from `x` on, `height` of 100 high; with a
-/// title, where it has one to tell.
+/// Renders a bar that stands on the base line of a [`drawing`], starts at `x`, and is `height` of
+/// 100 units high, with an optional tooltip `title`.
 pub fn bar(path: i16, (x, width): (f64, f64), height: f64, title: Option<&str>) -> String {
     let top = number(100.0 - height);
     html! {
@@ -50,7 +51,7 @@ pub fn bar(path: i16, (x, width): (f64, f64), height: f64, title: Option<&str>) 
     .into_string()
 }
 
-/// An axis: texts at their places, which are shares of the width.
+/// Renders an axis of labels; each position is a share of the width.
 pub fn axis(ticks: &[(f64, String)]) -> Markup {
     html! {
         svg.axis aria-hidden="true" {
@@ -61,7 +62,7 @@ pub fn axis(ticks: &[(f64, String)]) -> Markup {
     }
 }
 
-/// Texts at the ends must not stick out.
+/// Returns the alignment of a label: labels at the ends must not stick out.
 fn anchor(at: f64) -> &'static str {
     match at {
         ..0.04 => "start",
@@ -70,7 +71,7 @@ fn anchor(at: f64) -> &'static str {
     }
 }
 
-/// A table; each row's first cell is its head.
+/// Renders a table; each row's first cell is its header.
 pub fn table<'a>(
     class: &str,
     title: &str,
@@ -94,7 +95,7 @@ pub fn table<'a>(
     }
 }
 
-/// A folded table with the numbers of a figure.
+/// Renders a collapsed table with the numbers of a figure.
 pub fn numbers(title: &str, head: &[String], rows: &[Vec<String>]) -> Markup {
     html! {
         details {
@@ -104,14 +105,15 @@ pub fn numbers(title: &str, head: &[String], rows: &[Vec<String>]) -> Markup {
     }
 }
 
-/// A coordinate: three decimals at most, none that say nothing.
+/// Formats a coordinate with at most three decimals and no trailing zeros.
 pub fn number(value: f64) -> String {
     let text = format!("{value:.3}");
     let short = text.trim_end_matches('0').trim_end_matches('.');
     if short.is_empty() || short == "-0" { "0".to_owned() } else { short.to_owned() }
 }
 
-/// Times for an axis of so many seconds: at most seven, round in the unit that suits the whole.
+/// Returns at most seven ticks for a time axis of `lasts` seconds, at round values in the unit that
+/// suits `lasts`.
 pub fn times(lasts: f64) -> Vec<(f64, String)> {
     if lasts <= 0.0 {
         return vec![(0.0, "0 s".to_owned())];
@@ -126,7 +128,7 @@ pub fn times(lasts: f64) -> Vec<(f64, String)> {
     (0..=count).map(tick).collect()
 }
 
-/// A stretch of time as a person would say it.
+/// Formats a time span in a unit of its magnitude: `h`, `min`, `s`, `ms` or `µs`.
 pub fn span(seconds: f64) -> String {
     if seconds == 0.0 {
         return "0 s".to_owned();
@@ -148,7 +150,7 @@ fn unit_of(seconds: f64) -> (&'static str, f64) {
     }
 }
 
-/// The least of 1, 2, 5, 10, 20, … (or 0.5, 0.2, …) that is not below `value`.
+/// Returns the smallest of 1, 2, 5, 10, 20, … (or 0.5, 0.2, …) that is at least `value`.
 pub fn round(value: f64) -> f64 {
     if !(value > 0.0 && value.is_finite()) {
         return 1.0;
@@ -161,7 +163,7 @@ pub fn round(value: f64) -> f64 {
         .unwrap_or(10.0 * ten)
 }
 
-/// A whole number with its thousands set apart.
+/// Formats an integer with a comma between groups of three digits.
 pub fn grouped(number: u64) -> String {
     let digits = number.to_string();
     let mut text = String::new();
@@ -174,7 +176,7 @@ pub fn grouped(number: u64) -> String {
     text
 }
 
-/// `number` with three digits at least and one of the prefixes k, M, G, T (steps of 1000).
+/// Formats `number` with about three digits and one of the prefixes k, M, G, T (steps of 1000).
 pub fn scaled(number: f64, unit: &str) -> String {
     let mut number = number;
     for prefix in ["", "k", "M", "G"] {
@@ -187,7 +189,7 @@ pub fn scaled(number: f64, unit: &str) -> String {
     format!("{number:.1} T{unit}")
 }
 
-/// A share of 1 in percent: one decimal, and never 100 or 0 by rounding alone.
+/// Formats a share of 1 as a percentage with one decimal. Only exact values give 0 % and 100 %.
 pub fn percent(share: f64) -> String {
     match share * 100.0 {
         0.0 => "0 %".to_owned(),

@@ -1,13 +1,13 @@
-//! Pages of results: HTML without scripts that needs no network and no other file.
+//! Result pages in HTML. They have no scripts, and need no network and no other file.
 //!
 //! * This file has the frame and the style of every page.
-//! * [`figures`]: lanes, axes, tables, and numbers that people can read.
+//! * [`figures`]: lanes, axes, tables, and readable numbers.
 //! * [`trace`]: the page of a trace, with what the observer of each path saw. [`tables`]: the same
-//!   for terminals and for programs.
+//!   summary for terminals and for programs.
 //!
-//! HTML comes from maud, which escapes every text. The figures are SVG made here: chart libraries
-//! fix colours and sizes of text in the picture, so that it would neither follow a dark theme nor
-//! be legible on a phone.
+//! HTML is written with maud, which escapes all text. The figures are SVG made here: chart
+//! libraries fix colours and text sizes in the picture. Such a picture would neither follow a dark
+//! theme nor be legible on a phone.
 
 pub mod figures;
 pub mod tables;
@@ -20,19 +20,19 @@ use std::path::Path;
 use anabranch_capture::Draft;
 use maud::{DOCTYPE, Markup, PreEscaped, html};
 
-/// Program and version that made a page.
+/// Program and version that generated a page.
 pub const GENERATOR: &str = concat!("anabranch ", env!("CARGO_PKG_VERSION"));
 
-/// Tag that marks our pages.
+/// Start of the tag that identifies our pages.
 const MARK: &str = r#"<meta name="generator" content="anabranch"#;
 
-/// Nothing may be loaded and nothing run, whatever the data may hold.
+/// Content security policy: nothing may be loaded or run, whatever the data contain.
 const POLICY: &str =
     "default-src 'none'; style-src 'unsafe-inline'; base-uri 'none'; form-action 'none'";
 
 const STYLE: &str = include_str!("style.css");
 
-/// A whole page around `body`.
+/// Renders a complete page around `body`.
 pub fn page(title: &str, body: &Markup) -> String {
     let page = html! {
         (DOCTYPE)
@@ -52,25 +52,25 @@ pub fn page(title: &str, body: &Markup) -> String {
     page.into_string()
 }
 
-/// Writes a page whole or not at all.
+/// Writes a page completely or not at all.
 ///
 /// # Errors
-/// The system's, where the file cannot be made.
+/// The file cannot be created or written.
 pub fn write(target: &Path, page: &str) -> io::Result<()> {
     let mut draft = Draft::begin(target)?;
     draft.write_all(page.as_bytes())?;
     draft.commit()
 }
 
-/// Checks that a file begins as our pages do.
+/// Checks that a file starts like our pages.
 pub fn is_ours(page: &Path) -> bool {
     let mut head = Vec::new();
     let read = File::open(page).and_then(|file| file.take(1024).read_to_end(&mut head));
     read.is_ok() && String::from_utf8_lossy(&head).contains(MARK)
 }
 
-/// A name from data, as a terminal or a page may show it: what controls either, or turns the
-/// direction of writing, is spelt out, and what is too long is cut.
+/// Makes a name from data safe to display in a terminal or on a page. Control characters and those
+/// that change the direction of writing are escaped, and names over 60 characters are cut.
 pub fn legible(name: &str) -> String {
     const LONGEST: usize = 60;
     let turns = |c: char| matches!(c, '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}');

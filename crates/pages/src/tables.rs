@@ -8,10 +8,10 @@ use serde_json::json;
 
 use crate::legible;
 
-/// Columns of a table.
+/// Number of columns of a table.
 const WIDTH: usize = 11;
 
-/// Two lines: the second says which of the first's.
+/// Header in two lines; the second line qualifies the first.
 const HEADER: [[&str; WIDTH]; 2] = [
     ["", "", "", "", "", "", "burst", "packets", "burst", "ms", "longest"],
     [
@@ -20,7 +20,7 @@ const HEADER: [[&str; WIDTH]; 2] = [
     ],
 ];
 
-/// One line: the facts and the summary as `docs/formats.md` describes them.
+/// Formats the facts and the summary as one line of JSON, as `docs/formats.md` describes it.
 pub fn as_json(facts: &TraceFacts, summary: &Summary) -> String {
     let report = json!({
         "names": facts.paths,
@@ -33,7 +33,7 @@ pub fn as_json(facts: &TraceFacts, summary: &Summary) -> String {
     format!("{report}\n")
 }
 
-/// A table for all sessions and for the first `shown` of them.
+/// Formats a table for all sessions, and one for each of the first `shown` sessions.
 pub fn as_tables(facts: &TraceFacts, summary: &Summary, shown: usize) -> String {
     let mut out = heading(facts, summary);
     if let [session] = summary.sessions.as_slice() {
@@ -69,7 +69,7 @@ fn heading(facts: &TraceFacts, summary: &Summary) -> String {
     out
 }
 
-/// The paragraph on numbers in clear and what they reveal, if the trace has any.
+/// Returns the paragraph on unencrypted packet numbers and what they reveal, if the trace has any.
 pub(crate) fn in_clear(facts: &TraceFacts) -> Option<String> {
     let title = |name: &String| {
         let known = FAMILIES.iter().find(|family| family.name == name);
@@ -84,7 +84,7 @@ pub(crate) fn in_clear(facts: &TraceFacts) -> Option<String> {
     })
 }
 
-/// What a session is called: its number, and what was loaded where somebody knows.
+/// Returns the title of a session: its number, its run, and the label of what was loaded if known.
 pub(crate) fn title(session: &Session) -> String {
     let mut title = format!("session {}", session.load);
     if session.run != 0 {
@@ -96,7 +96,7 @@ pub(crate) fn title(session: &Session) -> String {
     title
 }
 
-/// A table with two lines for each path, and two for the whole.
+/// Formats a table with two lines for each path, and two for all paths together.
 fn section(facts: &TraceFacts, title: &str, paths: &[PathSummary], whole: &PathSummary) -> String {
     let mut rows = HEADER.map(|line| line.map(str::to_owned)).to_vec();
     for path in paths.iter().chain([whole]) {
@@ -123,7 +123,7 @@ fn line(name: &str, way: &str, flow: &Flow) -> [String; WIDTH] {
     ]
 }
 
-/// Columns as wide as their widest cell: names to the left, numbers to the right.
+/// Pads columns to their widest cell: names aligned left, numbers right.
 fn aligned(rows: &[[String; WIDTH]]) -> String {
     let width = |at: usize| rows.iter().map(|row| row[at].chars().count()).max().unwrap_or(0);
     let widths: [usize; WIDTH] = std::array::from_fn(width);

@@ -1,5 +1,5 @@
-//! What hostile relays learn of clients with several paths, from a consensus; see
-//! `anabranch.anonymity` for the form that people use.
+//! The anonymity analysis of consensuses: the share of multi-path clients that hostile relays
+//! compromise. Python users call it through `anabranch.anonymity`.
 
 use anabranch_anonymity::consensus::{Listed, decode};
 use anabranch_anonymity::figures::Band;
@@ -16,20 +16,31 @@ use pyo3::prelude::*;
 
 use crate::split::refuse;
 
-/// A flat array of fractions; Python gives it its shape.
+/// A flat array of fractions; the Python side reshapes it.
 type Flat<'py> = Bound<'py, PyArray1<f64>>;
-/// Entry, exit and middle share and the number of relays; chances of rows × 4 kinds × (closed,
-/// drawn, low, high); hostile entries of rows × (1 + most legs); bytes of rows; circuits of rows ×
-/// (built, not built).
+/// Result of `paths`:
+///
+/// * entry, exit and middle share, and number of relays
+/// * probabilities: rows × 4 kinds × (closed, drawn, low, high)
+/// * shares by hostile entries: rows × (1 + most legs)
+/// * shares of bytes: rows
+/// * circuits: rows × (built, not built)
 type Paths<'py> = ((f64, f64, f64, f64), Flat<'py>, Flat<'py>, Flat<'py>, Vec<(u64, u64)>);
-/// Guards in use and different guards of rows; bands of 4 rows × days × 4 kinds × (mean, low,
-/// high); shares of draws × days × 3 numbers of legs × 4 kinds.
+/// Result of `year`:
+///
+/// * guards in use: rows
+/// * number of different guards: rows
+/// * bands: 4 rows × days × 4 kinds × (mean, low, high)
+/// * shares: draws × days × 3 numbers of legs × 4 kinds
 type Year<'py> = (Vec<Option<usize>>, Vec<f64>, Flat<'py>, Flat<'py>);
-/// Guards in use and the formula of rows; bands of rows × (drawn, fixed) × 6 measures × (mean, low,
-/// high).
+/// Result of `fingerprints`:
+///
+/// * guards in use: rows
+/// * the formula: rows
+/// * bands: rows × (drawn, fixed) × 6 measures × (mean, low, high)
 type Fingerprints<'py> = (Vec<usize>, Vec<f64>, Flat<'py>);
 
-/// A consensus of the Tor network, read and in memory.
+/// A consensus of the Tor network in memory.
 #[pyclass(frozen, module = "anabranch._core")]
 pub(crate) struct Consensus {
     listed: Listed,
@@ -44,13 +55,13 @@ impl Consensus {
         py.detach(|| decode(data)).map(|listed| Consensus { listed }).map_err(refuse)
     }
 
-    /// From when on it holds, in seconds since 1970.
+    /// Start of its validity, in seconds since 1970.
     #[getter]
     fn valid_after(&self) -> u64 {
         self.listed.network.consensus().valid_after
     }
 
-    /// How many relays it lists.
+    /// Number of listed relays.
     #[getter]
     fn relays(&self) -> usize {
         self.listed.network.relays().count()
@@ -66,13 +77,13 @@ impl Consensus {
         self.listed.has_families
     }
 
-    /// Guards that a client with one leg uses.
+    /// Number of guards that a client with one leg uses.
     #[getter]
     fn guards_in_use(&self) -> usize {
         self.listed.network.params().guards.primary_to_use
     }
 
-    /// The weights (uint64) of the relays that may be entries and have weight.
+    /// Returns the weights (uint64) of the relays that may be entries and have a weight above zero.
     fn entry_weights<'py>(&self, py: Python<'py>) -> Bound<'py, PyArray1<u64>> {
         self.weights().into_pyarray(py)
     }
@@ -204,8 +215,8 @@ impl Consensus {
     }
 }
 
-/// The chances that one of `legs` entries, and that all of them, are hostile with the exit:
-/// independent relays.
+/// Returns the probabilities that at least one of `legs` entries and the exit are hostile, and that
+/// all entries and the exit are, for independent relays.
 #[pyfunction]
 pub(crate) fn closed_form(entry: f64, exit: f64, legs: usize) -> (f64, f64) {
     paths::closed_form(entry, exit, legs)

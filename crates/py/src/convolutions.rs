@@ -1,6 +1,6 @@
-//! Convolutions of slot counts by kernels of nine taps, of which three weigh 2 and the others -1
-//! (Dempster, Schmidt and Webb, "MiniRocket", KDD 2021): how often a result is above a threshold.
-//! What NumPy does in a dozen passes over memory is one here.
+//! Convolutions of slot counts with kernels of nine taps, three of weight 2 and six of weight -1
+//! (Dempster, Schmidt and Webb, "MiniRocket", KDD 2021). They count the results above a threshold.
+//! NumPy needs a dozen passes over memory for this; the code here needs one.
 
 use std::collections::BTreeMap;
 
@@ -8,21 +8,21 @@ use numpy::{IntoPyArray, PyArray1, PyReadonlyArray1};
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 
-/// Taps of a kernel, and how many of them weigh 2.
+/// Taps of a kernel; the next constant is the number of taps with weight 2.
 const TAPS: usize = 9;
 const HEAVY: usize = 3;
-/// Thresholds of a kernel.
+/// Number of thresholds of a kernel.
 const THRESHOLDS: usize = 4;
 
-/// One kernel on one channel.
+/// A kernel on one channel.
 struct Kernel {
-    /// Its place among all, which is that of its counts.
+    /// Index of the kernel, and of its counts in the result.
     place: usize,
     heavy: [usize; HEAVY],
     thresholds: [f32; THRESHOLDS],
 }
 
-/// Kernels by channel and dilation, which share their taps.
+/// Kernels grouped by channel and dilation, since a group reads the same taps.
 struct Kernels {
     by_taps: BTreeMap<(usize, usize), Vec<Kernel>>,
     count: usize,
@@ -66,7 +66,7 @@ impl Kernels {
         Ok(kernels)
     }
 
-    /// Counts of one sequence (channels x slots), put where they belong in `out`.
+    /// Counts the results of one sequence (channels x slots), and stores them in `out` by kernel.
     fn count(&self, sequence: &[f32], slots: usize, scratch: &mut Scratch, out: &mut [f64]) {
         for (&(channel, dilation), kernels) in &self.by_taps {
             let row = &sequence[channel * slots..][..slots];
@@ -80,12 +80,12 @@ impl Kernels {
     }
 }
 
-/// A row as taps see it.
+/// Buffers for a row of slots and the sums over its taps.
 #[derive(Default)]
 struct Scratch {
-    /// The row with zeros on both sides, as far as taps reach.
+    /// The row, padded with zeros on both sides by the reach of the taps.
     wide: Vec<f32>,
-    /// The sum of all taps at each slot, from `first` to `end`; elsewhere all taps are 0.
+    /// Sum of all taps at each slot, from `first` to `end`; it is zero at other slots.
     total: Vec<f32>,
     first: usize,
     end: usize,
@@ -110,8 +110,8 @@ impl Scratch {
         }
     }
 
-    /// Slots of which a kernel's result is above each threshold. The sums' order is NumPy's of
-    /// `3 * (a + b + c) - sum`, so that no result differs by a bit.
+    /// Counts the slots at which the result of `kernel` is above each threshold. The order of
+    /// summation is that of NumPy for `3 * (a + b + c) - sum`, so the results are equal bit by bit.
     fn above(&self, kernel: &Kernel, slots: usize, dilation: usize) -> [u32; THRESHOLDS] {
         let length = self.end - self.first;
         let [a, b, c] = kernel.heavy.map(|tap| &self.wide[tap * dilation + self.first..][..length]);
@@ -130,12 +130,13 @@ impl Scratch {
     }
 }
 
-/// How many slots of each sequence have a result above each of a kernel's thresholds, as float64:
-/// sequences x kernels x 4.
+/// Counts the slots of each sequence at which the result is above each threshold of a kernel.
+/// Returns float64 counts: sequences x kernels x 4.
 ///
-/// `series` is sequences x channels x slots; of each kernel `heavy` has the three taps that weigh
-/// 2, of 0 to 8, `dilations` the slots between two taps, `channels` the channel, `thresholds` four.
-/// Zeros stand beyond both ends of a row.
+/// `series` (float32) is sequences x channels x slots. For each kernel, `heavy` has the three taps
+/// of weight 2, numbered from 0 to 8; `dilations` the distance between two taps in slots;
+/// `of_channels` the channel; `thresholds` four thresholds. Rows are padded with zeros at both
+/// ends.
 #[pyfunction]
 #[pyo3(signature = (series, channels, slots, heavy, dilations, of_channels, thresholds))]
 #[allow(clippy::too_many_arguments, reason = "one-dimensional arrays, as everywhere here")]

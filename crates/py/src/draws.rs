@@ -1,4 +1,4 @@
-//! The dice by themselves: which paths a scheduler names, how long runs are.
+//! Draws without a trace: the paths that a scheduler chooses, and the lengths of runs.
 
 use anabranch_multipath::schedule::Spec;
 use anabranch_multipath::{Boundary, Every, PathView, Time, seed};
@@ -8,7 +8,7 @@ use pyo3::prelude::*;
 
 use crate::split::{refuse, text};
 
-/// The paths of the first `runs` runs of a session over `paths` open paths, as int16.
+/// Draws the paths of the first `runs` runs of a session over `paths` open paths. Returns int16.
 #[pyfunction]
 #[pyo3(signature = (schedule, paths, runs, seed, entity=0))]
 pub(crate) fn draw_paths<'py>(
@@ -30,7 +30,7 @@ pub(crate) fn draw_paths<'py>(
     Ok((0..runs).map(path).collect::<Vec<_>>().into_pyarray(py))
 }
 
-/// The lengths of `runs` runs that packets end, as uint64 packets.
+/// Draws the lengths of `runs` runs whose length is set in packets. Returns uint64 packets.
 #[pyfunction]
 #[pyo3(signature = (every, runs, seed, entity=0))]
 pub(crate) fn draw_run_packets<'py>(
@@ -55,8 +55,8 @@ pub(crate) fn draw_run_packets<'py>(
     Ok((0..runs).map(length).collect::<Vec<_>>().into_pyarray(py))
 }
 
-/// The lengths of `runs` runs that time ends, as float64 seconds; of those that grow, the first of
-/// a load.
+/// Draws the lengths of `runs` runs whose length is set in time. Returns float64 seconds. If
+/// lengths grow during a load, they are those of a load's first run.
 #[pyfunction]
 #[pyo3(signature = (every, runs, seed, entity=0))]
 pub(crate) fn draw_run_seconds<'py>(

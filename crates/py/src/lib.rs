@@ -14,14 +14,14 @@ mod split;
 use anabranch_multipath::schedule::without_windows;
 use pyo3::prelude::*;
 
-/// Name, syntax, one line of help and published run length of a family of schedulers.
+/// Description of a family of schedulers: name, syntax, one line of help, published run length.
 type Described = (&'static str, &'static str, &'static str, Option<&'static str>);
 
-/// Seconds: no packet of the lab is later, so that sums, 32-bit floats and a `Duration` hold every
-/// time; 1970 is earlier.
+/// Latest time of a packet in the lab, in seconds. Sums of times, 32-bit floats and a `Duration`
+/// can hold it, but times since 1970 are below it.
 const LATEST: f64 = 1e10;
 
-/// What Python imports as `anabranch._core`; the types are in `lab/src/anabranch/_core.pyi`.
+/// The Python module `anabranch._core`. Its type stubs are in `lab/src/anabranch/_core.pyi`.
 #[pymodule]
 fn _core(module: &Bound<'_, PyModule>) -> PyResult<()> {
     maybenot::hush_caught_panics();
@@ -45,8 +45,8 @@ fn _core(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(wrap_pyfunction!(maybenot::maybenot_defend, module)?)
 }
 
-/// Every family of schedulers for paths without windows: (name, syntax, about, run length it was
-/// published with or None).
+/// Lists the families of schedulers that need no windows, as (name, syntax, help, published run
+/// length or None).
 #[pyfunction]
 fn families() -> Vec<Described> {
     let describe = |family: &anabranch_multipath::schedule::Family| {

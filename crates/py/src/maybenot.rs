@@ -1,9 +1,9 @@
-//! Maybenot machines at both ends of a recorded trace, as Maybenot's own simulator runs them.
+//! Maybenot machines at both ends of a recorded trace, run by Maybenot's own simulator.
 //!
-//! The simulator is given the packets of the trace at the moments at which the client saw them, and
-//! answers with what the client sees once the machines pad and block. It panics where it finds
-//! itself in a state that it takes for a bug, and so do the makers of machines; such a panic
-//! becomes an error, as the machines that led there are the user's.
+//! The simulator receives the trace's packets at the times at which the client saw them. It returns
+//! the packets that the client sees once the machines pad and block. The simulator panics in a
+//! state that it considers a bug, and so do the constructors of machines. Such a panic becomes an
+//! error, because the machines that caused it are the user's.
 
 use std::cell::Cell;
 use std::panic::{self, AssertUnwindSafe, catch_unwind};
@@ -24,33 +24,34 @@ use rand_xoshiro::rand_core::SeedableRng;
 
 use crate::split::refuse;
 
-/// Serialised machines begin with the version of the framework.
+/// Framework version at the start of a serialised machine.
 const SERIALISED: &str = "02";
 
-/// What stands in `origin` for a padding packet.
+/// Value of `origin` for a padding packet.
 const PADDING: i64 = -1;
 
-/// What the client sees: times (float64), origins (int64) and directions (bool, true is up) of all
-/// packets.
+/// All packets that the client sees: times (float64), origins (int64) and directions (bool, true
+/// for up).
 type PathEvents<'py> =
     (Bound<'py, PyArray1<f64>>, Bound<'py, PyArray1<i64>>, Bound<'py, PyArray1<bool>>);
 
-/// Refuses machines that cannot be read or made.
+/// Checks that `machines` can be parsed and built; raises a `ValueError` otherwise.
 #[pyfunction]
 pub(crate) fn maybenot_check(machines: Vec<String>) -> PyResult<()> {
     machines_of(&machines, 0, "check").map(|_| ())
 }
 
-/// A trace as it is seen at the client when `client` and `server` run machines.
+/// Returns a trace as the client sees it if `client` and `server` run machines.
 ///
-/// `times` are float64 seconds, sorted; `up` says which packets the client sends. A machine is
-/// serialised (`02eNp...`) or one of maybenot-machines by its name and numbers (`front 1700 1000000
-/// 14000000 50`), which may draw numbers of its own. `delay` is the way from client to server in
-/// seconds, `pps` the most packets a second that go without more delay.
+/// `times` are float64 seconds, sorted; `up` is true for packets that the client sends. A machine
+/// is a serialised one (`02eNp...`), or the name of one of maybenot-machines with its numbers
+/// (`front 1700 1000000 14000000 50`). A named machine may draw further numbers, from `seed`.
+/// `delay` is the one-way delay from client to server in seconds. `pps` is the packet rate above
+/// which packets are delayed further, per second.
 ///
-/// In the answer, `origin` is the place in `times` of a real packet, and -1 for padding. The real
-/// packets of a direction never overtake each other. A packet that was not delayed keeps its time
-/// bit by bit. Gives up after `most_events` steps.
+/// In the result, `origin` is the index in `times` of a real packet, and -1 for padding. The real
+/// packets of a direction keep their order. A packet that was not delayed keeps its exact time. The
+/// simulation stops after `most_events` steps; packets that are still held back then are an error.
 #[pyfunction]
 #[pyo3(signature = (times, up, client, server, seed, delay, pps=None, most_events=2_000_000))]
 #[expect(clippy::too_many_arguments, reason = "options of one simulation")]
@@ -74,13 +75,13 @@ pub(crate) fn maybenot_defend<'py>(
     Ok((seen.times.into_pyarray(py), seen.origin.into_pyarray(py), seen.up.into_pyarray(py)))
 }
 
-/// A recorded trace: seconds, and whether the client sent the packet.
+/// A recorded trace: times in seconds, and whether the client sent the packet.
 struct Trace<'a> {
     times: &'a [f64],
     up: &'a [bool],
 }
 
-/// What the client sees, packet by packet.
+/// Packets as the client sees them.
 #[derive(Default)]
 struct Defended {
     times: Vec<f64>,
@@ -120,12 +121,12 @@ impl<'a> Trace<'a> {
         Ok(seen)
     }
 
-    /// The packets as the applications of both ends send them, so that the client sees them at
-    /// their times.
+    /// Queues the packets at the times when the applications of both ends send them, so that the
+    /// client sees them at the trace's times.
     fn queue(&self, start: Instant, delay: Duration) -> SimQueue {
         let mut queue = SimQueue::new();
         for (place, &up) in self.up.iter().enumerate() {
-            // No earlier than the clock's origin allows: see `ORIGIN`.
+            // The offset keeps times after the clock's origin: see `ORIGIN`.
             let seen = start + ORIGIN + self.since_first(place);
             let sent = if up { seen } else { seen - delay };
             queue.push(TriggerEvent::NormalSent, up, false, sent, Duration::ZERO);
@@ -137,7 +138,8 @@ impl<'a> Trace<'a> {
         Duration::from_secs_f64(self.times[place] - self.times[0])
     }
 
-    /// Real packets of a direction are told apart by their order alone: the network keeps it.
+    /// Collects the packets that the client sees. Real packets are matched to the trace by their
+    /// order in a direction, which the network keeps.
     fn seen(&self, start: Instant, events: &[SimEvent]) -> Defended {
         let mut seen = Defended::default();
         let mut waiting = [true, false].map(|up| self.places(up));
@@ -159,8 +161,8 @@ impl<'a> Trace<'a> {
         (0..self.up.len()).filter(move |&place| self.up[place] == up)
     }
 
-    /// Back to seconds; a packet that was not delayed has its own time, which nanoseconds may have
-    /// rounded.
+    /// Converts a time to seconds. An undelayed packet gets its time in the trace, because
+    /// nanoseconds may round it.
     fn seconds(&self, origin: Option<usize>, since: Duration) -> f64 {
         match origin {
             Some(place) if since == self.since_first(place) => self.times[place],
@@ -169,11 +171,12 @@ impl<'a> Trace<'a> {
     }
 }
 
-/// Room before the first packet: packets of the server leave it a delay earlier than the client
-/// sees them.
+/// Offset of the first packet. The server sends a packet `delay` before the client sees it, and
+/// that must not be before the clock's origin.
 const ORIGIN: Duration = Duration::from_secs(3600);
 
-/// Whether a packet that passes the client's network interface goes up; `None` for other events.
+/// Returns true for a packet that leaves by the client's network interface, false for one that
+/// arrives there, and `None` for other events.
 fn direction(event: &SimEvent) -> Option<bool> {
     match event.event {
         TriggerEvent::TunnelSent => Some(true),
@@ -190,7 +193,7 @@ fn arguments(seed: u64, delay: f64, pps: Option<u32>, most: usize) -> PyResult<S
     if pps == Some(0) || most == 0 {
         return Err(PyValueError::new_err("pps and the number of steps: give at least 1"));
     }
-    // Without a number the simulator would take one from a trace that it parsed itself; ours is
+    // Without a value, the simulator would take the limit from a trace that it parsed; ours was
     // built without a limit.
     let network = Network::new(delay, Some(pps.unwrap_or(u32::MAX) as usize));
     let mut args = SimulatorArgs::new(network, 0, true);
@@ -200,7 +203,7 @@ fn arguments(seed: u64, delay: f64, pps: Option<u32>, most: usize) -> PyResult<S
     Ok(args)
 }
 
-/// Machines with the numbers that `seed` draws for them.
+/// Parses machines; named machines draw their numbers from `seed`.
 fn machines_of(texts: &[String], seed: u64, purpose: &str) -> PyResult<Vec<Machine>> {
     let mut dice = Xoshiro256StarStar::seed_from_u64(seed::stream(seed, 0, purpose).next_u64());
     let mut machines = Vec::new();
@@ -218,7 +221,7 @@ fn machines_of(texts: &[String], seed: u64, purpose: &str) -> PyResult<Vec<Machi
     Ok(machines)
 }
 
-/// What `work` makes, or `None` where it panics, which nothing tells on standard error.
+/// Runs `work`, and returns `None` if it panics. Such a panic prints nothing to standard error.
 fn quietly<T>(work: impl FnOnce() -> T) -> Option<T> {
     QUIET.set(true);
     let made = catch_unwind(AssertUnwindSafe(work)).ok();
@@ -227,11 +230,12 @@ fn quietly<T>(work: impl FnOnce() -> T) -> Option<T> {
 }
 
 thread_local! {
-    /// Whether panics of this thread are caught and told as errors.
+    /// Whether panics of this thread are caught and turned into errors.
     static QUIET: Cell<bool> = const { Cell::new(false) };
 }
 
-/// Has panics that `quietly` catches print nothing; others are told as before.
+/// Installs a panic hook that prints nothing for panics caught by `quietly`, and prints others as
+/// before.
 pub(crate) fn hush_caught_panics() {
     let told = panic::take_hook();
     panic::set_hook(Box::new(move |panic| {
@@ -241,12 +245,13 @@ pub(crate) fn hush_caught_panics() {
     }));
 }
 
-/// Most states of a FRONT machine. Each has an equal part of the area under a curve that
-/// maybenot-machines cuts off where 1/2,981 of it is left: it would look for the last of more
-/// states for ever.
+/// Maximum number of states of a FRONT machine. Each state has an equal part of the area under a
+/// curve that maybenot-machines truncates where 1/2,981 of the area is left. With more states, its
+/// search for the last one would not terminate.
 const FRONT_STATES: usize = 2_900;
 
-/// Refuses numbers with which maybenot-machines would panic or never end.
+/// Checks that maybenot-machines would neither panic nor loop forever with the numbers of
+/// `machine`.
 fn possible(machine: &StaticMachine) -> Result<(), &'static str> {
     let fine = |numbers: &[f64]| numbers.iter().all(|n| n.is_finite() && *n > 0.0 && *n < 1e12);
     let sound = match *machine {

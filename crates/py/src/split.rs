@@ -1,4 +1,4 @@
-//! Splits many loads at once.
+//! Splitting of many loads in one call.
 
 use std::fmt::Display;
 use std::ops::Range;
@@ -10,25 +10,25 @@ use numpy::{Element, IntoPyArray, PyArray1, PyReadonlyArray1};
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 
-/// How traces are split; see `anabranch.splitting.Split` for the form that people use.
+/// Settings for splitting traces. Python users call it through `anabranch.splitting.Split`.
 ///
-/// Loads lie one after the other in flat arrays: load k has the packets `offsets[k]` to `offsets[k
-/// + 1]`.
+/// Loads are concatenated in flat arrays: load k has the packets `offsets[k]` to `offsets[k + 1]`.
 #[pyclass(frozen, module = "anabranch._core")]
 pub(crate) struct TraceSplit {
     core: trace::TraceSplit,
 }
 
-/// The order in which packets are seen, and when.
+/// Order in which packets are seen, and their times.
 type Seen<'py> = (Bound<'py, PyArray1<i64>>, Bound<'py, PyArray1<f64>>);
 
-/// Times, bytes and paths of what was sent.
+/// Times, bytes and paths of sent packets.
 type Sent<'py> = (Bound<'py, PyArray1<f64>>, Bound<'py, PyArray1<i32>>, Bound<'py, PyArray1<i16>>);
 
 #[pymethods]
 impl TraceSplit {
-    /// `mode` is "together", "follow", "follow:20ms" or "independent"; `delays` holds (up, down) in
-    /// seconds for each path, or nothing; `draw` is "load", "session:20" or "silence:1s".
+    /// Creates the settings. `mode` is "together", "follow", "follow:20ms" or "independent".
+    /// `delays` has (up, down) in seconds for each path, or is None. `draw` is "load", "session:20"
+    /// or "silence:1s".
     #[new]
     #[pyo3(signature = (schedule, every, paths, mode="together", seed=0, delays=None, draw="load"))]
     fn new(
@@ -61,10 +61,10 @@ impl TraceSplit {
         Ok(TraceSplit { core: core.map_err(|error| named(setting(&error), error))? })
     }
 
-    /// The path of each packet (int16) in split number `replica` of each load.
+    /// Returns the path of each packet (int16) in split number `replica` of each load.
     ///
-    /// `load` (int64) and `run` (int32) name the loads, `offsets` (int64) bounds them, `times`
-    /// (float64, seconds) and `sizes` (int32, + up, - down) are theirs.
+    /// `load` (int64) and `run` (int32) identify the loads, and `offsets` (int64) delimits them.
+    /// `times` (float64, seconds) and `sizes` (int32, + up, - down) are those of their packets.
     #[pyo3(signature = (load, run, offsets, times, sizes, replica=0))]
     #[expect(clippy::too_many_arguments, reason = "columns of one table")]
     fn assign<'py>(
@@ -89,9 +89,9 @@ impl TraceSplit {
         Ok(paths.into_pyarray(py))
     }
 
-    /// The order (int64, places in the flat arrays) in which each load's packets are seen behind
-    /// their paths' delays, and the times (float64) then. `paths` (int16) is what `assign`
-    /// returned.
+    /// Returns the order (int64, indices into the flat arrays) in which each load's packets are
+    /// seen after the delays of their paths, and the times (float64). `paths` (int16) is the result
+    /// of `assign`.
     fn delay<'py>(
         &self,
         py: Python<'py>,
@@ -110,11 +110,11 @@ impl TraceSplit {
     }
 }
 
-/// When packets of one direction leave (float64, seconds) that a splitter delays by times drawn
-/// from `jitter` (`0-20ms`).
+/// Returns the times (float64, seconds) at which packets of one direction leave a splitter that
+/// delays them by times drawn from `jitter` (`0-20ms`).
 ///
-/// `times` (float64, seconds, sorted) and `sizes` (int32, signed bytes) are those with which they
-/// came.
+/// `times` (float64, seconds, sorted) and `sizes` (int32, signed bytes) are those of the arriving
+/// packets.
 #[pyfunction]
 pub(crate) fn delayed<'py>(
     py: Python<'py>,
@@ -130,18 +130,19 @@ pub(crate) fn delayed<'py>(
     Ok(left.into_pyarray(py))
 }
 
-/// Seconds that a packet's own delay, drawn from `jitter`, has in the mean.
+/// Returns the mean of a packet's own delay drawn from `jitter`, in seconds.
 #[pyfunction]
 pub(crate) fn mean_delay(jitter: &str) -> PyResult<f64> {
     let jitter: Jitter = text(jitter)?;
     Ok(jitter.mean().as_secs_f64())
 }
 
-/// Decoys that one end sends beside its packets of a load: when (float64, seconds), how many bytes
-/// (int32) and by which path (int16), in the order of time.
+/// Returns the decoys that one end sends alongside its packets of a load, in order of time: times
+/// (float64, seconds), bytes (int32) and paths (int16).
 ///
-/// `budget` is as `anabranch split --decoys` has it; `times` (float64, seconds, sorted), `sizes`
-/// (int32, signed bytes) and `at` (int16, paths from 0 to `paths` - 1) are of the packets.
+/// `budget` has the syntax of `anabranch split --decoys`. `times` (float64, seconds, sorted),
+/// `sizes` (int32, signed bytes) and `at` (int16, paths from 0 to `paths` - 1) describe the
+/// packets.
 #[pyfunction]
 pub(crate) fn decoys<'py>(
     py: Python<'py>,
@@ -207,7 +208,7 @@ fn flat<'a, T: Element>(array: &'a PyReadonlyArray1<'_, T>) -> PyResult<&'a [T]>
     array.as_slice().map_err(refuse)
 }
 
-/// The packets of each load; `lengths` are those of the flat arrays.
+/// Returns the range of packets of each load; `lengths` are those of the flat arrays.
 fn bounds(offsets: &[i64], lengths: &[usize]) -> PyResult<Vec<Range<usize>>> {
     let place = |&offset: &i64| usize::try_from(offset).ok();
     let places: Option<Vec<usize>> = offsets.iter().map(place).collect();
@@ -224,17 +225,17 @@ fn bounds(offsets: &[i64], lengths: &[usize]) -> PyResult<Vec<Range<usize>>> {
     Ok(places.windows(2).map(|pair| pair[0]..pair[1]).collect())
 }
 
-/// The `ValueError` of a setting that cannot be, with the setting's name.
+/// Makes a `ValueError` for an invalid setting, with the setting's name.
 fn named(setting: &str, error: impl Display) -> PyErr {
     PyValueError::new_err(format!("{setting}: {error}"))
 }
 
-/// Reads a value of the core as users write it.
+/// Parses a value of the core from the syntax that users write.
 pub(crate) fn text<T: FromStr<Err: Display>>(text: &str) -> PyResult<T> {
     text.parse().map_err(refuse)
 }
 
-/// The `ValueError` that an error of the core becomes.
+/// Converts an error of the core to a `ValueError`.
 pub(crate) fn refuse(error: impl Display) -> PyErr {
     PyValueError::new_err(error.to_string())
 }

@@ -1,13 +1,13 @@
 //! The name that a ClientHello asks for (RFC 8446, section 4.1.2; RFC 6066, section 3).
 
-/// What the start of a connection says.
+/// Result of parsing the start of a connection.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum ServerName {
-    /// It asks for this host.
+    /// A ClientHello for this host.
     Name(String),
-    /// It is not a ClientHello, or one without a name.
+    /// Not a ClientHello, or one without a name.
     None,
-    /// More has to come.
+    /// Undecided until more bytes arrive.
     NotYet,
 }
 
@@ -16,7 +16,7 @@ const CLIENT_HELLO: u8 = 1;
 const SERVER_NAME: u16 = 0;
 const HOST_NAME: u8 = 0;
 
-/// Of TLS records, the first of which may not be whole.
+/// Parses the start of a TLS stream; the last record may be incomplete.
 pub(super) fn of_records(mut stream: &[u8]) -> ServerName {
     let mut message = Vec::new();
     loop {
@@ -33,7 +33,8 @@ pub(super) fn of_records(mut stream: &[u8]) -> ServerName {
     }
 }
 
-/// Of the start of a handshake's messages. The name may be there before the whole message is.
+/// Parses the start of the handshake messages. The name may be found before the message is
+/// complete.
 pub(super) fn server_name(message: &[u8]) -> ServerName {
     let Some(&kind) = message.first() else { return ServerName::NotYet };
     if kind != CLIENT_HELLO {
@@ -51,7 +52,7 @@ pub(super) fn server_name(message: &[u8]) -> ServerName {
     }
 }
 
-/// What a ClientHello's body says; `None` where it ends before that.
+/// Searches the body of a ClientHello for the name; `None` if the body ends before a decision.
 fn search(body: &[u8]) -> Option<ServerName> {
     let mut rest = Reader(body);
     rest.skip(2 + 32)?; // version and random
@@ -73,7 +74,7 @@ fn search(body: &[u8]) -> Option<ServerName> {
     Some(ServerName::None)
 }
 
-/// The host of the extension's list.
+/// Returns the host name in the extension's list.
 fn host(extension: &[u8]) -> Option<String> {
     let mut rest = Reader(extension);
     rest.number()?;
@@ -87,7 +88,7 @@ fn host(extension: &[u8]) -> Option<String> {
     None
 }
 
-/// Reads from the front; `None` where there is not enough.
+/// A reader from the front of a slice; its methods return `None` if too few bytes are left.
 struct Reader<'a>(&'a [u8]);
 
 impl<'a> Reader<'a> {

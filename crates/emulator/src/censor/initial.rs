@@ -1,5 +1,5 @@
-//! A client's first QUIC packets, opened as anybody on the way can (RFC 9001, section 5.2; RFC
-//! 9369).
+//! A client's first QUIC packets, decrypted as any observer on the path can (RFC 9001, section 5.2;
+//! RFC 9369).
 
 use std::fmt;
 
@@ -12,27 +12,28 @@ const FIXED: u8 = 0x40;
 const LONGEST_ID: usize = 20;
 const SAMPLE: usize = 16;
 
-/// What protects a client's Initial packets, derived from the destination of its first one.
+/// Keys that protect a client's Initial packets, derived from the destination connection ID of its
+/// first one.
 pub(super) struct ClientKeys(DirectionalKeys);
 
-/// An Initial packet, of either side.
+/// An Initial packet of either side.
 pub(super) struct Initial<'a> {
     packet: &'a [u8],
     header: Header<'a>,
 }
 
-/// The parts of a long header that lie open.
+/// Unencrypted parts of a long header.
 struct Header<'a> {
     kind: Kind,
     version: Version,
-    /// The connection ID that the receiver has chosen, or a client for its server.
+    /// Connection ID chosen by the receiver; in a client's first packets, by the client.
     destination: &'a [u8],
-    /// Where the packet number begins, and where the packet ends.
+    /// Offsets of the packet number and of the packet's end.
     number_at: usize,
     end: usize,
 }
 
-/// Of long headers, those that bear the length of their packet.
+/// Packet types with a long header that contains the packet's length.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Kind {
     Initial,
@@ -40,7 +41,7 @@ enum Kind {
     Other,
 }
 
-/// The Initial packets of a datagram; others may stand before and between them.
+/// Returns the Initial packets of a datagram; other packets may come before and between them.
 pub(super) fn packets(mut datagram: &[u8]) -> impl Iterator<Item = Initial<'_>> {
     let next = move || {
         let header = header(datagram)?;
@@ -52,7 +53,7 @@ pub(super) fn packets(mut datagram: &[u8]) -> impl Iterator<Item = Initial<'_>> 
 }
 
 impl Initial<'_> {
-    /// Its connection's keys if it is a client's first.
+    /// Derives the connection's keys from this packet, which must be a client's first.
     pub(super) fn keys(&self) -> Option<ClientKeys> {
         let suite = TLS13_AES_128_GCM_SHA256.tls13()?;
         let Header { version, destination, .. } = self.header;
@@ -61,7 +62,7 @@ impl Initial<'_> {
         ))
     }
 
-    /// Its frames, if it is a packet of the client with these keys.
+    /// Returns the frames if this is a packet of the client that `keys` belong to.
     pub(super) fn open(&self, keys: &ClientKeys) -> Option<Vec<u8>> {
         open(self.packet, &self.header, &keys.0)
     }
@@ -73,11 +74,11 @@ impl fmt::Debug for ClientKeys {
     }
 }
 
-/// Reads the header of a packet whose end it tells; `None` for all else.
+/// Parses the header of the first packet; `None` for all packets that are not of a [`Kind`].
 fn header(datagram: &[u8]) -> Option<Header<'_>> {
     let first = *datagram.first()?;
     let version = u32::from_be_bytes(datagram.get(1..5)?.try_into().ok()?);
-    // Version 2 counts the kinds from another one on (RFC 9369, section 3.2).
+    // Version 2 numbers the packet types from another value on (RFC 9369, section 3.2).
     let (version, initial) = match version {
         1 => (Version::V1, 0b00),
         0x6b33_43cf => (Version::V2, 0b01),
@@ -108,7 +109,7 @@ fn behind_token(datagram: &[u8], at: usize) -> Option<usize> {
     at.checked_add(usize::try_from(length).ok()?)
 }
 
-/// The frames of a packet, if `keys` are its own.
+/// Decrypts a packet; `None` if `keys` are not those of its connection.
 fn open(packet: &[u8], header: &Header<'_>, keys: &DirectionalKeys) -> Option<Vec<u8>> {
     let (mut head, mut body) =
         (packet[..header.number_at + 4].to_vec(), packet[header.number_at..].to_vec());
@@ -119,12 +120,12 @@ fn open(packet: &[u8], header: &Header<'_>, keys: &DirectionalKeys) -> Option<Ve
     let length = usize::from(*first & 0b11) + 1;
     let number = number[..length].iter().fold(0, |number, &byte| number << 8 | u64::from(byte));
     head.truncate(header.number_at + length);
-    // The first few packets' numbers are sent whole, or short of nothing but zeroes.
+    // The first packet numbers are sent in full, or truncated by zero bytes only.
     Some(keys.packet.decrypt_in_place(number, &head, &mut body[length..]).ok()?.to_vec())
 }
 
-/// Hands out the CRYPTO frames of a packet, each with its place in the stream; all others that may
-/// stand there are passed over.
+/// Passes each CRYPTO frame of a packet to `take`, with its offset in the stream. Other frames that
+/// an Initial packet may contain are skipped.
 pub(super) fn crypto_frames(frames: &[u8], mut take: impl FnMut(u64, &[u8])) {
     let mut at = 0;
     while let Some(next) = frame(frames, at, &mut take) {
@@ -132,7 +133,7 @@ pub(super) fn crypto_frames(frames: &[u8], mut take: impl FnMut(u64, &[u8])) {
     }
 }
 
-/// Takes in the frame at this place; where the next one begins.
+/// Parses the frame at `at`, and returns the offset of the next one.
 fn frame(frames: &[u8], at: usize, take: &mut impl FnMut(u64, &[u8])) -> Option<usize> {
     match *frames.get(at)? {
         0 | 1 => Some(at + 1),
@@ -140,7 +141,7 @@ fn frame(frames: &[u8], at: usize, take: &mut impl FnMut(u64, &[u8])) -> Option<
             let (_, at) = number(frames, at + 1)?;
             let (_, at) = number(frames, at)?;
             let (ranges, mut at) = number(frames, at)?;
-            // The first range, pairs of gap and range, and with 3 three counts of ECN.
+            // The first range, pairs of gap and range, and for type 3 the three ECN counts.
             let numbers = ranges.checked_mul(2)?.checked_add(if kind == 3 { 4 } else { 1 })?;
             for _ in 0..numbers {
                 at = number(frames, at)?.1;
@@ -158,13 +159,13 @@ fn frame(frames: &[u8], at: usize, take: &mut impl FnMut(u64, &[u8])) -> Option<
     }
 }
 
-/// Bytes behind their length in one byte, and what comes after.
+/// Parses bytes preceded by their length in one byte, and returns them and the offset after them.
 fn counted(bytes: &[u8], at: usize) -> Option<(&[u8], usize)> {
     let end = at + 1 + usize::from(*bytes.get(at)?);
     Some((bytes.get(at + 1..end)?, end))
 }
 
-/// A number of variable length (RFC 9000, section 16), and what comes after.
+/// Parses a variable-length integer (RFC 9000, section 16), and returns it and the offset after it.
 fn number(bytes: &[u8], at: usize) -> Option<(u64, usize)> {
     let first = *bytes.get(at)?;
     let end = at + (1 << (first >> 6));

@@ -1,20 +1,20 @@
-//! A middlebox that drops connections by the name that their ClientHello asks for, as censors do.
+//! A middlebox that, like a censor, drops connections by the server name in their ClientHello.
 //!
-//! It sees IP packets and says of each whether it may pass. Of QUIC (versions 1 and 2) it derives
-//! the keys that protect a client's first packets from what everybody on the way can read (RFC
-//! 9001, section 5.2; RFC 9369), puts the CRYPTO frames of as many packets as it takes together,
-//! and reads the ClientHello. Of TLS over TCP it puts the client's first segments together. Names
-//! below a blocked one are blocked, too. Of a connection that it has recognised no further packet
-//! passes, in either direction; what came before the name was complete has passed, as it has with
-//! real ones.
+//! The input is IP packets; the result for each is whether it may pass. For QUIC (versions 1 and
+//! 2), the keys of a client's first packets are derived from data that any observer on the path can
+//! read (RFC 9001, section 5.2; RFC 9369). The CRYPTO frames of several packets are reassembled
+//! until the ClientHello is readable. For TLS over TCP, the client's first segments are
+//! reassembled. All names below a blocked name are blocked, too. Once a connection is blocked, none
+//! of its packets passes in either direction. Packets before the name was complete have passed, as
+//! with real censors.
 //!
-//! Addresses and ports may serve many connections. Of TCP one follows the other: a SYN that is not
-//! the last one sent again begins anew. Of QUIC several may be there at once (`quic.rs`), and each
-//! is judged by its own ClientHello.
+//! An address and port pair may serve several connections. TCP connections follow each other: a SYN
+//! that is not a retransmission of the last one starts a new connection. QUIC connections may exist
+//! at the same time (`quic.rs`); each is judged by its own ClientHello.
 //!
-//! It does no I/O. What it does not do: fragments of IP packets, IP options that hide a header from
-//! it, other ports after a migration (its rule is bound to the addresses and ports of the
-//! ClientHello).
+//! The module does no I/O. It does not handle fragments of IP packets and IP options that hide a
+//! header. It does not handle other ports after a migration, either: its rule is bound to the
+//! addresses and ports of the ClientHello.
 
 mod hello;
 mod initial;
@@ -32,10 +32,10 @@ use quic::Quic;
 use start::Names;
 use tcp::{Segment, Tcp};
 
-/// Pairs of ports that are remembered; one more, and the oldest is forgotten.
+/// Maximum number of address and port pairs remembered; above it, the oldest is evicted.
 const FLOWS: usize = 65_536;
 
-/// Decides of IP packets.
+/// Filter for IP packets.
 #[derive(Debug)]
 pub struct Censor {
     blocked: Names,
@@ -44,7 +44,7 @@ pub struct Censor {
     dropped: u64,
 }
 
-/// Two ends, the smaller first, and whether they speak UDP.
+/// Both ends, the smaller first, and whether the protocol is UDP.
 type Flow = (SocketAddr, SocketAddr, bool);
 
 #[derive(Debug)]
@@ -53,7 +53,7 @@ enum State {
     Quic(Quic),
 }
 
-/// What of a packet matters here.
+/// Parsed fields of a packet.
 struct Packet<'a> {
     from: SocketAddr,
     to: SocketAddr,
@@ -66,13 +66,13 @@ enum Content<'a> {
 }
 
 impl Censor {
-    /// One that blocks these names and all below them.
+    /// Creates a filter that blocks these names and all names below them.
     pub fn new(blocked: impl IntoIterator<Item = String>) -> Censor {
         let blocked = Names::new(blocked);
         Censor { blocked, flows: BTreeMap::new(), oldest: VecDeque::new(), dropped: 0 }
     }
 
-    /// Whether an IP packet may pass.
+    /// Returns whether an IP packet may pass.
     pub fn pass(&mut self, packet: &[u8]) -> bool {
         let Some(packet) = dissect(packet) else { return true };
         let passes = match &packet.content {
@@ -83,7 +83,7 @@ impl Censor {
         passes
     }
 
-    /// Packets that did not pass.
+    /// Returns the number of dropped packets.
     pub fn dropped(&self) -> u64 {
         self.dropped
     }
@@ -107,12 +107,13 @@ impl Censor {
                 self.remember(flow, State::Tcp(begun));
             }
         }
-        // Without an entry its start was missed.
+        // Without an entry, the start of the connection was not seen.
         let Some(State::Tcp(tcp)) = self.flows.get_mut(&flow) else { return true };
         tcp.pass(from, segment, &self.blocked)
     }
 
-    /// What was known of these ports gives way.
+    /// Stores the state of `flow`, replacing an earlier connection, and evicts the oldest flow
+    /// above [`FLOWS`].
     fn remember(&mut self, flow: Flow, state: State) {
         if self.flows.insert(flow, state).is_some() {
             return;
@@ -133,7 +134,7 @@ impl Packet<'_> {
     }
 }
 
-/// Addresses, ports and content of a UDP or TCP packet that is whole.
+/// Parses the addresses, ports and content of a complete UDP or TCP packet.
 fn dissect(packet: &[u8]) -> Option<Packet<'_>> {
     let sliced = SlicedPacket::from_ip(packet).ok()?;
     let (from, to): (IpAddr, IpAddr) = match sliced.net? {

@@ -1,22 +1,24 @@
-//! The start of a stream, from pieces in any order.
+//! Reassembly of the start of a stream from pieces in any order.
 
 use std::collections::BTreeMap;
 
-/// A ClientHello with every post-quantum key share there is stays far below.
+/// Maximum number of reassembled bytes. A ClientHello stays far below, even with all post-quantum
+/// key shares.
 const LONGEST: usize = 16_384;
-/// Pieces that wait for others before them.
+/// Maximum number of pieces stored beyond a gap.
 const WAITING: usize = 64;
 
-/// The bytes of a stream from its first on, as far as they are there without a gap.
+/// The bytes of a stream from its start to the first gap.
 #[derive(Debug, Default)]
 pub(super) struct Pieces {
     front: Vec<u8>,
-    /// By their place in the stream: what came too early.
+    /// Pieces beyond the gap, by offset.
     later: BTreeMap<u64, Vec<u8>>,
 }
 
 impl Pieces {
-    /// A piece that begins at this place. What was there stays; what is too far away is left out.
+    /// Adds a piece at offset `at`. Bytes received earlier are kept; bytes beyond [`LONGEST`] are
+    /// dropped.
     pub(super) fn take(&mut self, at: u64, bytes: &[u8]) {
         let inside = at < LONGEST as u64 && !bytes.is_empty();
         if inside && (at <= self.front.len() as u64 || self.later.len() < WAITING) {
@@ -35,12 +37,12 @@ impl Pieces {
         }
     }
 
-    /// All bytes from the first to the first gap.
+    /// Returns the bytes from the start to the first gap.
     pub(super) fn front(&self) -> &[u8] {
         &self.front
     }
 
-    /// Whether no further bytes are taken.
+    /// Returns whether the maximum length is reached.
     pub(super) fn is_full(&self) -> bool {
         self.front.len() >= LONGEST
     }

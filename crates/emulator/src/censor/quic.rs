@@ -1,10 +1,10 @@
-//! The QUIC connections of two UDP ports: there may be several at once, for clients begin many from
-//! one socket.
+//! The QUIC connections of two UDP ports. There may be several at once, because clients open many
+//! from one socket.
 //!
-//! Initial packets tell whose they are by the keys that open them: those of the first packet of a
-//! connection, or of the first after a Retry, which therefore counts as a connection of its own and
-//! says everything once more. A packet sent again, or sent to the server's own connection ID, has
-//! the same keys.
+//! An Initial packet is assigned to a connection by the keys that open it. They derive from the
+//! first packet of a connection, or from the first one after a Retry. The latter counts as a new
+//! connection, in which the client sends its ClientHello again. A retransmitted packet, or one sent
+//! to the server's own connection ID, has the same keys.
 
 use std::collections::VecDeque;
 
@@ -12,10 +12,10 @@ use super::hello::server_name;
 use super::initial::{self, ClientKeys, Initial};
 use super::start::{Names, Start};
 
-/// Connections of two ports that are remembered; one more, and the oldest is forgotten.
+/// Maximum number of connections remembered for two ports; above it, the oldest is evicted.
 const CONNECTIONS: usize = 8;
 
-/// In the order of their beginnings.
+/// Connections, oldest first.
 #[derive(Debug, Default)]
 pub(super) struct Quic(VecDeque<Connection>);
 
@@ -26,9 +26,9 @@ struct Connection {
 }
 
 impl Quic {
-    /// Whether a datagram of either side may pass. Where it holds no Initial packet of a client,
-    /// nobody can tell whose it is: it may, unless all connections are blocked. Those that are do
-    /// not come so far as to send others.
+    /// Returns whether a datagram of either side may pass. A datagram without an Initial packet of
+    /// a client cannot be assigned to a connection. It passes unless all connections are blocked:
+    /// blocked ones do not get as far as sending such datagrams.
     pub(super) fn pass(&mut self, datagram: &[u8], names: &Names) -> bool {
         let initials = initial::packets(datagram);
         let said: Vec<bool> = initials.filter_map(|packet| self.hear(&packet, names)).collect();
@@ -42,14 +42,14 @@ impl Quic {
         self.0.is_empty()
     }
 
-    /// Connections that are remembered.
+    /// Returns the number of remembered connections.
     #[cfg(test)]
     pub(super) fn len(&self) -> usize {
         self.0.len()
     }
 
-    /// Takes in what a client said in an Initial packet, and says whether its connection may go on;
-    /// `None` if it is no client's.
+    /// Adds the content of a client's Initial packet to its connection, and returns whether that
+    /// connection may continue. `None` if the packet is not a client's.
     fn hear(&mut self, packet: &Initial<'_>, names: &Names) -> Option<bool> {
         let known = self.0.iter().enumerate().rev();
         let known = known.map(|(at, connection)| (at, packet.open(&connection.keys)));
@@ -68,7 +68,7 @@ impl Quic {
         Some(!start.is_blocked())
     }
 
-    /// Adds a connection; its place.
+    /// Adds a connection and returns its index.
     fn remember(&mut self, keys: ClientKeys) -> usize {
         if self.0.len() >= CONNECTIONS {
             self.0.pop_front();

@@ -1,18 +1,18 @@
-//! How far the start of a connection was heard, and what became of it.
+//! State of a connection's start: undecided, allowed or blocked.
 
 use super::hello::ServerName;
 use super::pieces::Pieces;
 
-/// Names of hosts, each standing for all names below it.
+/// Host names, each of which includes all names below it.
 #[derive(Debug)]
 pub(super) struct Names(Vec<String>);
 
-/// The start of one connection.
+/// State of the start of one connection.
 #[derive(Debug)]
 pub(super) enum Start {
-    /// It is not known yet what it asks for.
+    /// The name is not known yet.
     Coming(Pieces),
-    /// It asked for something else, or for nothing that can be read.
+    /// The name is not blocked, or there is none that can be parsed.
     Free,
     Blocked,
 }
@@ -32,7 +32,7 @@ impl Names {
     }
 }
 
-/// As names are compared: small letters, and without the dot of the root, which servers ignore.
+/// Normalises a name for comparison: lower case, without the trailing dot, which servers ignore.
 fn plain(name: &str) -> String {
     name.strip_suffix('.').unwrap_or(name).to_ascii_lowercase()
 }
@@ -44,15 +44,15 @@ impl Default for Start {
 }
 
 impl Start {
-    /// A piece of what the client says first.
+    /// Adds a piece of the client's stream at offset `at`.
     pub(super) fn take(&mut self, at: u64, bytes: &[u8]) {
         if let Start::Coming(pieces) = self {
             pieces.take(at, bytes);
         }
     }
 
-    /// Decides, if what came is enough for `read`. Nothing more is expected of a start that has
-    /// grown too long.
+    /// Decides if the received bytes suffice for `read`. A start that exceeds the maximum length is
+    /// allowed.
     pub(super) fn decide(&mut self, names: &Names, read: fn(&[u8]) -> ServerName) {
         let Start::Coming(pieces) = self else { return };
         match read(pieces.front()) {

@@ -1,14 +1,14 @@
-//! Which addresses an interface may have.
+//! Validation of the addresses of an interface.
 
 use std::net::IpAddr;
 
 use anabranch_os::netlink::{Prefix, PrefixError};
 
-/// Reads an address for an interface that has those `before` already.
+/// Parses an address for an interface that already has the addresses `before`.
 ///
 /// # Errors
-/// What is wrong with it, and what to write instead. The kernel takes most of these without a word,
-/// and then no packet arrives.
+/// A message with the fault and a valid form. The kernel accepts most of these faults silently, and
+/// then no packet arrives.
 pub(super) fn read(text: &str, before: &[Prefix]) -> Result<Prefix, String> {
     let address: Prefix =
         text.parse().map_err(|error: PrefixError| format!("{error}; write `10.0.0.1/24`"))?;
@@ -26,7 +26,7 @@ pub(super) fn read(text: &str, before: &[Prefix]) -> Result<Prefix, String> {
     Ok(address)
 }
 
-/// What an address is that cannot be a single host's.
+/// Returns the kind of an address that cannot belong to a single host.
 fn unusable(ip: IpAddr) -> Option<&'static str> {
     let this_network = |ip: IpAddr| matches!(ip, IpAddr::V4(ip) if ip.octets()[0] == 0);
     let broadcast = |ip: IpAddr| matches!(ip, IpAddr::V4(ip) if ip.is_broadcast());

@@ -1,4 +1,4 @@
-//! The file that describes an emulated network.
+//! Topologies: files that describe an emulated network.
 
 mod addresses;
 mod reader;
@@ -17,38 +17,38 @@ use super::edit::Edit;
 use super::program::Program;
 use reader::Reader;
 
-/// An emulated network, checked: every name is there once, every link has two ends on two hosts.
+/// A validated topology: every name is unique, every link has two ends on two hosts.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Topology {
-    /// Of all chances: loss and jitter.
+    /// Seed of all random numbers, used for loss and jitter.
     pub seed: u64,
-    /// How all hosts' TCP behaves.
+    /// TCP congestion control of all hosts.
     pub tcp: TcpControl,
-    /// At least one.
+    /// Hosts, at least one.
     pub hosts: Vec<Host>,
-    /// Each joins two hosts.
+    /// Links, each between two hosts.
     pub links: Vec<Cable>,
-    /// Changes of links while the network runs, in the order of time.
+    /// Changes of links while the network runs, in order of time.
     pub events: Vec<Event>,
-    /// What runs in the hosts.
+    /// Programs that run in the hosts.
     pub programs: Vec<Program>,
 }
 
-/// The kernel's congestion control of TCP connections.
+/// Congestion control of TCP connections, as the kernel implements it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum TcpControl {
     /// RFC 5681.
     Reno,
-    /// RFC 9438: what papers used that results are compared with.
+    /// RFC 9438, used by the papers that results are compared with.
     #[default]
     Cubic,
-    /// BBR, of the kernel's version.
+    /// BBR in the kernel's version.
     Bbr,
 }
 
 impl TcpControl {
-    /// The kernel's name for it.
+    /// Returns the kernel's name for it.
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {
@@ -59,31 +59,31 @@ impl TcpControl {
     }
 }
 
-/// A machine: a network namespace.
+/// A machine, emulated by a network namespace.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Host {
-    /// Unique.
+    /// Unique name.
     pub name: String,
-    /// On its loopback interface.
+    /// Addresses of its loopback interface.
     pub address: Vec<Prefix>,
-    /// Whether it passes on packets for others.
+    /// Whether it forwards packets.
     pub forward: bool,
-    /// Names of hosts to which it lets no connection pass ([`crate::censor`]).
+    /// Host names to which it blocks connections ([`crate::censor`]).
     pub censor: Vec<String>,
 }
 
 /// A link: a TUN interface of the same name in each of two hosts.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Cable {
-    /// Unique; the name of both interfaces.
+    /// Unique name, also of both interfaces.
     pub name: String,
-    /// Where it ends.
+    /// Both ends.
     pub ends: [End; 2],
-    /// From the first end to the second.
+    /// Properties from the first end to the second.
     pub forward: LinkSettings,
-    /// From the second end to the first.
+    /// Properties from the second end to the first.
     pub back: LinkSettings,
-    /// Of both interfaces, in bytes.
+    /// MTU of both interfaces, in bytes.
     pub mtu: u32,
 }
 
@@ -92,47 +92,47 @@ pub struct Cable {
 pub struct End {
     /// Index into [`Topology::hosts`].
     pub host: usize,
-    /// Of the interface.
+    /// Addresses of the interface.
     pub address: Vec<Prefix>,
-    /// Destinations that this interface leads to.
+    /// Routes over this interface.
     pub routes: Vec<Route>,
-    /// The source address of those routes, at most one for each family.
+    /// Source addresses of those routes, at most one for each family.
     pub prefsrc: Vec<IpAddr>,
-    /// Of those routes: the smaller is preferred.
+    /// Metric of those routes; the smallest is preferred.
     pub metric: Option<u32>,
     /// Whether packets that leave by this interface get its address as their source.
     pub nat: bool,
-    /// Of its host's name in the file, counted from 1.
+    /// Line of its host's name in the file, counted from 1.
     pub line: usize,
 }
 
 /// A route of one end of a link.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Route {
-    /// Where it leads.
+    /// Destination of the route.
     pub to: Prefix,
-    /// The next host, by its address on this link. `None`: whoever is at the other end.
+    /// Gateway, an address of the next host on this link. `None`: the host at the other end.
     pub via: Option<IpAddr>,
-    /// In the file, counted from 1.
+    /// Line in the file, counted from 1.
     pub line: usize,
 }
 
-/// A change of a link that happens by itself.
+/// A scheduled change of a link.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Event {
-    /// Since the network was up.
+    /// Time since the network is up.
     pub at: Duration,
     /// Index into [`Topology::links`].
     pub link: usize,
-    /// What changes.
+    /// Properties to change.
     pub edit: Edit,
 }
 
 impl Topology {
-    /// Reads `text`, the content of `file`.
+    /// Parses `text`, the content of `file`.
     ///
     /// # Errors
-    /// With file, line and, for mistyped names, the nearest right one.
+    /// The error has the file, the line and, for an unknown name, the most similar valid one.
     pub fn parse(text: &str, file: &str) -> Result<Topology, TomlError> {
         let topology = Reader { text, file }.topology()?;
         let error = |(line, message)| TomlError { file: file.to_owned(), line, message };

@@ -1,4 +1,4 @@
-//! From the text of a topology to its parts: what serde does not check is checked here.
+//! Conversion of a topology's text to its parts, with the checks that serde does not do.
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
@@ -21,9 +21,10 @@ const HOST_KEYS: &[&str] = &["name", "address", "forward", "censor"];
 const END_KEYS: &[&str] = &["host", "address", "routes", "prefsrc", "metric", "nat"];
 const PROGRAM_KEYS: &[&str] =
     &["name", "host", "command", "environment", "directory", "start", "background", "expect"];
-/// Folders, the loopback interface, and what stands beside interfaces in /proc/sys/net.
+/// Names that no interface can have: directories, the loopback interface, and the entries that
+/// /proc/sys/net has in addition to interfaces.
 const TAKEN: [&str; 5] = [".", "..", "lo", "all", "default"];
-/// The smallest MTU that IPv6 allows (RFC 8200, section 5), and the largest of a TUN interface.
+/// Minimum MTU of IPv6 (RFC 8200, section 5), and maximum MTU of a TUN interface.
 const MTU: std::ops::RangeInclusive<i64> = 1280..=65_535;
 
 #[derive(Deserialize)]
@@ -102,8 +103,8 @@ struct RawProgram {
     expect: Option<Spanned<Expect>>,
 }
 
-/// The same tables again, for the keys that can also be changed later. Two passes keep the position
-/// of each value, which serde's `flatten` would lose.
+/// The same tables parsed a second time, for the keys that events can change. Two passes keep the
+/// position of each value, which serde's `flatten` would lose.
 #[derive(Deserialize)]
 struct RawEdits {
     #[serde(default)]
@@ -118,7 +119,7 @@ pub(super) struct Reader<'r> {
 }
 
 impl Reader<'_> {
-    /// The topology, of names that exist and values that make sense.
+    /// Parses the topology, and checks names and values.
     pub(super) fn topology(&self) -> Result<Topology, TomlError> {
         let raw: RawTopology = self.read()?;
         let edits: RawEdits = self.read()?;
@@ -130,7 +131,7 @@ impl Reader<'_> {
     }
 
     fn read<T: serde::de::DeserializeOwned>(&self) -> Result<T, TomlError> {
-        // The table of keys is static but for those that come from `Edit`.
+        // The tables of keys are static except for the keys of `Edit`.
         let with_edits = |own: &[&'static str]| [own, &EDIT_KEYS].concat();
         let sections = [
             Section { path: "", keys: &["seed", "tcp", "host", "link", "event", "program"] },
@@ -145,7 +146,7 @@ impl Reader<'_> {
         read.map_err(|error| self.or_splitters(error))
     }
 
-    /// The mistake, with a word about the file where its key is one of the splitter's.
+    /// Returns the error, with a hint about the file if the unknown key is one of the splitter's.
     fn or_splitters(&self, error: TomlError) -> TomlError {
         let keys = ["listen", "to", "tun", "path", "wg", "schedule", "every"];
         if !keys.iter().any(|key| error.message.starts_with(&format!("unknown key `{key}`;"))) {
@@ -181,7 +182,8 @@ impl Reader<'_> {
         Ok(hosts)
     }
 
-    /// Names that a host blocks; it has to see what it could block.
+    /// Checks the names that a host blocks. Such a host must forward, or it would see no
+    /// connections.
     fn censor(&self, raw: Vec<Spanned<String>>, forward: bool) -> Result<Vec<String>, TomlError> {
         let name = |name: Spanned<String>| {
             let span = name.span();
@@ -230,7 +232,7 @@ impl Reader<'_> {
         Ok(links)
     }
 
-    /// In the order of time; those of one time in the file's order.
+    /// Returns the events in order of time, and events at the same time in the file's order.
     fn events(
         &self,
         raw: Vec<RawEvent>,
@@ -305,7 +307,7 @@ impl Reader<'_> {
         })
     }
 
-    /// The name that was given, or the command's file name. It names the logs.
+    /// Returns the given name, or the command's file name. It is also the name of the logs.
     fn program_name(
         &self,
         name: Option<Spanned<String>>,
@@ -336,7 +338,7 @@ impl Reader<'_> {
         Ok(name)
     }
 
-    /// The place of a name among those that there are.
+    /// Returns the index of a name in `names`.
     fn index<'n>(
         &self,
         what: &str,
@@ -403,7 +405,7 @@ impl Reader<'_> {
         Ok(End { host, address, routes, prefsrc, metric, nat, line })
     }
 
-    /// The addresses of one interface.
+    /// Parses the addresses of one interface.
     fn addresses(&self, raw: Vec<Spanned<String>>) -> Result<Vec<Prefix>, TomlError> {
         let mut addresses: Vec<Prefix> = Vec::new();
         for text in raw {
@@ -413,7 +415,7 @@ impl Reader<'_> {
         Ok(addresses)
     }
 
-    /// The source addresses of an end's routes, one for each family.
+    /// Parses the source addresses of an end's routes, at most one for each family.
     fn prefsrc(&self, raw: &[Spanned<String>]) -> Result<Vec<IpAddr>, TomlError> {
         let mut sources: Vec<IpAddr> = Vec::new();
         for text in raw {

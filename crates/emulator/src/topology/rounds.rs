@@ -1,9 +1,9 @@
-//! Whether packets to addresses that nobody has would go round: a network in which they do is full
-//! of them.
+//! Detection of routing loops for addresses that no host has: packets in such a loop would fill the
+//! network.
 //!
-//! All routes treat the addresses between two neighbouring edges of prefixes alike, so one of each
-//! such stretch is followed. In the network of a link or of a loopback interface the search ends:
-//! there an address is nobody's, or will be a program's.
+//! Addresses between two neighbouring prefix boundaries are treated alike by all routes, so one
+//! address of each such interval is followed. The search ends in the network of a link or of a
+//! loopback interface: there, an address belongs to nobody, or will belong to a program.
 
 use std::collections::BTreeSet;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
@@ -12,7 +12,7 @@ use anabranch_os::netlink::Prefix;
 
 use super::routing::{Map, Mistake};
 
-/// Addresses for documentation (RFC 5737, RFC 3849): tried first, because people know that nobody
+/// Addresses for documentation (RFC 5737, RFC 3849), tried first because readers know that no host
 /// has them.
 const SHOWN: [IpAddr; 4] = [
     IpAddr::V4(Ipv4Addr::new(192, 0, 2, 1)),
@@ -21,7 +21,7 @@ const SHOWN: [IpAddr; 4] = [
     IpAddr::V6(Ipv6Addr::new(0x2001, 0xdb8, 0, 0, 0, 0, 0, 1)),
 ];
 
-/// What no kernel passes on: "this network", loopback and multicast.
+/// Prefixes that no kernel forwards: "this network", loopback and multicast.
 const NEVER: [Prefix; 5] = [
     Prefix { ip: IpAddr::V4(Ipv4Addr::UNSPECIFIED), len: 8 },
     Prefix { ip: IpAddr::V4(Ipv4Addr::LOCALHOST), len: 8 },
@@ -33,7 +33,7 @@ const NEVER: [Prefix; 5] = [
 /// Checks all addresses that no host has.
 ///
 /// # Errors
-/// The way of one that goes round, with the line of a route that leads it so.
+/// The hosts of a loop, with the line of a route in it.
 pub(super) fn check(map: &Map<'_>) -> Result<(), Mistake> {
     let owned: BTreeSet<IpAddr> = map.owners().map(|(_, ip)| ip).collect();
     let samples = SHOWN.into_iter().chain(edges(map, &owned));
@@ -48,14 +48,14 @@ pub(super) fn check(map: &Map<'_>) -> Result<(), Mistake> {
     Err((line, message))
 }
 
-/// The first address of each stretch that all routes treat alike.
+/// Returns the first address of each interval that all routes treat alike.
 fn edges(map: &Map<'_>, owned: &BTreeSet<IpAddr>) -> BTreeSet<IpAddr> {
     let single = |&ip: &IpAddr| Prefix { ip, len: if ip.is_ipv4() { 32 } else { 128 } };
     let prefixes = map.prefixes().chain(owned.iter().map(single)).chain(NEVER);
     prefixes.flat_map(|prefix| [Some(prefix.network().ip), after(prefix)]).flatten().collect()
 }
 
-/// The address behind the last one of a prefix.
+/// Returns the address after the last one of a prefix.
 fn after(prefix: Prefix) -> Option<IpAddr> {
     let len = prefix.len.into();
     match prefix.network().ip {
@@ -70,8 +70,8 @@ fn after(prefix: Prefix) -> Option<IpAddr> {
     }
 }
 
-/// The hosts between which packets to `ip` would go round, the first of them again at the end; and
-/// the line of the first one's route.
+/// Returns the hosts of a loop of packets to `ip`, with the first one repeated at the end, and the
+/// line of the first one's route.
 fn round(map: &Map<'_>, ip: IpAddr) -> Option<(Vec<usize>, usize)> {
     let mut seen = vec![false; map.topology.hosts.len()];
     for start in 0..seen.len() {

@@ -1,4 +1,4 @@
-//! Whether the routes of a topology lead where they say, found out before anything is built.
+//! Validation of the routes of a topology, before anything is built.
 //!
 //! Every address that a host has and a route covers is followed from host to host, as the kernels
 //! would forward it.
@@ -10,15 +10,18 @@ use anabranch_os::netlink::Prefix;
 
 use super::{Cable, End, Route, Topology};
 
-/// The line of a mistake, counted from 1, and what is wrong.
+/// Line of an error in the file, counted from 1, and its message.
 pub(super) type Mistake = (usize, String);
 
-/// Checks all ends of all links; the map by which packets are followed.
+/// Checks all ends of all links, and returns the map of routes.
 ///
 /// # Errors
-/// An address that both hosts of a link have, a source address that its host does not have, a
-/// gateway that is not at the other end, two routes that the kernel could not tell apart, a
-/// destination without a way, translation by a host that forwards nothing.
+/// * Both hosts of a link have the same address.
+/// * A source address is not one of its host.
+/// * A gateway is not an address of the other end.
+/// * Two routes of a host have the same destination and metric.
+/// * A destination is unreachable.
+/// * A host translates addresses but does not forward.
 pub(super) fn check(topology: &Topology) -> Result<Map<'_>, Mistake> {
     let map = Map::new(topology);
     for link in &topology.links {
@@ -32,7 +35,7 @@ pub(super) fn check(topology: &Topology) -> Result<Map<'_>, Mistake> {
 
 pub(super) struct Map<'t> {
     pub(super) topology: &'t Topology,
-    /// Of each host, those to the links' own networks included.
+    /// Routes of each host, including those to the links' own networks.
     ways: Vec<Vec<HostRoute>>,
 }
 
@@ -41,18 +44,18 @@ struct HostRoute {
     to: Prefix,
     metric: u32,
     next: usize,
-    /// In the file; `None` for the kernel's own, to the network of an address.
+    /// Line in the file; `None` for a route that the kernel adds for an address.
     line: Option<usize>,
 }
 
-/// What becomes of a packet.
+/// Fate of a packet.
 enum Fate {
     Arrives,
-    /// It comes back to where it was: the hosts by their indices.
+    /// It loops over these hosts.
     GoesRound(Vec<usize>),
     /// This host does not forward.
     Refused(usize),
-    /// This host knows no way.
+    /// This host has no route.
     Lost(usize),
 }
 
@@ -108,7 +111,7 @@ impl<'t> Map<'t> {
         Ok(())
     }
 
-    /// Follows a route from `host` over its link to `next`.
+    /// Checks a route from `host` over its link to `next`.
     fn check_way(&self, host: usize, next: usize, route: &Route) -> Result<(), String> {
         let to = route.to.network();
         let mut covered =
@@ -120,7 +123,7 @@ impl<'t> Map<'t> {
         }
         let (mut useful, mut dead_end) = (false, None);
         for (_, ip) in covered {
-            // A longer prefix wins: such a packet does not come this way.
+            // A longer prefix takes precedence: packets to this address do not use the route.
             if self.best(host, ip).is_some_and(|way| way.to.len > to.len) {
                 useful = true;
                 continue;
@@ -170,7 +173,8 @@ impl<'t> Map<'t> {
         )
     }
 
-    /// To whom `host` passes packets to `ip` on by a route of the file, and the line of that route.
+    /// Returns the host that `host` forwards packets for `ip` to by a route of the file, and that
+    /// route's line.
     pub(super) fn passes_on(&self, host: usize, ip: IpAddr) -> Option<(usize, usize)> {
         let about = &self.topology.hosts[host];
         let ends_here = about.address.iter().any(|prefix| prefix.contains(ip));
@@ -178,11 +182,12 @@ impl<'t> Map<'t> {
         Some((way.next, way.line?))
     }
 
-    /// The kernel refuses a second route of the same destination and metric.
+    /// Checks that no host has two routes with the same destination and metric, which the kernel
+    /// refuses.
     fn check_twins(&self, host: usize) -> Result<(), Mistake> {
         let mut seen: BTreeSet<(Prefix, u32)> = BTreeSet::new();
         let ends: Vec<&End> = self.ends(host).collect();
-        // The kernel makes those of the addresses itself, but not to a single address of IPv4.
+        // The kernel adds a route for each address, except for a single IPv4 address.
         let connected = ends.iter().flat_map(|end| &end.address);
         let connected = connected.filter(|prefix| prefix.ip.is_ipv6() || prefix.len < 32);
         seen.extend(connected.map(|prefix| (prefix.network(), connected_metric(prefix.ip))));
@@ -200,19 +205,19 @@ impl<'t> Map<'t> {
         Ok(())
     }
 
-    /// The way of a packet from `host`: the longest prefix, then the smallest metric.
+    /// Returns the route for a packet at `host`: the longest prefix, then the smallest metric.
     fn best(&self, host: usize, ip: IpAddr) -> Option<&HostRoute> {
         let ways = self.ways[host].iter().filter(|way| way.to.contains(ip));
         ways.min_by_key(|way| (std::cmp::Reverse(way.to.len), way.metric))
     }
 
-    /// Destinations of all routes, and the networks of the loopback interfaces.
+    /// Returns the destinations of all routes, and the networks of the loopback interfaces.
     pub(super) fn prefixes(&self) -> impl Iterator<Item = Prefix> {
         let ways = self.ways.iter().flatten().map(|way| way.to);
         ways.chain(self.topology.hosts.iter().flat_map(|host| host.address.iter().copied()))
     }
 
-    /// The ends of links at a host.
+    /// Returns the ends of links at a host.
     fn ends(&self, host: usize) -> impl Iterator<Item = &End> {
         let ends = self.topology.links.iter().flat_map(|link| &link.ends);
         ends.filter(move |end| end.host == host)
@@ -223,7 +228,7 @@ impl<'t> Map<'t> {
         own.chain(self.ends(host).flat_map(|end| &end.address)).map(|prefix| prefix.ip)
     }
 
-    /// All addresses with the hosts that have them.
+    /// Returns all addresses with their hosts.
     pub(super) fn owners(&self) -> impl Iterator<Item = (usize, IpAddr)> {
         let hosts = 0..self.topology.hosts.len();
         hosts.flat_map(|host| self.addresses(host).map(move |ip| (host, ip)))
@@ -239,13 +244,14 @@ impl<'t> Map<'t> {
     }
 }
 
-/// Both ends of a link, each with the host at the other.
+/// Returns both ends of a link, each with the host at the other end.
 fn both_ends(link: &Cable) -> [(&End, usize); 2] {
     let [first, second] = &link.ends;
     [(first, second.host), (second, first.host)]
 }
 
-/// A gateway is an address of the other end, in a network of this one: the kernel wants it so.
+/// Checks that a gateway is an address of the other end in a network of this end, as the kernel
+/// requires.
 fn check_gateway(link: &str, route: &Route, end: &End, other: &End) -> Result<(), String> {
     let Some(via) = route.via else { return Ok(()) };
     if via.is_ipv4() != route.to.ip.is_ipv4() {
@@ -271,7 +277,7 @@ fn check_gateway(link: &str, route: &Route, end: &End, other: &End) -> Result<()
     Ok(())
 }
 
-/// As the kernel takes it where nobody says; 0 says nothing of an IPv6 route.
+/// Returns the metric that the kernel uses: 0 means the default for an IPv6 route.
 fn metric(end: &End, route: &Route) -> u32 {
     match end.metric {
         None | Some(0) if route.to.ip.is_ipv6() => 1024,
@@ -279,7 +285,7 @@ fn metric(end: &End, route: &Route) -> u32 {
     }
 }
 
-/// Of the kernel's own route to the network of an address.
+/// Returns the metric of the kernel's own route to the network of an address.
 fn connected_metric(ip: IpAddr) -> u32 {
     if ip.is_ipv4() { 0 } else { 256 }
 }

@@ -1,4 +1,4 @@
-//! Carries out one unit.
+//! Execution of one unit.
 
 use std::cell::RefCell;
 use std::path::Path;
@@ -18,14 +18,14 @@ use super::super::origin::digest;
 use super::super::runner::Unit as _;
 use super::{Analysed, Analysis, Listing, Named, Outcome, SHARES, Settings, Unit};
 
-/// The port that streams go to.
+/// Destination port of streams.
 const PORT: u16 = 443;
 
-/// Returns the bytes of the consensus in a file; of an archive, of that which is valid after the
-/// given hour.
+/// Function that returns the bytes of a consensus file. If `file` is an archive, they are those of
+/// the consensus valid after `hour`.
 pub type Reader = fn(file: &Path, hour: Option<&str>) -> Result<Vec<u8>, String>;
 
-/// Does what units say, one consensus in memory at a time.
+/// Executor of units, with one consensus in memory at a time.
 #[derive(Debug)]
 pub struct Bench {
     settings: Settings,
@@ -33,15 +33,16 @@ pub struct Bench {
     current: RefCell<Option<(String, Listed)>>,
 }
 
-/// Reads a consensus; of an archive, that which is valid after `hour`.
+/// Reads a consensus; from an archive, the one valid after `hour`.
 ///
 /// # Errors
-/// It cannot be read, is none, or has too few relays: the file's name and why.
+/// The file cannot be read, is no consensus, or has too few relays; the message has the file's name
+/// and the reason.
 pub fn open(file: &Path, hour: Option<&str>, read: Reader) -> Result<(Named, Listed), String> {
     let told = |why: &dyn std::fmt::Display| format!("{}: {why}", file.display());
     let bytes = read(file, hour).map_err(|error| told(&error))?;
     let listed = decode(&bytes).map_err(|error| told(&error))?;
-    // No draw of the adversary: whether there are guards and exits enough for any.
+    // No draw of the adversary: this only checks that there are enough guards and exits.
     let legs = SHARES.map(|(_, legs)| legs).into_iter().max().unwrap_or(1);
     let settings = PathSettings { legs, port: PORT, ..PathSettings::default() };
     draw(&listed.network, &settings, 0..0).map_err(|error| told(&error))?;
@@ -54,16 +55,16 @@ pub fn open(file: &Path, hour: Option<&str>, read: Reader) -> Result<(Named, Lis
 }
 
 impl Bench {
-    /// One for these settings, which reads files with `read`.
+    /// Creates a bench for these settings that reads files with `read`.
     #[must_use]
     pub fn new(settings: &Settings, read: Reader) -> Bench {
         Bench { settings: settings.clone(), read, current: RefCell::new(None) }
     }
 
-    /// Does what a unit says.
+    /// Executes a unit.
     ///
     /// # Errors
-    /// Its consensus has changed since it was opened, or a setting makes no sense for it.
+    /// Its consensus has changed since it was opened, or a setting is invalid for it.
     pub fn analyse(&self, unit: &Unit) -> Result<Analysed, String> {
         self.load(&unit.consensus)?;
         let current = self.current.borrow();

@@ -1,7 +1,6 @@
-//! What the paper says of anonymity (section 6), what came out here, and whether it holds.
+//! The paper's claims about anonymity (section 6), our results, and whether the claims hold.
 //!
-//! A verdict is computed from the results by the rule that stands at each claim: nothing is judged
-//! by hand.
+//! Each verdict is computed from the results by the claim's rule: nothing is judged by hand.
 
 use anabranch_anonymity::figures::Band;
 use anabranch_anonymity::fingerprints::{FingerprintRow, combinations};
@@ -12,36 +11,36 @@ use super::super::ratio;
 use super::SHARES;
 use super::summary::{FingerprintTable, PathTable, Summary, YearTable};
 
-/// Whether a claim holds.
+/// Verdict on a claim.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Verdict {
-    /// In each reading.
+    /// The claim holds in each interpretation.
     Holds,
-    /// In some readings, or in some networks.
+    /// It holds in some interpretations or networks.
     Depends,
-    /// In none.
+    /// It holds in none.
     HoldsNot,
-    /// What it takes was not analysed.
+    /// The analysis that it needs was not made.
     Unknown,
 }
 
 /// A claim of the paper.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Claim {
-    /// What is claimed.
+    /// Statement of the claim.
     pub said: &'static str,
-    /// The paper's number or word.
+    /// The paper's number or wording.
     pub paper: &'static str,
-    /// Ours, with intervals.
+    /// Our numbers, with intervals.
     pub ours: String,
     /// Whether it holds.
     pub verdict: Verdict,
-    /// When it is said to hold, and what the readings are.
+    /// Condition under which it holds, and its interpretations.
     pub rule: &'static str,
 }
 
 impl Verdict {
-    /// In words.
+    /// Returns the verdict in words.
     #[must_use]
     pub fn words(self) -> &'static str {
         match self {
@@ -52,7 +51,7 @@ impl Verdict {
         }
     }
 
-    /// From what is true in each reading.
+    /// Derives the verdict from whether the claim holds in each interpretation.
     fn of(readings: &[bool]) -> Verdict {
         let good = readings.iter().filter(|good| **good).count();
         match (good, readings.len()) {
@@ -63,8 +62,8 @@ impl Verdict {
         }
     }
 
-    /// Of a number that the paper took from one network: it depends on the network if the number
-    /// lies between those that came out.
+    /// Judges a number that the paper took from one network. If the number is between those found,
+    /// it depends on the network.
     fn between(paper: f64, found: &[f64], near: f64) -> Verdict {
         let readings: Vec<bool> = found.iter().map(|one| (one - paper).abs() <= near).collect();
         let (least, most) = found
@@ -77,7 +76,7 @@ impl Verdict {
     }
 }
 
-/// All claims, in the order of the paper.
+/// Returns all claims in the order of the paper.
 #[must_use]
 pub fn claims(summary: &Summary) -> Vec<Claim> {
     vec![
@@ -116,8 +115,8 @@ pub fn claims(summary: &Summary) -> Vec<Claim> {
     ]
 }
 
-/// Values with their intervals, each with the network that it is of; all but the first, the least
-/// and the greatest are left out.
+/// Formats three of the values with their intervals and networks: the first, the smallest and the
+/// largest.
 fn listed(found: &[(&str, Band)], digits: usize, scale: f64, unit: &str) -> String {
     let order = |one: &&(&str, Band), other: &&(&str, Band)| one.1.mean.total_cmp(&other.1.mean);
     let ends = [found.first(), found.iter().min_by(order), found.iter().max_by(order)];
@@ -142,7 +141,7 @@ fn band(chance: &Chance) -> Band {
     Band { mean: chance.drawn.value, low: chance.drawn.low, high: chance.drawn.high }
 }
 
-/// Whether what was drawn agrees with a number.
+/// Returns whether the drawn values agree with a number.
 fn is_near(drawn: &Band, number: f64) -> bool {
     (drawn.mean - number).abs() <= 0.005 || (drawn.low..=drawn.high).contains(&number)
 }
@@ -174,7 +173,7 @@ fn circuits(summary: &Summary, legs: usize, claim: (&'static str, &'static str, 
     }
 }
 
-/// One of the chances of a row.
+/// Function that selects one of a row's probabilities.
 type OfRow = fn(&PathRow) -> Chance;
 
 fn formula(summary: &Summary, claim: (&'static str, &'static str, OfRow)) -> Claim {
@@ -195,12 +194,12 @@ fn formula(summary: &Summary, claim: (&'static str, &'static str, OfRow)) -> Cla
     Claim { said, paper, ours, verdict: Verdict::of(&good), rule }
 }
 
-/// A factor; a dash where it has none, because nobody was compromised.
+/// Formats a factor; a dash if it is undefined because no client was compromised.
 fn factor(found: Option<f64>, digits: usize) -> String {
     found.map_or_else(|| "–".to_owned(), |found| format!("{found:.digits$}"))
 }
 
-/// Shares with one, two and three legs after the last day.
+/// Returns the shares for one, two and three legs on the last day.
 fn factors(table: &YearTable, of: fn(&Compromised) -> Band) -> Option<[f64; 3]> {
     let last = |row: &YearRow| row.at.last().map(|at| of(at).mean);
     let values: Vec<f64> = table.rows.iter().take(3).filter_map(last).collect();
@@ -248,7 +247,7 @@ fn exponentially(summary: &Summary) -> Claim {
     };
     let (now, ever) = (steps(|at| at.all_now), steps(|at| at.all_ever));
     let all = now.iter().chain(&ever);
-    // A step that cannot be computed neither holds the claim nor breaks it.
+    // A step that cannot be computed counts neither for nor against the claim.
     let falls = |steps: &[Option<f64>; 2]| match *steps {
         [Some(first), Some(second)] => Some(first >= 4.0 && second >= 4.0),
         [first, second] => first.or(second).filter(|step| *step < 4.0).map(|_| false),
@@ -276,8 +275,8 @@ fn exponentially(summary: &Summary) -> Claim {
     }
 }
 
-/// The fingerprints of clients of so many legs, of all networks; where a client with one leg uses
-/// one guard.
+/// Returns the fingerprints of clients with `legs` legs in all networks, for the rule that a client
+/// with one leg uses one guard.
 fn fingerprints(summary: &Summary, legs: usize) -> Vec<(&str, &FingerprintRow)> {
     let row = |table: &FingerprintTable| table.rows.iter().position(|row| row.legs == legs);
     let tables = summary.fingerprints.iter().filter(|table| table.in_use == 1);
@@ -292,7 +291,7 @@ fn thousand(summary: &Summary) -> Claim {
         .iter()
         .zip(&paper)
         .all(|(one, ours)| (one / ours - 1.0).abs() < 0.01);
-    // Whether a client sees what the mean over sets says.
+    // Compares the mean over clients with the mean over sets.
     let ratios: Vec<(&str, f64)> = fingerprints(summary, 1)
         .iter()
         .filter_map(|(name, row)| Some((*name, ratio(row.own.over_clients.mean, row.formula)?)))

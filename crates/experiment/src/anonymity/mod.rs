@@ -1,15 +1,15 @@
-//! What hostile relays learn of clients with several paths: "Analysis of Multi-path Onion Routing"
+//! Compromise of multi-path clients by hostile relays: "Analysis of Multi-path Onion Routing"
 //! (DBSec 2019), section 6, on consensuses of the public Tor network.
 //!
-//! Nothing is sent here: the analysis is [`anabranch_anonymity`]'s, with the client's own guards
-//! and path choice. This is its plan, in units of seconds, so that hours of it can be stopped and
-//! gone on with.
+//! Nothing is sent here. The analysis is [`anabranch_anonymity`]'s, with the client's own guard and
+//! path selection. This module divides it into units of seconds, so that a run of hours can be
+//! stopped and resumed.
 //!
-//! * [`Settings`] and [`plan`]: which consensuses, adversaries and numbers of clients;
-//! * [`Bench`]: carries out one unit;
-//! * [`Analysed`]: what came of it;
-//! * [`summary`]: what all of them amount to;
-//! * [`claims`]: what the paper said, what came out here, and whether it holds.
+//! * [`Settings`] and [`plan`]: consensuses, adversaries and numbers of clients;
+//! * [`Bench`]: executes one unit;
+//! * [`Analysed`]: its result;
+//! * [`summary`]: all results together;
+//! * [`claims`]: the paper's claims, our results, and whether the claims hold.
 
 mod bench;
 pub mod claims;

@@ -1,4 +1,4 @@
-//! Which analyses there are, in which pieces.
+//! The analyses and their division into units.
 
 use std::ops::Range;
 use std::path::PathBuf;
@@ -12,36 +12,36 @@ use serde_json::{Value, json};
 
 use super::super::runner;
 
-/// Shares of entry and exit weight that the paper names in its formulas (section 6.1, footnote 14),
-/// each with the most legs that are drawn.
+/// Shares of entry and exit weight that the paper uses in its formulas (section 6.1, footnote 14),
+/// each with the maximum number of legs that are drawn.
 pub const SHARES: [(f64, usize); 2] = [(0.2, 3), (0.1, 5)];
-/// The share of entry weight of the year's adversary (section 6.2).
+/// Share of the entry weight of the year's adversary (section 6.2).
 const ENTRY_SHARE: f64 = 0.1;
-/// The days at which is counted.
+/// Days on which clients are counted.
 const DAYS: [u64; 13] = [7, 30, 60, 90, 120, 150, 182, 210, 240, 270, 300, 330, 365];
-/// Draws of the adversary with clients of their own in one unit.
+/// Draws of the adversary in one unit, if each draw has its own clients.
 const DRAWS: usize = 5;
-/// A unit has one client of so many at least, where all draws share clients.
+/// If all draws share clients, a unit has 1 / `PIECES` of the clients.
 const PIECES: usize = 20;
-/// About what a client's year costs with one, two and three legs, in seconds.
+/// Approximate cost of a client's year with one, two and three legs, in seconds.
 const YEAR: f64 = 150e-6;
-/// About what a circuit costs.
+/// Approximate cost of a circuit, in seconds.
 const CIRCUIT: f64 = 100e-6;
-/// About what a client's guards cost.
+/// Approximate cost of a client's guards, in seconds.
 const GUARDS: f64 = 40e-6;
 
-/// Who the adversary of a year is.
+/// Adversary of a year.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Variant {
-    /// As tables have it.
+    /// Name in tables.
     pub name: &'static str,
-    /// What it does.
+    /// Description in words.
     pub about: &'static str,
-    /// Where its relays come from.
+    /// Source of its relays.
     pub adversary: Adversary,
-    /// The mean time that relays are listed, in days.
+    /// Mean time for which relays are listed, in days.
     pub churn: Option<f64>,
-    /// Whether its relays go too.
+    /// Whether its relays leave, too.
     pub hostile_churn: bool,
 }
 
@@ -56,8 +56,8 @@ const fn variant(
 
 const RANDOM: Adversary = Adversary::Replaces(Spread::Random);
 
-/// All adversaries of a year; the first is the one of Figure 5, for which all consensuses are
-/// asked.
+/// All adversaries of a year. The first is the one of Figure 5, which is applied to all
+/// consensuses.
 pub const VARIANTS: [Variant; 9] = [
     variant("by lot", "random relays of the consensus; no relay is replaced", RANDOM, None),
     variant(
@@ -106,60 +106,61 @@ pub const VARIANTS: [Variant; 9] = [
     },
 ];
 
-/// A consensus by the hour from which it is valid, such as `2015-10-10T02`.
+/// A consensus, named by the hour from which it is valid, such as `2015-10-10T02`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Named {
-    /// The hour.
+    /// That hour.
     pub name: String,
-    /// The file.
+    /// Path of the file.
     pub file: PathBuf,
-    /// The hour that was asked for, if the file is an archive.
+    /// Requested hour, if the file is an archive.
     pub hour: Option<String>,
-    /// The first digits of the document's SHA-256.
+    /// First digits of the document's SHA-256.
     pub hash: String,
-    /// `guard-n-primary-guards-to-use`: how many guards a client with one leg uses.
+    /// `guard-n-primary-guards-to-use`: number of guards that a client with one leg uses.
     pub in_use: usize,
 }
 
-/// Which analyses to make, and how large.
+/// Analyses to make, and their size.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Settings {
-    /// The first is that of Figure 5: all adversaries are set upon it.
+    /// Consensuses. The first is that of Figure 5: all adversaries are applied to it.
     pub consensuses: Vec<Named>,
-    /// Clients of a year for each number of legs, in all draws of the adversary. Other consensuses
-    /// have a tenth, and adversaries whose draws need clients of their own a fiftieth in each draw.
+    /// Clients of a year for each number of legs, in all draws of the adversary. Consensuses after
+    /// the first have a tenth. Adversaries whose draws need separate clients have a fiftieth in
+    /// each draw.
     pub clients: usize,
-    /// Draws of the adversary.
+    /// Number of draws of the adversary.
     pub draws: usize,
     /// Circuits in each draw, for each number of legs.
     pub circuits: u64,
-    /// Clients whose guards are compared.
+    /// Number of clients whose guards are compared.
     pub fingerprints: usize,
-    /// Populations of them.
+    /// Number of populations of such clients.
     pub populations: usize,
-    /// Of all draws.
+    /// Seed of all draws.
     pub seed: u64,
     /// Threads to use; results do not depend on them.
     pub threads: usize,
 }
 
-/// What one unit analyses.
+/// Analysis of one unit.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Analysis {
-    /// Circuits, where the adversary has this share of entries and of exits.
+    /// Circuits, with an adversary that has this share of entries and of exits.
     Paths {
-        /// The share.
+        /// Share of the adversary.
         share: f64,
-        /// Circuits of one leg up to so many.
+        /// Maximum number of legs; each number from 1 to `legs` is drawn.
         legs: usize,
     },
-    /// A year.
+    /// Clients over a year.
     Year {
-        /// Who the adversary is.
+        /// Adversary of the year.
         variant: Variant,
-        /// These clients of each draw.
+        /// Clients of each draw, by number.
         clients: Range<usize>,
-        /// These draws.
+        /// Draws of the adversary, by number.
         draws: Range<usize>,
         /// Guards in use by a client with one leg.
         in_use: usize,
@@ -174,14 +175,14 @@ pub enum Analysis {
 /// One unit of the plan.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Unit {
-    /// The consensus' name.
+    /// Name of the consensus.
     pub consensus: String,
-    /// What is done with it.
+    /// Analysis of that consensus.
     pub analysis: Analysis,
 }
 
 impl Settings {
-    /// What must not change when a run goes on.
+    /// Returns the settings that must not change when a run is resumed.
     pub fn header(&self) -> Value {
         let consensuses = self.consensuses.iter().map(|one| format!("{} {}", one.name, one.hash));
         json!({
@@ -197,7 +198,7 @@ impl Settings {
         })
     }
 
-    /// The settings of a year with so many clients in each draw.
+    /// Returns the settings of a year with `clients` clients in each draw.
     pub(super) fn year(&self, variant: &Variant, clients: usize) -> YearSettings {
         YearSettings {
             clients,
@@ -229,7 +230,7 @@ impl Settings {
         parts.map(|analysis| Unit { consensus: consensus.name.clone(), analysis }).collect()
     }
 
-    /// Clients and draws of each unit of a year.
+    /// Returns the clients and draws of each unit of a year.
     fn parts(&self, variant: &Variant, is_first: bool) -> Vec<(Range<usize>, Range<usize>)> {
         let is_fixed = variant.adversary == Adversary::Replaces(Spread::Heaviest);
         let draws = if is_fixed { 1 } else { self.draws };
@@ -247,8 +248,8 @@ impl Settings {
     }
 }
 
-/// How many guards a client with one leg uses: what the consensus says, and one as the paper has
-/// it.
+/// Returns the numbers of guards that a client with one leg may use: the consensus' parameter, and
+/// one as in the paper.
 fn rules(consensus: &Named) -> Vec<usize> {
     let mut rules = vec![consensus.in_use, 1];
     rules.dedup();
@@ -259,7 +260,8 @@ fn chunks(all: usize, size: usize) -> Vec<Range<usize>> {
     (0..all).step_by(size.max(1)).map(|start| start..(start + size).min(all)).collect()
 }
 
-/// All units in their order: the cheap ones first, so that a page has something of all early.
+/// Returns all units in order. Cheap ones come first, so that a page has some results of each kind
+/// early.
 #[must_use]
 pub fn plan(settings: &Settings) -> Vec<Unit> {
     let unit = |consensus: &Named, analysis| Unit { consensus: consensus.name.clone(), analysis };

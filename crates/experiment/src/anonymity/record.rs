@@ -1,4 +1,4 @@
-//! What came of a unit, and of all of them as rows.
+//! Results of units, and all results as rows.
 
 use anabranch_anonymity::consensus::Listed;
 use anabranch_anonymity::fingerprints::FingerprintRow;
@@ -11,20 +11,20 @@ use super::super::runner;
 use super::super::table::{Column, Rows};
 use super::summary::Value;
 
-/// What a consensus holds.
+/// Properties of a consensus.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Listing {
-    /// The hour from which it is valid.
+    /// Hour from which it is valid.
     pub name: String,
-    /// All relays.
+    /// Number of all relays.
     pub relays: usize,
-    /// Those that may be entries and have weight for it.
+    /// Number of relays that may be entries and have a weight above zero.
     pub entries: usize,
-    /// Whether it says which ports exits let through. If not, the flag Exit counts for all.
+    /// Whether it has exit policies. If not, only the flag Exit counts.
     pub has_policies: bool,
-    /// Whether it says who belongs together. If not, nobody does.
+    /// Whether it has families. If not, no relay has one.
     pub has_families: bool,
-    /// Guards that a client with one leg uses.
+    /// Number of guards that a client with one leg uses.
     pub in_use: usize,
 }
 
@@ -41,45 +41,45 @@ impl Listing {
     }
 }
 
-/// What came of an analysis.
+/// Result of an analysis.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Outcome {
     /// Circuits against each draw of the adversary.
     Paths {
-        /// Its share of entries and of exits.
+        /// Adversary's share of entries and of exits.
         share: f64,
-        /// Each draw.
+        /// Results by draw.
         draws: Vec<PathDraw>,
     },
-    /// A part of a year.
+    /// Part of a year.
     Year {
-        /// The adversary's name.
+        /// Name of the adversary.
         variant: String,
         /// Guards in use by a client with one leg.
         in_use: usize,
-        /// The days at which was counted.
+        /// Days on which clients were counted.
         days: Vec<u64>,
-        /// Each draw of the adversary.
+        /// Counts by draw of the adversary.
         tallies: Vec<DrawTally>,
     },
     /// Guard fingerprints.
     Fingerprints {
         /// Guards in use by a client with one leg.
         in_use: usize,
-        /// One, two and three legs.
+        /// Rows for one, two and three legs.
         rows: Vec<FingerprintRow>,
     },
 }
 
-/// What came of a unit.
+/// Result of a unit.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Analysed {
-    /// The unit.
+    /// Name of the unit.
     pub unit: String,
-    /// The consensus.
+    /// Properties of its consensus.
     pub listing: Listing,
-    /// The rest.
+    /// Result of the analysis.
     pub outcome: Outcome,
 }
 
@@ -89,7 +89,7 @@ impl runner::Record for Analysed {
     }
 }
 
-/// A row for each value that was found.
+/// Returns the columns of the table of all values, one row per value.
 #[must_use]
 pub fn columns(values: &[Value]) -> Vec<Column> {
     let rows = Rows(values);

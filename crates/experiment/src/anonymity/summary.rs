@@ -1,4 +1,4 @@
-//! What all records amount to.
+//! Summary of all records.
 
 use anabranch_anonymity::figures::{Band, Share};
 use anabranch_anonymity::fingerprints::{FingerprintRow, Sharing};
@@ -8,64 +8,64 @@ use anabranch_onion::guards::GuardParams;
 
 use super::{Analysed, Listing, Outcome, VARIANTS};
 
-/// All that was analysed, each in the order of the plan.
+/// All results, each kind in the order of the plan.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Summary {
-    /// Circuits.
+    /// Tables of circuits.
     pub paths: Vec<PathTable>,
-    /// Years.
+    /// Tables of years.
     pub years: Vec<YearTable>,
-    /// Guard fingerprints.
+    /// Tables of guard fingerprints.
     pub fingerprints: Vec<FingerprintTable>,
 }
 
 /// Circuits of one consensus.
 #[derive(Clone, Debug, PartialEq)]
 pub struct PathTable {
-    /// The consensus.
+    /// Properties of the consensus.
     pub listing: Listing,
-    /// The adversary's share of entries and of exits, as it was asked for.
+    /// Adversary's share of entries and of exits, as requested.
     pub share: f64,
-    /// What it really held.
+    /// Shares that it actually held.
     pub holding: Holding,
-    /// Draws of the adversary.
+    /// Number of draws of the adversary.
     pub draws: usize,
-    /// For each number of legs.
+    /// Rows by number of legs.
     pub rows: Vec<PathRow>,
 }
 
 /// A year of one consensus and one adversary.
 #[derive(Clone, Debug, PartialEq)]
 pub struct YearTable {
-    /// The consensus.
+    /// Properties of the consensus.
     pub listing: Listing,
-    /// The adversary.
+    /// Name of the adversary.
     pub variant: String,
     /// Guards in use by a client with one leg.
     pub in_use: usize,
-    /// The days at which was counted.
+    /// Days on which clients were counted.
     pub days: Vec<u64>,
-    /// Draws of the adversary.
+    /// Number of draws of the adversary.
     pub draws: usize,
-    /// Clients of each draw, for each number of legs.
+    /// Number of clients in each draw, for each number of legs.
     pub clients: u64,
-    /// One, two and three legs, and COMB.
+    /// Rows for one, two and three legs, and for the mixture COMB.
     pub rows: Vec<YearRow>,
 }
 
 /// Guard fingerprints of one consensus.
 #[derive(Clone, Debug, PartialEq)]
 pub struct FingerprintTable {
-    /// The consensus.
+    /// Properties of the consensus.
     pub listing: Listing,
     /// Guards in use by a client with one leg.
     pub in_use: usize,
-    /// One, two and three legs.
+    /// Rows for one, two and three legs.
     pub rows: Vec<FingerprintRow>,
 }
 
 impl Summary {
-    /// Of all records.
+    /// Summarises records.
     #[must_use]
     pub fn of(records: &[Analysed]) -> Summary {
         let mut summary = Summary::default();
@@ -100,15 +100,16 @@ impl Summary {
         summary
     }
 
-    /// The consensus that all adversaries are set upon: the one of the first record.
+    /// Returns the consensus that all adversaries are applied to, which is the one of the first
+    /// record.
     #[must_use]
     pub fn first(&self) -> Option<&Listing> {
         let years = self.years.iter().map(|table| &table.listing);
         self.paths.iter().map(|table| &table.listing).chain(years).next()
     }
 
-    /// The year of Figure 5: of the first consensus and the first adversary, where a client with
-    /// one leg uses one guard.
+    /// Returns the year of Figure 5: of the first consensus and the first adversary, for the rule
+    /// that a client with one leg uses one guard.
     #[must_use]
     pub fn figure_5(&self) -> Option<&YearTable> {
         let first = &self.first()?.name;
@@ -144,37 +145,37 @@ fn year_table(
     }
 }
 
-/// One value, for a table of all of them.
+/// A row of the table of all values.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Value {
-    /// The consensus' name.
+    /// Name of the consensus.
     pub consensus: String,
     /// `paths`, `year` or `fingerprints`.
     pub analysis: &'static str,
-    /// The share that it wants, or its name; empty for fingerprints.
+    /// Share that the adversary wants, or its name; empty for fingerprints.
     pub adversary: String,
     /// Legs of a circuit; 0 for COMB.
     pub legs: usize,
     /// Guards in use by a client; 0 for COMB.
     pub in_use: usize,
-    /// The day of a year; 0 elsewhere.
+    /// Day of a year; 0 for other analyses.
     pub day: u64,
-    /// What is told.
+    /// Name of the measure.
     pub measure: &'static str,
-    /// The value.
+    /// The value, a mean over draws if there are draws.
     pub mean: f64,
-    /// Paths: the ends of the 95 % interval over draws; elsewhere the 5 % and 95 % quantiles of the
-    /// draws. The value itself where nothing was drawn.
+    /// Lower bound. For paths, it is that of the 95 % interval over draws, otherwise the 5 %
+    /// quantile of the draws. Equal to the value if nothing was drawn.
     pub low: f64,
-    /// The other end.
+    /// Upper bound: the end of the same interval, or the 95 % quantile.
     pub high: f64,
-    /// Clients of each draw, or all circuits that were built.
+    /// Clients in each draw, or all circuits that were built.
     pub clients: u64,
     /// Draws of the adversary, or populations.
     pub draws: usize,
 }
 
-/// All values of a summary.
+/// Returns all values of a summary.
 #[must_use]
 pub fn values(summary: &Summary) -> Vec<Value> {
     let paths = summary.paths.iter().flat_map(path_values);

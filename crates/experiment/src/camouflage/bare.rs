@@ -1,4 +1,4 @@
-//! Our transport by itself, from the client's host to the web server.
+//! Our transport without Tor, from the client's host to the web server.
 
 use std::io;
 use std::net::{Ipv4Addr, SocketAddrV4};
@@ -8,17 +8,18 @@ use super::place::{PORT, Place};
 use super::plan::Arm;
 use super::way::{Kit, options};
 
-/// Where connections come in that are to be carried.
+/// Address at which the client's end accepts connections.
 const ENTRANCE: SocketAddrV4 = SocketAddrV4::new(Ipv4Addr::LOCALHOST, 9_101);
 
-/// Both ends, which are up. Dropped, they end, the client first.
+/// Both running ends. They are stopped on drop, the client first.
 pub(super) struct Bare<'a> {
     _client: Node<'a>,
     _server: Node<'a>,
 }
 
 impl<'a> Bare<'a> {
-    /// Starts both, by the line of this round trip; their files are below a folder of this name.
+    /// Starts both ends on the line with round trip `rtt`. Their files are in directories named
+    /// after `name`.
     ///
     /// # Errors
     /// One of them ends, or takes too long.
@@ -34,13 +35,13 @@ impl<'a> Bare<'a> {
         Ok(Bare { _client: client, _server: server })
     }
 
-    /// Where connections come in that are to be carried.
+    /// Returns the address at which the client's end accepts connections.
     pub(super) fn entrance(&self) -> SocketAddrV4 {
         ENTRANCE
     }
 }
 
-/// What a server is told of an arm's profile.
+/// Returns the server's arguments for an arm's profile.
 fn words(arm: Arm, kit: Kit<'_>) -> Vec<String> {
     let to = format!("{}:{WEB_PORT}", Ipv4Addr::LOCALHOST);
     let options = options(arm, kit).into_iter();

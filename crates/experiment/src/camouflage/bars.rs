@@ -1,5 +1,5 @@
-//! Whether our transport costs no more than it may: bars of goodput and bytes for downloads of 1 MB
-//! on the paper's line without Tor inside, and of a slow stream through Tor.
+//! Limits of our transport's cost: goodput and bytes for downloads of 1 MB on the paper's line
+//! without Tor inside, and the evenness of a slow stream through Tor.
 
 use super::super::Median;
 use super::claims::{Claim, Judged, Verdict};
@@ -7,48 +7,50 @@ use super::measured::Measured;
 use super::plan::{Arm, LONGEST, What};
 use super::summary::{Quantity, counts, ratios, rounds};
 
-/// A median of fewer rounds than this meets no bar, and misses none.
+/// Minimum number of rounds; a median of fewer neither meets nor misses a bar.
 const LEAST: usize = 5;
 
-/// What is held against a bar.
+/// Quantity that a bar limits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Bar {
-    /// kB/s from the connection's begin to the last byte: the making of the link counts, too.
+    /// Goodput in kB/s, from the start of the connection to the last byte; it includes link set-up.
     Goodput,
-    /// Bytes of IP packets to the client for each byte of payload.
+    /// Bytes of IP packets to the client per byte of payload.
     Down,
-    /// The same from the client.
+    /// Bytes of IP packets from the client per byte of payload.
     Up,
-    /// How far a stream of 50 kB/s at a longer round trip is from that at the shortest one.
+    /// Deviation of a stream of 50 kB/s at longer round trips from the same stream at the shortest
+    /// one.
     Flat,
 }
 
-/// A bar, and what was found.
+/// A bar, and the measured value.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Held {
-    /// Of what.
+    /// Quantity that it limits.
     pub bar: Bar,
-    /// The arm.
+    /// Arm that it applies to.
     pub arm: Arm,
-    /// The bar: the least goodput, the most of all else.
+    /// The bar: the minimum of goodput, the maximum of other quantities.
     pub bound: f64,
-    /// What was found: the median of rounds; of a stream, the most that its intervals allow
-    /// (not a number of too few rounds).
+    /// Measured value: the median over rounds. For a stream, the maximum that its intervals allow
+    /// (NaN if there are too few rounds).
     pub found: f64,
-    /// The median's interval; of a stream, least and most.
+    /// Interval of the median; for a stream, minimum and maximum.
     pub interval: Option<[f64; 2]>,
-    /// Rounds; of a stream, the least number at a round trip.
+    /// Number of rounds; for a stream, the minimum over round trips.
     pub rounds: usize,
-    /// Downloads or streams that were cut or failed: then it is missed, whatever the median is.
+    /// Number of downloads or streams that were cut or failed. If it is not 0, the bar is missed
+    /// whatever the median.
     pub cut: usize,
-    /// The same through Tor, over what it is by Tor alone: a median, round by round.
+    /// Same quantity through Tor, divided by that of Tor alone: a median over rounds.
     pub to_tor: Option<f64>,
-    /// Whether it is met; `None` of too few rounds.
+    /// Whether the bar is met; `None` if there are too few rounds.
     pub is_met: Option<bool>,
 }
 
 impl Held {
-    /// By which part of the bar it is on the right side of it; below 0 on the wrong one.
+    /// Returns the margin as a share of the bar; below 0 if the bar is missed.
     #[must_use]
     pub fn spare(&self) -> f64 {
         let more = self.found / self.bound - 1.0;
@@ -56,7 +58,7 @@ impl Held {
     }
 }
 
-/// Bars of goodput, of bytes down and of bytes up; those of an arm that has some.
+/// Returns the arm's bars of goodput, bytes down and bytes up; empty if it has none.
 fn bounds(arm: Arm) -> Vec<(Bar, f64)> {
     let (goodput, down) = match arm {
         Arm::Nosteg => (None, 1.076),
@@ -70,7 +72,7 @@ fn bounds(arm: Arm) -> Vec<(Bar, f64)> {
 }
 
 impl Bar {
-    /// What is told of downloads, and by what it is divided.
+    /// Returns the measured quantity of downloads, and its divisor.
     fn quantity(self) -> (Quantity, f64) {
         match self {
             Bar::Down => (Quantity::Down, f64::from(LONGEST)),
@@ -79,13 +81,13 @@ impl Bar {
         }
     }
 
-    /// Whether a value meets a bound.
+    /// Returns whether a value meets a bound.
     fn is_met(self, value: f64, bound: f64) -> bool {
         if self == Bar::Goodput { value >= bound } else { value <= bound }
     }
 }
 
-/// All bars of what was measured; `judged` are the claims that were judged of it.
+/// Returns all bars of the measured arms; `judged` are the verdicts on the paper's claims.
 #[must_use]
 pub fn hold(records: &[Measured], judged: &[Judged]) -> Vec<Held> {
     let all = Arm::ALL.iter().flat_map(|&arm| bounds(arm).into_iter().map(move |b| (arm, b)));
@@ -107,7 +109,7 @@ fn of_downloads(records: &[Measured], arm: Arm, bar: Bar, bound: f64) -> Option<
     Some(Held { bar, arm, bound, found: median, interval, rounds: count, cut, to_tor, is_met })
 }
 
-/// The slow stream of `http-opaque`, which is judged as the paper's claim is.
+/// Judges the slow stream of `http-opaque`, by the verdict on the paper's claim.
 fn of_stream(one: &Judged) -> Option<Held> {
     let (bound, _) = one.claim.bound();
     let is_it = (one.claim, one.arm, one.rate) == (Claim::Flat, Arm::Opaque, Some(50));

@@ -1,4 +1,4 @@
-//! Carries out one measurement.
+//! Execution of one measurement.
 
 use std::cell::{Cell, RefCell};
 use std::io;
@@ -21,17 +21,17 @@ use super::streams::{self, Pace};
 use super::way::{self, Kit, OBFS4, Way};
 use super::webtunnel::{NGINX, PROGRAMS};
 
-/// How long a first fetch may take, whose circuit has to be built, and how often it is tried.
+/// Timeout of a first fetch, whose circuit must be built; below it, its number of attempts.
 const FIRST: Duration = Duration::from_secs(60);
 const TRIES: u32 = 5;
-/// After a download, what is under way for it still counts.
+/// Time after a download for which packets under way still count towards it.
 const LINGER: Duration = Duration::from_millis(300);
-/// The line is quiet once it carries no more than so many bytes in such a stretch, both ways. It is
-/// not waited for longer than so.
+/// The line is quiet if both directions together carry at most this number of bytes in this
+/// interval. The next constant is the maximum wait for that.
 const QUIET: (u64, Duration) = (1_500, Duration::from_millis(500));
 const QUIET_BY: Duration = Duration::from_secs(10);
 
-/// What is to be measured, and by which programs.
+/// Settings and programs of the measurements.
 #[derive(Debug)]
 pub struct Bench {
     programs: Programs,
@@ -41,7 +41,7 @@ pub struct Bench {
     settings: Settings,
 }
 
-/// Files that profiles hide in.
+/// Directories with the cover data of profiles.
 #[derive(Clone, Debug, Default)]
 pub struct Folders {
     /// JPEGs of [`Arm::Image`].
@@ -50,18 +50,18 @@ pub struct Folders {
     pub covers: Option<PathBuf>,
 }
 
-/// The relays and the web server of all measurements, on a [`Place`]. They are started when the
-/// first one needs them, and anew after one that failed.
+/// Relays and web server of all measurements, on a [`Place`]. They are started for the first
+/// measurement, and restarted after a failed one.
 pub struct Town<'a> {
     bench: &'a Bench,
     place: &'a Place,
     network: RefCell<Option<OnionNetwork<'a>>>,
     web: RefCell<Option<Server>>,
-    /// Of the next bridge and client.
+    /// Number of the next bridge and client.
     number: Cell<u32>,
 }
 
-/// What was measured, without where and when.
+/// Measured values, without place and time.
 #[derive(Default)]
 struct Outcome {
     downloads: Vec<Download>,
@@ -70,11 +70,11 @@ struct Outcome {
 }
 
 impl Bench {
-    /// A bench for `settings`; `anabranch` is the program under test, `programs` a folder that may
-    /// hold others, `folders` what profiles hide in.
+    /// Creates a bench for `settings`. `anabranch` is the program under test, `programs` an
+    /// optional directory with other programs, `folders` the cover data of profiles.
     ///
     /// # Errors
-    /// A program of an arm is nowhere.
+    /// A program that an arm needs was not found.
     pub fn new(
         settings: &Settings,
         anabranch: PathBuf,
@@ -88,13 +88,13 @@ impl Bench {
         Ok(Bench { programs: found, tor, anabranch, folders, settings: settings.clone() })
     }
 
-    /// What an arm lacks of programs, if it does.
+    /// Returns the programs that an arm needs and that are missing.
     #[must_use]
     pub fn lacks(arm: Arm, programs: Option<&Path>) -> Option<Missing> {
         Programs::new(programs).find(needs(arm)).err()
     }
 
-    /// What was found for it.
+    /// Returns the programs found.
     #[must_use]
     pub fn programs(&self) -> &Programs {
         &self.programs
@@ -103,12 +103,12 @@ impl Bench {
     /// Builds the lines of all measurements.
     ///
     /// # Errors
-    /// What the machine refuses.
+    /// The machine refuses a step.
     pub fn place(&self) -> io::Result<Place> {
         Place::build([&[RTT], &*self.settings.rtts].concat())
     }
 
-    /// A town whose relays have not been started yet.
+    /// Creates a town whose relays have not been started.
     #[must_use]
     pub fn town<'a>(&'a self, place: &'a Place) -> Town<'a> {
         let (network, web) = (RefCell::new(None), RefCell::new(None));
@@ -116,7 +116,7 @@ impl Bench {
     }
 }
 
-/// What an arm takes, and what gives it.
+/// Returns the programs that an arm needs, each with its source.
 fn needs(arm: Arm) -> &'static [(&'static str, &'static str)] {
     match arm {
         Arm::Direct => &[],
@@ -127,10 +127,10 @@ fn needs(arm: Arm) -> &'static [(&'static str, &'static str)] {
 }
 
 impl<'a> Town<'a> {
-    /// Makes one measurement. Once `stop` is set it ends soon, and its result is of no use.
+    /// Makes one measurement. It ends soon after `stop` is set, and its result is then useless.
     ///
     /// # Errors
-    /// The network or the client could not be started; downloads that fail are no error.
+    /// The network or the client could not be started; failed downloads are no error.
     pub fn measure(&self, unit: &Unit, stop: &AtomicBool) -> Result<Measured, String> {
         let measured = self.in_town(unit, stop);
         if measured.is_err() {
@@ -177,7 +177,7 @@ impl<'a> Town<'a> {
         Makers { stage: &place.stage, anabranch: &bench.anabranch, tor: &bench.tor }
     }
 
-    /// Starts authority and relays.
+    /// Starts the authority and the relays.
     fn start(&self) -> io::Result<OnionNetwork<'a>> {
         let place = self.place;
         let relays = RELAYS.map(|(name, ip)| RelaySeat {
@@ -189,7 +189,7 @@ impl<'a> Town<'a> {
         OnionNetwork::start(self.makers(), &authority, &relays, true)
     }
 
-    /// Does the work of a unit, and notes how long it took and what the machine did.
+    /// Runs a unit, and records its duration and the other load of the machine.
     fn timed(
         &self,
         unit: &Unit,
@@ -222,7 +222,7 @@ impl<'a> Town<'a> {
         })
     }
 
-    /// Has circuit and link built, by a fetch of a byte.
+    /// Builds the circuit and the link by fetching one byte.
     fn warm(&self, fetch: &Fetch<'_>, stop: &AtomicBool) -> io::Result<()> {
         let mut tries = 0;
         loop {
@@ -273,7 +273,7 @@ impl<'a> Town<'a> {
         Ok(outcome)
     }
 
-    /// Waits until the line has nothing left of what was before; not for ever.
+    /// Waits until the line carries no more traffic of earlier fetches, for at most [`QUIET_BY`].
     fn wait_quiet(&self, rtt: u32, stop: &AtomicBool) {
         let until = Instant::now() + QUIET_BY;
         let mut before = self.place.carried(rtt);
@@ -298,7 +298,7 @@ impl Bench {
 }
 
 impl Outcome {
-    /// Keeps the first reason why something failed.
+    /// Stores the first reason of a failure.
     fn note(&mut self, error: Option<String>) {
         if let (Some(error), true) = (error, self.error.is_empty()) {
             self.error = error;

@@ -1,4 +1,4 @@
-//! Which of the paper's claims hold here, judged by intervals.
+//! The paper's claims that hold here, judged by intervals.
 
 use super::super::{Median, ratio};
 use super::measured::Measured;
@@ -6,61 +6,61 @@ use super::paper::{BROKEN_FROM, SLOW};
 use super::plan::{Arm, What};
 use super::summary::{Quantity, StreamBox, counts, ratios};
 
-/// What a claim says of an arm.
+/// Statement of the paper about an arm.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Claim {
-    /// The chopper alone costs hardly more than Tor, bytes down (Table 3: 1.008 times as many).
+    /// The chopper alone costs hardly more than Tor in bytes down (Table 3: 1.008 times).
     LeanDown,
-    /// The same of bytes up (1.031 times).
+    /// The chopper alone costs hardly more than Tor in bytes up (1.031 times).
     LeanUp,
-    /// The chopper alone is as quick as Tor at 1 MB (Figure 7: .97 of its goodput).
+    /// The chopper alone is as fast as Tor at 1 MB (Figure 7: .97 of its goodput).
     Quick,
-    /// HTTP costs a direct download's bytes down many times (Table 3: 11.6).
+    /// HTTP costs many times a direct download's bytes down (Table 3: 11.6).
     HeavyDown,
-    /// The same of bytes up (41).
+    /// HTTP costs many times a direct download's bytes up (41).
     HeavyUp,
-    /// HTTP has but a small part of Tor's goodput at 1 MB (Figure 7: .047).
+    /// HTTP has only a small part of Tor's goodput at 1 MB (Figure 7: .047).
     Slow,
     /// The bandwidth on the wire does not depend on the round trip (Figure 6: Tor and chopper).
     Flat,
-    /// A stream of [`SLOW`] is not held from [`BROKEN_FROM`] on (Figure 6: HTTP).
+    /// A stream of [`SLOW`] is not sustained from [`BROKEN_FROM`] on (Figure 6: HTTP).
     Breaks,
 }
 
-/// Whether a claim holds.
+/// Verdict on a claim.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Verdict {
-    /// The interval is on the claim's side of its bound.
+    /// The interval is on the claim's side of the bound.
     Holds,
-    /// It is on the other one.
+    /// The interval is on the other side.
     Fails,
-    /// The bound is in it, or there are too few rounds for one.
+    /// The bound is inside the interval, or there are too few rounds for an interval.
     Open,
 }
 
-/// A claim about an arm, and what was found.
+/// A claim about an arm, and the measured value.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Judged {
-    /// The claim.
+    /// Claim that was judged.
     pub claim: Claim,
-    /// The arm.
+    /// Arm that it is about.
     pub arm: Arm,
-    /// Of a stream, its rate in kB/s.
+    /// For a stream, its rate in kB/s.
     pub rate: Option<u32>,
-    /// What the bound is compared with: least and most of it.
+    /// Interval that is compared with the bound.
     pub found: Option<[f64; 2]>,
-    /// The median of that, where it is one.
+    /// Median of the compared values, if it is one.
     pub median: Option<f64>,
-    /// Rounds; of a stream, the least number at a round trip.
+    /// Number of rounds; for a stream, the minimum over round trips.
     pub rounds: usize,
-    /// Of the arm's downloads or streams, those that were cut or failed.
+    /// Number of the arm's downloads or streams that were cut or failed.
     pub cut: usize,
-    /// Whether it holds.
+    /// Whether the claim holds.
     pub verdict: Verdict,
 }
 
 impl Claim {
-    /// All about downloads, each with its bound: at most this, or at least.
+    /// Claims about downloads.
     const DOWNLOADS: [Claim; 6] = [
         Claim::LeanDown,
         Claim::LeanUp,
@@ -70,8 +70,8 @@ impl Claim {
         Claim::Slow,
     ];
 
-    /// The bound of what is found, and whether it is the least; half the paper's factor where it
-    /// speaks of many times.
+    /// Returns the bound, and whether it is a minimum. If the paper states many times, it is half
+    /// the paper's factor.
     #[must_use]
     pub fn bound(self) -> (f64, bool) {
         match self {
@@ -86,19 +86,20 @@ impl Claim {
         }
     }
 
-    /// Whether the paper says it of an arm, or of what the arm stands beside.
+    /// Returns whether the paper makes the claim about an arm, or about the system that the arm is
+    /// compared with.
     fn is_about(self, arm: Arm) -> bool {
         match self {
             Claim::LeanDown | Claim::LeanUp | Claim::Quick => {
                 matches!(arm, Arm::Nosteg | Arm::NostegRr)
             }
             Claim::HeavyDown | Claim::HeavyUp | Claim::Slow | Claim::Breaks => arm.is_http(),
-            // That ours is flat is wanted of `http-opaque`, whatever the paper's was.
+            // Flatness is required of our `http-opaque`, although the paper's HTTP was not flat.
             Claim::Flat => matches!(arm, Arm::Tor | Arm::Nosteg | Arm::NostegRr | Arm::Opaque),
         }
     }
 
-    /// The values that are compared with the bound.
+    /// Returns the values that are compared with the bound.
     fn ratios(self, records: &[Measured], arm: Arm) -> Vec<f64> {
         let (other, quantity) = match self {
             Claim::LeanDown => (Arm::Tor, Quantity::Down),
@@ -111,7 +112,7 @@ impl Claim {
         ratios(records, [arm, other], quantity)
     }
 
-    /// What an interval says of it.
+    /// Judges an interval of those values.
     fn verdict(self, interval: Option<[f64; 2]>) -> Verdict {
         let (bound, is_least) = self.bound();
         match interval {
@@ -126,7 +127,7 @@ impl Claim {
     }
 }
 
-/// All claims about all arms that were measured.
+/// Judges all claims about all measured arms.
 #[must_use]
 pub fn judge(records: &[Measured], boxes: &[StreamBox]) -> Vec<Judged> {
     let downloads = Claim::DOWNLOADS.into_iter().flat_map(|claim| {
@@ -179,16 +180,16 @@ fn of_streams(claim: Claim, arm: Arm, boxes: &[StreamBox]) -> Vec<Judged> {
     rates.into_iter().filter_map(of_rate).collect()
 }
 
-/// By how much the median at a round trip is away from that at the shortest one, over the latter:
-/// the least and the most that the worst round trip's intervals allow; `None` of too few rounds, or
-/// where nothing came at the shortest one.
+/// Returns the relative deviation of the median at a round trip from that at the shortest one. The
+/// result is the minimum and the maximum that the worst round trip's intervals allow. `None` if
+/// there are too few rounds, or if nothing arrived at the shortest round trip.
 fn deviation(boxes: &[&StreamBox]) -> Option<[f64; 2]> {
     let (first, others) = boxes.split_first()?;
     let [least, most] = first.level?.interval?;
     let mut worst: Option<[f64; 2]> = None;
     for other in others {
         let [low, high] = other.level?.interval?;
-        // Of a ratio between low / most and high / least, how far 1 is away.
+        // Distance of 1 from a ratio between low / most and high / least.
         let (down, up) = (ratio(low, most)? - 1.0, ratio(high, least)? - 1.0);
         let nearest = if down <= 0.0 && up >= 0.0 { 0.0 } else { down.abs().min(up.abs()) };
         let farthest = down.abs().max(up.abs());
@@ -198,8 +199,8 @@ fn deviation(boxes: &[&StreamBox]) -> Option<[f64; 2]> {
     worst
 }
 
-/// The share of the stream that comes in a second, at round trips from [`BROKEN_FROM`] on: the
-/// least and the most over all of them.
+/// Returns the share of the stream that arrives in a second, at round trips from [`BROKEN_FROM`]
+/// on: the minimum and the maximum over those round trips.
 fn held(boxes: &[&StreamBox]) -> Option<[f64; 2]> {
     let far = boxes.iter().filter(|one| one.rtt >= BROKEN_FROM);
     let intervals: Vec<[f64; 2]> =

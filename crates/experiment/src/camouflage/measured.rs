@@ -1,4 +1,4 @@
-//! What came of one measurement, and how it is stored.
+//! Result of one measurement, and its storage format.
 
 use serde::{Deserialize, Serialize};
 
@@ -6,67 +6,67 @@ use super::super::table::{Column, Rows};
 use super::super::{Disturbance, Record};
 use super::plan::{Arm, What};
 
-/// A download. Times are seconds from its SOCKS request on, straight from the connection's begin
-/// on.
+/// A download. Times are in seconds since its SOCKS request; for direct downloads, since the start
+/// of the connection.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Download {
-    /// Its length.
+    /// Length of the payload.
     pub bytes: u32,
-    /// Until its first byte; `None` if it was cut, or failed.
+    /// Time to its first byte; `None` if it was cut or failed.
     pub first_byte: Option<f64>,
-    /// Until its last byte.
+    /// Time to its last byte.
     pub whole: Option<f64>,
-    /// Bytes of IP packets that crossed the client's line for it: from the client.
+    /// Bytes of IP packets from the client that crossed its line for this download.
     pub up: u64,
-    /// And to it.
+    /// Bytes of IP packets to the client.
     pub down: u64,
 }
 
-/// A stream of a fixed rate. Lists have a value for each second from the first byte on.
+/// A stream of a fixed rate. Lists have one value for each second since the first byte.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Stream {
-    /// What the web server sends, kB/s.
+    /// Sending rate of the web server in kB/s.
     pub rate: u32,
-    /// From the SOCKS request to the first byte, seconds; `None` if none came.
+    /// Time from the SOCKS request to the first byte in seconds; `None` if none arrived.
     pub first_byte: Option<f64>,
-    /// To the last byte; `None` if it was cut, or failed.
+    /// Time to the last byte; `None` if it was cut or failed.
     pub whole: Option<f64>,
-    /// Bytes of the stream that came.
+    /// Payload bytes that arrived.
     pub came: Vec<u64>,
-    /// Bytes of IP packets that crossed the client's line: from the client.
+    /// Bytes of IP packets from the client that crossed its line.
     pub up: Vec<u64>,
-    /// And to it.
+    /// Bytes of IP packets to the client.
     pub down: Vec<u64>,
 }
 
-/// A measurement.
+/// Result of a measurement.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Measured {
-    /// Its name in the plan.
+    /// Name of the unit in the plan.
     pub unit: String,
-    /// Of what.
+    /// Kind of measurement.
     pub what: What,
-    /// By which way.
+    /// Arm, the client's way of fetching.
     pub arm: Arm,
-    /// The line's round trip, ms.
+    /// Round trip of the line, in ms.
     pub rtt: u32,
-    /// The round, from 0.
+    /// Number of the round, from 0.
     pub round: u32,
-    /// When it began, in seconds since 1970.
+    /// Start time, in seconds since 1970.
     pub started: f64,
-    /// From the client's start until it knew the network, seconds; 0 without Tor.
+    /// Time from the client's start until it knew the network, in seconds; 0 without Tor.
     pub bootstrap: f64,
-    /// Downloads in the order in which they were made.
+    /// Downloads in the order of execution.
     pub downloads: Vec<Download>,
-    /// Streams in the order in which they were made.
+    /// Streams in the order of execution.
     pub streams: Vec<Stream>,
-    /// Seconds that all of them took.
+    /// Duration of all of them, in seconds.
     pub seconds: f64,
-    /// The share of the machine's CPUs that was in use, by whomever.
+    /// Share of the machine's CPUs that was in use by any process.
     pub busy: f64,
-    /// Why the first of those that did not end failed; empty if all ended.
+    /// Reason of the first failure; empty if all downloads and streams completed.
     pub error: String,
-    /// What else the machine did meanwhile.
+    /// Other load of the machine meanwhile.
     pub machine: Disturbance,
 }
 
@@ -77,7 +77,7 @@ impl Record for Measured {
 }
 
 impl Download {
-    /// From the request to the last byte, kB/s.
+    /// Returns the goodput from the request to the last byte, in kB/s.
     #[must_use]
     pub fn goodput(&self) -> Option<f64> {
         Some(f64::from(self.bytes) / 1e3 / self.whole?)
@@ -94,12 +94,12 @@ fn unit_columns<R>(rows: &Rows<'_, R>, of: impl Fn(&R) -> &Measured + Copy) -> V
     ]
 }
 
-/// Parquet's tables here have no nulls.
+/// Replaces `None` by NaN, because the Parquet tables here have no nulls.
 fn or_none(value: Option<f64>) -> f64 {
     value.unwrap_or(f64::NAN)
 }
 
-/// The columns of the table of all downloads (`docs/formats.md`).
+/// Returns the columns of the table of all downloads (`docs/formats.md`).
 #[must_use]
 pub fn columns(records: &[Measured]) -> Vec<Column> {
     let each: Vec<(&Measured, &Download)> =
@@ -120,7 +120,7 @@ pub fn columns(records: &[Measured]) -> Vec<Column> {
     columns
 }
 
-/// The columns of the table of all streams: a row for each second.
+/// Returns the columns of the table of all streams, one row per second.
 #[must_use]
 pub fn stream_columns(records: &[Measured]) -> Vec<Column> {
     let each: Vec<(&Measured, &Stream, usize)> = records

@@ -1,17 +1,17 @@
 //! Camouflage: Weinberg et al., "StegoTorus: A Camouflage Proxy for the Tor Anonymity System" (CCS
 //! 2012), section 6: Table 3, Figures 6 and 7.
 //!
-//! A client at home, behind a line that is slow and long; beyond it a bridge, a private Tor network
-//! and a web server, on one host and without limits. Downloads and streams of a fixed rate:
-//! straight, by Tor alone, and by Tor through pluggable transports; and through ours without Tor
-//! inside. Counted is what crosses the client's line.
+//! A client is at home, connected by a slow line with a long delay. At its other end, a bridge, a
+//! private Tor network and a web server share one unlimited host. Downloads and streams of a fixed
+//! rate go directly, through Tor alone, through Tor with pluggable transports, and through our
+//! transport without Tor inside. The traffic on the client's line is counted.
 //!
-//! * [`Settings`] and [`plan`]: which measurements, in which order;
-//! * [`Bench`] and [`Town`]: carry out one of them;
-//! * [`Measured`]: what came of it;
-//! * [`summary`]: what all of them amount to, beside [`paper`];
-//! * [`claims`]: which of the paper's claims hold;
-//! * [`bars`]: whether ours costs no more than it may.
+//! * [`Settings`] and [`plan`]: the measurements and their order;
+//! * [`Bench`] and [`Town`]: execute one of them;
+//! * [`Measured`]: its result;
+//! * [`summary`]: all results together, compared with [`paper`];
+//! * [`claims`]: the paper's claims that hold;
+//! * [`bars`]: limits of our transport's cost.
 
 mod bare;
 pub mod bars;

@@ -1,18 +1,18 @@
-//! What the paper measured between California and New Jersey (section 6).
+//! Measurements of the paper between California and New Jersey (section 6).
 
 use super::plan::Arm;
 
-/// Bytes of 32 downloads of 1,000,000 B, in the mean (Table 3).
+/// Mean number of bytes of 32 downloads of 1,000,000 B (Table 3).
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Row {
-    /// To the server.
+    /// Bytes to the server.
     pub up: f64,
-    /// From it.
+    /// Bytes from the server.
     pub down: f64,
 }
 
-/// Table 3: the row that an arm stands beside. The paper has one HTTP module, which stands beside
-/// each of ours.
+/// Returns the row of Table 3 that an arm is compared with. The paper has one HTTP module, which is
+/// compared with each of ours.
 #[must_use]
 pub fn table_3(arm: Arm) -> Option<Row> {
     let (up, down) = match arm {
@@ -25,7 +25,7 @@ pub fn table_3(arm: Arm) -> Option<Row> {
     Some(Row { up, down })
 }
 
-/// Figure 7, read off: mean goodput in kB/s for 100, 200, … 1,000 kB.
+/// Returns the values read from Figure 7: mean goodput in kB/s for 100, 200, … 1,000 kB.
 #[must_use]
 pub fn figure_7(arm: Arm) -> Option<[f64; 10]> {
     match arm {
@@ -38,9 +38,9 @@ pub fn figure_7(arm: Arm) -> Option<[f64; 10]> {
     }
 }
 
-/// Figure 6, read off: median bandwidth on the wire, kB/s, of a stream of 50, 150 or 300 kB/s at
-/// round trips of 100, 150, … 450 ms. HTTP's are those of six connections. Tor and chopper are
-/// flat.
+/// Returns the value read from Figure 6: median bandwidth on the wire in kB/s. It is that of a
+/// stream of 50, 150 or 300 kB/s at round trips of 100, 150, … 450 ms. HTTP's values are those of
+/// six connections. Tor and chopper are flat.
 #[must_use]
 pub fn figure_6(arm: Arm, rate: u32, rtt: u32) -> Option<f64> {
     let at = [50, 150, 300].iter().position(|one| *one == rate)?;
@@ -61,9 +61,9 @@ const HTTP: [[f64; 8]; 3] = [
     [473., 162., 140., 47., 39., 27., 23., 21.],
 ];
 
-/// From this round trip on HTTP does not hold a stream of [`SLOW`] (section 6), ms.
+/// Round trip in ms from which HTTP does not sustain a stream of [`SLOW`] (section 6).
 pub const BROKEN_FROM: u32 = 200;
-/// The stream of the text, in kB/s.
+/// Rate of the stream in the paper's text, in kB/s.
 pub const SLOW: u32 = 50;
 
 #[cfg(test)]

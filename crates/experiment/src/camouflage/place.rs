@@ -1,4 +1,4 @@
-//! The network of all measurements: a client at home, and all the others beyond its line.
+//! The network of all measurements: a client at home, and all other hosts beyond its line.
 
 use std::fmt::Write as _;
 use std::io;
@@ -7,18 +7,18 @@ use std::net::Ipv4Addr;
 use super::super::onions::Seat;
 use super::super::stage::Stage;
 
-/// Of the client's line, from it and to it (section 6: 5.6 and .7 Mbit/s).
+/// Uplink rate of the client's line in kbit/s (section 6: 5.6 Mbit/s down and .7 Mbit/s up).
 pub const UP_KBIT: u32 = 700;
-/// See [`UP_KBIT`].
+/// Downlink rate; see [`UP_KBIT`].
 pub const DOWN_KBIT: u32 = 5_600;
-/// What the line holds each way.
+/// Queue of the line in each direction, in kB.
 pub const QUEUE_KB: u32 = 100;
-/// Of the web server, for the exit.
+/// Address of the web server, for the exit.
 pub(super) const WEB: Ipv4Addr = Ipv4Addr::new(10, 40, 0, 1);
-/// The port of a transport at a bridge.
+/// Port of a transport at a bridge.
 pub(super) const PORT: u16 = 443;
-/// Of the authority and of three relays; relays of different networks of 16 bits may be on one
-/// circuit.
+/// Addresses of the authority and of three relays. They are in different /16 networks, because
+/// relays of one such network may not be on the same circuit.
 pub(super) const AUTHORITY: Ipv4Addr = Ipv4Addr::new(10, 1, 0, 1);
 pub(super) const RELAYS: [(&str, Ipv4Addr); 3] = [
     ("guard", Ipv4Addr::new(10, 10, 0, 1)),
@@ -26,18 +26,18 @@ pub(super) const RELAYS: [(&str, Ipv4Addr); 3] = [
     ("exit", Ipv4Addr::new(10, 30, 0, 1)),
 ];
 
-/// A client's host and another one, with a line between them for each round trip: which of them is
-/// used follows from the address of the other end.
+/// A client's host and another one, with one line between them for each round trip. The address of
+/// the other end selects the line.
 pub struct Place {
     pub(super) stage: Stage,
     rtts: Vec<u32>,
 }
 
 impl Place {
-    /// Builds it for round trips in ms.
+    /// Builds the network for round trips in ms.
     ///
     /// # Errors
-    /// What the machine refuses.
+    /// The machine refuses a step.
     pub(super) fn build(mut rtts: Vec<u32>) -> io::Result<Place> {
         rtts.sort_unstable();
         rtts.dedup();
@@ -45,23 +45,23 @@ impl Place {
         Ok(Place { stage: Stage::of(&topology(&rtts), links)?, rtts })
     }
 
-    /// Where bridge and web server are reached by a line.
+    /// Returns the address of bridge and web server over the line with round trip `rtt`.
     pub(super) fn far_end(&self, rtt: u32) -> Ipv4Addr {
         far_end(self.number(rtt))
     }
 
-    /// Bytes of IP packets that a line has carried so far, from the client and to it.
+    /// Returns the bytes of IP packets that a line has carried so far, from the client and to it.
     pub(super) fn carried(&self, rtt: u32) -> [u64; 2] {
         let (all, number) = (self.stage.carried(), self.number(rtt));
         [all.up[number], all.down[number]]
     }
 
-    /// Who runs at the client's end.
+    /// Returns the seat of a program at the client's end.
     pub(super) fn near_seat(&self, name: &str) -> Seat<'_> {
         Seat { name: name.to_owned(), ip: Ipv4Addr::LOCALHOST, host: self.stage.client() }
     }
 
-    /// Who runs at the other end, with this address.
+    /// Returns the seat of a program at the other end, with this address.
     pub(super) fn far_seat(&self, name: &str, ip: Ipv4Addr) -> Seat<'_> {
         Seat { name: name.to_owned(), ip, host: self.stage.server() }
     }
@@ -71,7 +71,8 @@ impl Place {
     }
 }
 
-/// Of the networks for benchmarks (RFC 2544): webtunnel's client refuses private addresses.
+/// Returns the far end's address on a line. It is in the network for benchmarks (RFC 2544), because
+/// webtunnel's client refuses private addresses.
 fn far_end(number: usize) -> Ipv4Addr {
     Ipv4Addr::new(198, 18, number as u8, 1)
 }

@@ -1,4 +1,4 @@
-//! Which measurements there are, and in which order they are made.
+//! The measurements and their order.
 
 use std::time::Duration;
 
@@ -10,55 +10,55 @@ use serde_json::{Value, json};
 use super::super::named::named;
 use super::super::runner;
 
-/// The paper's round trip, ms.
+/// Round trip of the paper's line, in ms.
 pub const RTT: u32 = 85;
-/// Bytes of Table 3's downloads, and of the longest ones of Figure 7.
+/// Size in bytes of Table 3's downloads, and of the longest ones of Figure 7.
 pub const LONGEST: u32 = 1_000_000;
-/// Downloads of [`LONGEST`] in a measurement.
+/// Number of downloads of [`LONGEST`] in a measurement.
 pub const DOWNLOADS: usize = 4;
-/// Bytes of Figure 7's downloads; of each but the longest there is one in a measurement.
+/// Sizes in bytes of Figure 7's downloads; a measurement has one of each size below the longest.
 pub const LENGTHS: [u32; 10] =
     [100_000, 200_000, 300_000, 400_000, 500_000, 600_000, 700_000, 800_000, 900_000, LONGEST];
-/// About what starting a bridge and a client takes.
+/// Approximate time to start a bridge and a client.
 const STARTING: Duration = Duration::from_secs(20);
-/// Pauses of a measurement.
+/// Total length of the pauses in a measurement.
 const PAUSES: Duration = Duration::from_secs(12);
 
-/// By which way the client fetches.
+/// The client's way of fetching.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
 pub enum Arm {
     /// TCP to the web server, without Tor.
     Direct,
-    /// C tor by a bridge of C tor's, without a transport.
+    /// C tor over a C tor bridge, without a transport.
     Tor,
-    /// The same through obfs4proxy.
+    /// C tor through `obfs4proxy`.
     Obfs4,
-    /// Through webtunnel, behind nginx with TLS.
+    /// C tor through webtunnel, with nginx and TLS in front.
     Webtunnel,
-    /// Through ours, profile `nosteg`: the paper's chopper alone.
+    /// C tor through our transport with the profile `nosteg`: the paper's chopper alone.
     Nosteg,
-    /// Ours, an exchange a connection as the original's.
+    /// Our transport, one exchange per connection as in the original.
     NostegRr,
-    /// Ours, many short connections.
+    /// Our transport, with many short connections.
     NostegShort,
-    /// Ours, HTTP with opaque bodies.
+    /// Our transport, HTTP with opaque bodies.
     Opaque,
-    /// The same by many short connections.
+    /// Our transport, HTTP with opaque bodies and many short connections.
     OpaqueShort,
-    /// Ours, HTTP with printable bodies.
+    /// Our transport, HTTP with printable bodies.
     Text,
-    /// The same by many short connections.
+    /// Our transport, HTTP with printable bodies and many short connections.
     TextShort,
-    /// Ours, HTTP with JPEGs down.
+    /// Our transport, HTTP with JPEGs down.
     Image,
-    /// Ours, HTTP with the objects of a site, which keep their meaning.
+    /// Our transport, HTTP with the objects of a site, which keep their meaning.
     Site,
-    /// Ours, connections with the sizes and pauses of recorded ones.
+    /// Our transport, with the connection sizes and pauses of recorded traffic.
     Embed,
 }
 
-/// What a measurement is of.
+/// Kind of measurement.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
 pub enum What {
@@ -66,7 +66,7 @@ pub enum What {
     Downloads,
     /// Streams of fixed rates one after another (Figure 6).
     Streams,
-    /// Downloads of [`LONGEST`] one after another, without Tor inside: ours alone.
+    /// Downloads of [`LONGEST`] one after another through our transport, without Tor inside.
     Bare,
 }
 
@@ -77,13 +77,13 @@ named!(Arm: Direct "direct", Tor "tor", Obfs4 "obfs4", Webtunnel "webtunnel", No
 named!(What: Downloads "downloads", Streams "streams", Bare "bare");
 
 impl Arm {
-    /// Whether it is one of our transport's profiles; then its name is the profile's.
+    /// Returns whether it is a profile of our transport; then its name is the profile's.
     #[must_use]
     pub fn is_ours(self) -> bool {
         !matches!(self, Arm::Direct | Arm::Tor | Arm::Obfs4 | Arm::Webtunnel)
     }
 
-    /// Whether it is one of our HTTP profiles.
+    /// Returns whether it is one of our HTTP profiles.
     #[must_use]
     pub fn is_http(self) -> bool {
         let arms =
@@ -91,56 +91,56 @@ impl Arm {
         arms.contains(&self)
     }
 
-    /// Whether its downloads take several times as long as the others': it sends few bytes of the
-    /// payload in many of a cover.
+    /// Returns whether its downloads take several times as long as others: the cover is many times
+    /// the payload.
     fn is_slow(self) -> bool {
         matches!(self, Arm::Image | Arm::Site | Arm::Embed)
     }
 }
 
-/// Which measurements to make, and how.
+/// Measurements to make, and their parameters.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Settings {
-    /// By which ways.
+    /// Arms to measure.
     pub arms: Vec<Arm>,
-    /// Rounds of downloads.
+    /// Number of rounds of downloads.
     pub rounds: u32,
-    /// Rounds of downloads by ours without Tor inside.
+    /// Number of rounds of downloads through our transport without Tor inside.
     pub bare_rounds: u32,
-    /// Rounds of streams.
+    /// Number of rounds of streams.
     pub stream_rounds: u32,
-    /// Round trips of the streams, ms.
+    /// Round trips of the streams, in ms.
     pub rtts: Vec<u32>,
-    /// Rates of the streams, kB/s.
+    /// Rates of the streams, in kB/s.
     pub rates: Vec<u32>,
-    /// Seconds of each stream.
+    /// Length of each stream, in seconds.
     pub seconds: u32,
-    /// Seconds after which a download is cut.
+    /// Time after which a download is cut, in seconds.
     pub cut: u32,
-    /// JPEG files of `http-image`, and their bytes.
+    /// JPEG files of `http-image`: their number and bytes.
     pub pictures: Option<[u64; 2]>,
-    /// Files of `http-site`'s covers, and their bytes.
+    /// Files of `http-site`'s covers: their number and bytes.
     pub covers: Option<[u64; 2]>,
-    /// Of all orders.
+    /// Seed of all orders.
     pub seed: u64,
 }
 
 /// One measurement.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Unit {
-    /// Of what.
+    /// Kind of measurement.
     pub what: What,
-    /// By which way.
+    /// Arm to measure.
     pub arm: Arm,
-    /// The line's round trip, ms.
+    /// Round trip of the line, in ms.
     pub rtt: u32,
-    /// The round, from 0.
+    /// Number of the round, from 0.
     pub round: u32,
     lasts: Duration,
 }
 
 impl Settings {
-    /// What must not change when a run goes on; the rest may grow.
+    /// Returns the settings that must not change when a run is resumed; the others may grow.
     #[must_use]
     pub fn header(&self) -> Value {
         let mut header = json!({
@@ -152,7 +152,7 @@ impl Settings {
             "cut": self.cut,
             "pictures": self.pictures,
         });
-        // Journals from before there were covers go on without them.
+        // Journals from before the covers existed are resumed without them.
         if let Some(covers) = self.covers {
             header["covers"] = json!(covers);
         }
@@ -175,7 +175,7 @@ impl Settings {
 }
 
 impl Unit {
-    /// The bytes of its downloads in their order, which all arms of a round share.
+    /// Returns the sizes of its downloads in order, which all arms of a round share.
     #[must_use]
     pub fn lengths(&self, seed: u64) -> Vec<u32> {
         if self.what == What::Bare {
@@ -186,7 +186,7 @@ impl Unit {
         self.shuffled(seed, "lengths", lengths)
     }
 
-    /// The streams' rates in their order, kB/s, which all arms of a round share.
+    /// Returns the streams' rates in kB/s in order, which all arms of a round share.
     #[must_use]
     pub fn rates(&self, settings: &Settings) -> Vec<u32> {
         self.shuffled(settings.seed, "rates", settings.rates.clone())
@@ -219,9 +219,8 @@ impl runner::Unit for Unit {
     }
 }
 
-/// All measurements in the order in which they are made: round after round, and in each of them all
-/// in an order of their own, so that a machine that is busy for a while disturbs no arm in all its
-/// rounds.
+/// Returns all measurements in the order of execution: round by round, each round shuffled. So a
+/// temporarily busy machine does not disturb the same arm in all rounds.
 #[must_use]
 pub fn plan(settings: &Settings) -> Vec<Unit> {
     let mut units = Vec::new();
@@ -240,8 +239,8 @@ pub fn plan(settings: &Settings) -> Vec<Unit> {
                 of_round.extend(settings.rtts.iter().map(stream));
             }
         }
-        // By dice of each unit's own, so that further settings do not change the order of the
-        // others.
+        // Each unit has its own random number, so that further settings do not change the order of
+        // the others.
         of_round.sort_by_cached_key(|unit| unit.order(settings.seed));
         units.extend(of_round);
     }

@@ -1,4 +1,4 @@
-//! One stream of a fixed rate, and what crosses the line while it lasts.
+//! One stream of a fixed rate, and the traffic on the line while it lasts.
 
 use std::io;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -9,27 +9,27 @@ use super::super::onions::fetch::{Fetch, FetchTimes};
 use super::measured::Stream;
 use super::place::Place;
 
-/// How often it is looked whether the first byte has come.
+/// Interval of the check for the first byte.
 const LOOK: Duration = Duration::from_millis(10);
-/// A stream may take so many times as long as it should.
+/// Maximum duration of a stream, as a multiple of its nominal one.
 const SLACK: u32 = 3;
 
-/// How a stream goes.
+/// Parameters of a stream.
 #[derive(Clone, Copy)]
 pub(super) struct Pace<'a> {
-    /// What carries it; length and rate are its own.
+    /// Fetch that carries it; length and rate are replaced by its own.
     pub(super) fetch: Fetch<'a>,
-    /// The line's round trip, ms.
+    /// Round trip of the line, in ms.
     pub(super) rtt: u32,
-    /// kB/s.
+    /// Rate in kB/s.
     pub(super) rate: u32,
     pub(super) seconds: u32,
 }
 
-/// Carries a stream, and says why it did not end, if it did not.
+/// Runs a stream. The returned text is the reason why it did not complete, or empty.
 ///
 /// # Errors
-/// None of its own: those of the client's namespace.
+/// Only those of entering the client's namespace.
 pub(super) fn carry(
     place: &Place,
     pace: Pace<'_>,
@@ -65,7 +65,7 @@ pub(super) fn carry(
     })
 }
 
-/// By how much each of these counters grows in each of so many seconds.
+/// Returns the growth of these counters in each of `seconds` seconds.
 fn sampled(seconds: u32, mut counters: impl FnMut() -> [u64; 3]) -> Vec<[u64; 3]> {
     let (began, mut before) = (Instant::now(), counters());
     let second = |turn: u32| {

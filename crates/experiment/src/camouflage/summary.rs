@@ -1,4 +1,4 @@
-//! What all measurements of a plan amount to.
+//! Summary of all measurements of a plan.
 
 use std::collections::BTreeMap;
 
@@ -6,74 +6,74 @@ use super::super::{Mean, Median, average, by_round, middle, quartiles, spread};
 use super::measured::{Download, Measured, Stream};
 use super::plan::{Arm, LENGTHS, LONGEST, What};
 
-/// What is told of downloads.
+/// Quantity reported for downloads.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Quantity {
-    /// From the request to the last byte, kB/s.
+    /// Goodput from the request to the last byte, in kB/s.
     Goodput,
-    /// Until the first byte, seconds.
+    /// Time to the first byte, in seconds.
     FirstByte,
-    /// Bytes that crossed the client's line: from the client.
+    /// Bytes from the client that crossed its line.
     Up,
-    /// And to it.
+    /// Bytes to the client that crossed its line.
     Down,
 }
 
-/// Table 3: an arm's downloads of [`LONGEST`].
+/// Row of Table 3: an arm's downloads of [`LONGEST`].
 #[derive(Clone, Debug, PartialEq)]
 pub struct Row {
-    /// The arm.
+    /// Arm of the row.
     pub arm: Arm,
-    /// Downloads, and those that were cut or failed.
+    /// Number of downloads, and of those that were cut or failed.
     pub counts: (usize, usize),
-    /// Bytes of those that ended, from the client and to it: means of the rounds' means.
+    /// Bytes of completed downloads, from the client and to it: means of the rounds' means.
     pub bytes: [Option<Mean>; 2],
-    /// The same in multiples of what a direct download costs.
+    /// The same bytes as multiples of a direct download's.
     pub to_direct: [Option<f64>; 2],
-    /// Seconds to the first byte.
+    /// Time to the first byte, in seconds.
     pub first_byte: Option<Median>,
-    /// kB/s.
+    /// Goodput in kB/s.
     pub goodput: Option<Median>,
-    /// The goodput over that of Tor alone in the same round.
+    /// Goodput divided by that of Tor alone in the same round.
     pub to_tor: Option<Median>,
-    /// The greatest share of the machine that was in use.
+    /// Maximum share of the machine that was in use.
     pub busy: f64,
 }
 
-/// Figure 7: an arm's goodputs.
+/// Curve of Figure 7: an arm's goodputs.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Curve {
-    /// The arm.
+    /// Arm of the curve.
     pub arm: Arm,
-    /// For each of [`LENGTHS`], the mean of the rounds' means in kB/s, and of how many rounds; what
-    /// was cut has 0.
+    /// For each of [`LENGTHS`], the mean of the rounds' means in kB/s, and the number of rounds. A
+    /// cut download counts as 0.
     pub points: Vec<Option<(Mean, usize)>>,
 }
 
-/// A box of Figure 6: streams of a rate by an arm at a round trip.
+/// Box of Figure 6: streams of one rate by an arm at a round trip.
 #[derive(Clone, Debug, PartialEq)]
 pub struct StreamBox {
-    /// The arm.
+    /// Arm of the streams.
     pub arm: Arm,
-    /// kB/s.
+    /// Rate in kB/s.
     pub rate: u32,
-    /// ms.
+    /// Round trip in ms.
     pub rtt: u32,
-    /// Streams, and those of which not all bytes came.
+    /// Number of streams, and of those that did not arrive completely.
     pub counts: (usize, usize),
-    /// Hinges and median of what came to the client on the wire in a second, kB/s; all seconds of
-    /// all rounds.
+    /// Lower hinge, median and upper hinge of the bytes to the client on the wire per second, in
+    /// kB/s, over all seconds of all rounds.
     pub down: [f64; 3],
-    /// The median of the rounds' medians of that.
+    /// Median of the rounds' medians of that rate.
     pub level: Option<Median>,
-    /// The median of what left the client in a second, kB/s.
+    /// Median of the bytes from the client per second, in kB/s.
     pub up: f64,
-    /// What came of the stream in a second, over its rate: of the rounds' medians.
+    /// Payload that arrived per second, divided by the stream's rate: over the rounds' medians.
     pub held: Option<Median>,
 }
 
 impl Quantity {
-    /// What it is of a download; of one that was cut or failed, the worst there is.
+    /// Returns the quantity of a download; if it was cut or failed, the worst possible value.
     #[must_use]
     pub fn of(self, one: &Download) -> f64 {
         let crossed = |bytes: u64| one.whole.map(|_| bytes as f64);
@@ -91,7 +91,7 @@ impl Quantity {
     }
 }
 
-/// An arm's downloads of a length, each with its round.
+/// Returns an arm's downloads of a length, each with its round.
 fn of(
     records: &[Measured],
     (what, arm): (What, Arm),
@@ -102,15 +102,15 @@ fn of(
     each.filter(move |(_, one)| one.bytes == bytes)
 }
 
-/// A quantity of an arm's downloads of [`LONGEST`]: the median of each round's.
+/// Returns a quantity of an arm's downloads of [`LONGEST`]: the median of each round.
 #[must_use]
 pub fn rounds(records: &[Measured], which: (What, Arm), quantity: Quantity) -> BTreeMap<u32, f64> {
     let values = of(records, which, LONGEST).map(|(round, one)| (round, quantity.of(one)));
     by_round(values, middle)
 }
 
-/// The same over what it is of another arm in the same round, through Tor. Where both are the worst
-/// there is, so is the ratio; a round in which only the other is 0 has none.
+/// Returns that quantity through Tor, divided by another arm's in the same round. If both are the
+/// worst possible value, so is the ratio; a round in which only the other is 0 has no ratio.
 #[must_use]
 pub fn ratios(records: &[Measured], [arm, other]: [Arm; 2], quantity: Quantity) -> Vec<f64> {
     let of = |arm| rounds(records, (What::Downloads, arm), quantity);
@@ -123,14 +123,15 @@ pub fn ratios(records: &[Measured], [arm, other]: [Arm; 2], quantity: Quantity) 
     of(arm).into_iter().filter_map(ratio).collect()
 }
 
-/// How many downloads of [`LONGEST`] an arm has, and how many of them were cut or failed.
+/// Returns the number of an arm's downloads of [`LONGEST`], and the number of them that were cut or
+/// failed.
 #[must_use]
 pub fn counts(records: &[Measured], which: (What, Arm)) -> (usize, usize) {
     let cut = of(records, which, LONGEST).filter(|(_, one)| one.whole.is_none()).count();
     (of(records, which, LONGEST).count(), cut)
 }
 
-/// Table 3, arm after arm.
+/// Returns the rows of Table 3, by arm.
 #[must_use]
 pub fn table(records: &[Measured]) -> Vec<Row> {
     Arm::ALL.iter().filter_map(|arm| row(records, *arm)).collect()
@@ -161,7 +162,7 @@ fn row(records: &[Measured], arm: Arm) -> Option<Row> {
     })
 }
 
-/// Bytes of downloads that ended.
+/// Returns the bytes of completed downloads.
 fn bytes(records: &[Measured], arm: Arm, way: Quantity) -> Option<Mean> {
     let all = of(records, (What::Downloads, arm), LONGEST);
     let ended = all.filter(|(_, one)| one.whole.is_some());
@@ -169,7 +170,7 @@ fn bytes(records: &[Measured], arm: Arm, way: Quantity) -> Option<Mean> {
     Mean::of(&rounds.into_values().collect::<Vec<_>>())
 }
 
-/// Figure 7, arm after arm.
+/// Returns the curves of Figure 7, by arm.
 #[must_use]
 pub fn curves(records: &[Measured]) -> Vec<Curve> {
     let point = |arm: Arm, bytes: u32| {
@@ -183,7 +184,7 @@ pub fn curves(records: &[Measured]) -> Vec<Curve> {
     curves.filter(|curve| curve.points.iter().any(Option::is_some)).collect()
 }
 
-/// Figure 6: arm after arm, in each rate after rate, and in these all round trips.
+/// Returns the boxes of Figure 6, by arm, then rate, then round trip.
 #[must_use]
 pub fn boxes(records: &[Measured]) -> Vec<StreamBox> {
     let mut keys: Vec<(Arm, u32, u32)> = records
@@ -201,7 +202,7 @@ fn stream_box(records: &[Measured], (arm, rate, rtt): (Arm, u32, u32)) -> Option
         .flat_map(|record| record.streams.iter().map(|one| (record.round, one)))
         .filter(|(_, one)| one.rate == rate)
         .collect();
-    // Each second with its round, kB.
+    // Each second with its round, in kB.
     let seconds = |of: fn(&Stream) -> &Vec<u64>| -> Vec<(u32, f64)> {
         let each = |&(round, one)| of(one).iter().map(move |bytes| (round, *bytes as f64 / 1e3));
         all.iter().flat_map(each).collect()

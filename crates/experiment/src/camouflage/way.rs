@@ -1,4 +1,4 @@
-//! By which way a client fetches: a bridge and a client of C tor's, with a transport between them.
+//! The client's connection: a bridge and a client of C tor, with a transport between them.
 
 use std::fmt::Write as _;
 use std::io;
@@ -12,14 +12,14 @@ use super::place::{PORT, Place};
 use super::plan::Arm;
 use super::webtunnel::{BEHIND, Front, Tunnel};
 
-/// obfs4proxy, and what gives it.
+/// Program `obfs4proxy`, and its source.
 pub(super) const OBFS4: (&str, &str) = ("obfs4proxy", "package obfs4proxy");
-/// Nobody is there: nobody visits.
+/// Address where nothing listens, since no visitor reaches the site.
 const NO_SITE: &str = "127.0.0.1:9";
 const CLIENT_RULES: &str =
     "ClientOnly 1\nUseBridges 1\nConfluxEnabled 0\nLearnCircuitBuildTimeout 0\n";
 
-/// Which programs, and with what.
+/// Programs and cover data.
 #[derive(Clone, Copy)]
 pub(super) struct Kit<'a> {
     pub(super) programs: &'a Programs,
@@ -30,18 +30,19 @@ pub(super) struct Kit<'a> {
     pub(super) covers: Option<&'a Path>,
 }
 
-/// A bridge and a client that are up. Dropped, they end, the client first.
+/// A running bridge and client. They are stopped on drop, the client first.
 pub(super) struct Way<'a> {
     client: Node<'a>,
     bridge: Node<'a>,
-    /// Before webtunnel.
+    /// nginx in front of webtunnel.
     _front: Option<Front<'a>>,
-    /// Seconds from the client's start until it knew the network.
+    /// Time from the client's start until it knew the network, in seconds.
     pub(super) bootstrap: f64,
 }
 
 impl<'a> Way<'a> {
-    /// Starts both, by the line of this round trip; nodes are called by a number that no other has.
+    /// Starts both on the line with round trip `rtt`. The nodes' names contain `number`, which must
+    /// be unique.
     ///
     /// # Errors
     /// A program ends, or takes too long.
@@ -77,10 +78,10 @@ impl<'a> Way<'a> {
         Ok(Way { client, bridge, _front: front, bootstrap })
     }
 
-    /// Ends both, and forgets what they have kept.
+    /// Stops both, and deletes their state.
     ///
     /// # Errors
-    /// The system's.
+    /// The state cannot be deleted.
     pub(super) fn close(self, network: &OnionNetwork<'a>) -> io::Result<()> {
         let names = [self.client.name(), self.bridge.name()].map(str::to_owned);
         drop(self);
@@ -88,12 +89,12 @@ impl<'a> Way<'a> {
     }
 }
 
-/// Where a client's programs come in.
+/// Returns the address of the client's SOCKS proxy.
 pub(super) fn proxy() -> SocketAddr {
     SocketAddr::from((Ipv4Addr::LOCALHOST, SOCKS))
 }
 
-/// What a server of ours is told of an arm's profile: options and their values.
+/// Returns our server's options for an arm's profile, with their values.
 pub(super) fn options(arm: Arm, kit: Kit<'_>) -> Vec<(&'static str, String)> {
     let mut options = vec![("profile", arm.to_string())];
     if arm.is_http() {
@@ -110,28 +111,28 @@ pub(super) fn options(arm: Arm, kit: Kit<'_>) -> Vec<(&'static str, String)> {
 
 /// A pluggable transport.
 struct Transport {
-    /// As tor calls it.
+    /// Name that tor uses for it.
     name: &'static str,
-    /// What starts it at a client, and at a bridge.
+    /// Command of the client's side; the next field is that of the bridge's side.
     client: String,
     server: String,
-    /// Where it listens at a bridge.
+    /// Address at which it listens at a bridge.
     listen: SocketAddrV4,
-    /// What a bridge tells it.
+    /// Options that the bridge passes to it.
     options: String,
     line: Line,
 }
 
-/// Where the line for clients is.
+/// Source of the bridge line for clients.
 enum Line {
-    /// The transport leaves it in this file.
+    /// The transport writes it to this file.
     File(&'static str),
-    /// Known before: what it is found at.
+    /// It is known in advance and ends with this text.
     Known(String),
 }
 
 impl Transport {
-    /// An arm's; `tunnel` is that of webtunnel. None of C tor alone.
+    /// Returns the transport of an arm; `tunnel` is webtunnel's. `None` for C tor alone.
     fn of(arm: Arm, kit: Kit<'_>, ip: Ipv4Addr, tunnel: Option<&Tunnel>) -> Option<Transport> {
         let Kit { programs, anabranch, .. } = kit;
         let listen = SocketAddrV4::new(ip, PORT);
@@ -172,7 +173,7 @@ impl Transport {
         }
     }
 
-    /// What is in a bridge's torrc for it.
+    /// Returns its lines of a bridge's `torrc`.
     fn bridge_rules(&self) -> String {
         let Transport { name, server, listen, options, .. } = self;
         let options = match &**options {
@@ -186,7 +187,8 @@ impl Transport {
     }
 }
 
-/// The bridge's line for a client's torrc, as its transport has left it for its operator.
+/// Returns the bridge line for a client's `torrc`, from the file that the transport writes for its
+/// operator.
 fn bridge_line<'a>(
     network: &OnionNetwork<'a>,
     bridge: &mut Node<'a>,
@@ -198,7 +200,7 @@ fn bridge_line<'a>(
         return Ok(format!("Bridge {ip}:{ONION} {identity}"));
     };
     let file = match line {
-        // By what is known it is found; the address is but a name.
+        // The known text locates the bridge; the address is a placeholder.
         Line::Known(found) => {
             return Ok(format!("Bridge {name} 192.0.2.1:{PORT} {identity} {found}"));
         }
@@ -209,7 +211,7 @@ fn bridge_line<'a>(
         .ok_or_else(|| io::Error::other(format!("{file} has no line: {text}")))
 }
 
-/// The Bridge line in a text, with the place and the identity that it leaves to the operator.
+/// Returns the Bridge line in a text, with the address and the identity filled in.
 fn line_of(text: &str, at: &str, identity: &str) -> Option<String> {
     let line = text.lines().find(|line| line.starts_with("Bridge "))?;
     let line = line.replace("<IP ADDRESS>:<PORT>", at).replace("<FINGERPRINT>", identity);

@@ -1,4 +1,4 @@
-//! webtunnel as its makers run it: behind nginx with TLS, which hands on what comes to one path.
+//! webtunnel as its authors run it: behind nginx with TLS, which forwards requests for one path.
 
 use std::io;
 use std::net::{Ipv4Addr, SocketAddrV4};
@@ -11,36 +11,37 @@ use super::super::certificates::Certificates;
 use super::super::stage::command;
 use super::place::{PORT, Place};
 
-/// webtunnel's programs, and what gives them.
+/// webtunnel's programs, and their source.
 pub(super) const PROGRAMS: [(&str, &str); 2] = [
     ("webtunnel-client", "tests/interop/setup --area pt"),
     ("webtunnel-server", "tests/interop/setup --area pt"),
 ];
-/// nginx, and what gives it.
+/// Program nginx, and its source.
 pub(super) const NGINX: (&str, &str) = ("nginx", "package nginx-light");
-/// Where nginx hands on to.
+/// Address to which nginx forwards.
 pub(super) const BEHIND: SocketAddrV4 = SocketAddrV4::new(Ipv4Addr::LOCALHOST, 15_000);
-/// What nobody guesses.
+/// Secret path of the tunnel.
 const SECRET: &str = "/8d1Tn0Yw2eRfKq7uVbXcJ5hLs";
-/// A client of webtunnel's is told by its environment whom to trust, but not by tor.
+/// Program that sets the environment of webtunnel's client, since trust is set there and tor does
+/// not set it.
 const ENV: &str = "/usr/bin/env";
 
-/// nginx before a bridge. Dropped, it ends.
+/// nginx in front of a bridge. It is stopped on drop.
 pub(super) struct Front<'a> {
     _nginx: Member<'a>,
     pub(super) tunnel: Tunnel,
 }
 
-/// What either side of webtunnel is told.
+/// Parameters of both sides of webtunnel.
 pub(super) struct Tunnel {
-    /// Where it is found.
+    /// URL of the tunnel.
     pub(super) url: String,
-    /// Who has signed nginx's certificate, as the crew's programs see the file.
+    /// Certificate chain that the client trusts, as a path that the crew's programs see.
     pub(super) trust: PathBuf,
 }
 
 impl<'a> Front<'a> {
-    /// Starts it at an address, and waits until it listens.
+    /// Starts nginx at an address, and waits until it listens.
     ///
     /// # Errors
     /// It ends, or takes too long.
@@ -69,24 +70,24 @@ impl<'a> Front<'a> {
 }
 
 impl Tunnel {
-    /// What starts a client that trusts nginx, as torrc wants it.
+    /// Returns the command in `torrc` for a client that trusts nginx.
     pub(super) fn client(&self, programs: &Programs) -> String {
         let program = programs.path(PROGRAMS[0].0);
         format!("{ENV} SSL_CERT_FILE={} {}", self.trust.display(), program.display())
     }
 
-    /// What starts a server.
+    /// Returns the command in `torrc` for a server.
     pub(super) fn server(&self, programs: &Programs) -> String {
         programs.path(PROGRAMS[1].0).display().to_string()
     }
 
-    /// What both sides are told: where it is found.
+    /// Returns the option of both sides: the tunnel's URL.
     pub(super) fn option(&self) -> String {
         format!("url={}", self.url)
     }
 }
 
-/// One process, all of whose files are in `folder`.
+/// Returns the configuration of a single process whose files are all in `folder`.
 fn config(ip: Ipv4Addr, [folder, key, chain]: [&Path; 3]) -> String {
     let [folder, key, chain] = [folder, key, chain].map(|path| path.display().to_string());
     let kinds = ["client_body", "proxy", "fastcgi", "uwsgi", "scgi"];

@@ -1,4 +1,4 @@
-//! Measures one design in one network.
+//! Measurement of one design in one network.
 
 use std::io;
 use std::net::SocketAddrV4;
@@ -23,16 +23,16 @@ use super::place::{self, Role};
 use super::plan::{Settings, Unit, WEB};
 
 const SERVERS: u16 = 4;
-/// Between two repetitions, in seconds.
+/// Range of the pause between two repetitions, in seconds.
 const BETWEEN: std::ops::Range<f64> = 0.05..0.25;
-/// How long the first fetch may fail: a client has to build its circuits.
+/// Time for which the first fetch may fail, because a client has to build its circuits.
 const WARM: Duration = Duration::from_secs(90);
-/// Repetitions that are not counted: sets grow to their number of circuits meanwhile.
+/// Number of uncounted repetitions at the start, in which sets grow to their number of circuits.
 const FIRST: u32 = 3;
-/// Fetches of which so many fail end a measurement.
+/// Number of failed fetches above which a measurement ends.
 const FAILURES: u32 = 10;
 
-/// Makes measurements, each in a network of its own that is gone afterwards.
+/// Executor of measurements; each one has its own network, which is removed afterwards.
 #[derive(Debug)]
 pub struct Bench {
     programs: Programs,
@@ -41,11 +41,11 @@ pub struct Bench {
 }
 
 impl Bench {
-    /// A bench for `settings`; `anabranch` is the program under test, `programs` a folder that may
-    /// hold C tor.
+    /// Creates a bench for `settings`. `anabranch` is the program under test, `programs` an
+    /// optional directory that may contain C tor.
     ///
     /// # Errors
-    /// C tor is nowhere, and one of the designs takes it.
+    /// A design needs C tor, and it was not found.
     pub fn new(
         settings: &Settings,
         anabranch: PathBuf,
@@ -58,15 +58,15 @@ impl Bench {
         Ok(Bench { programs: found, anabranch, settings: settings.clone() })
     }
 
-    /// What was found for it.
+    /// Returns the programs found.
     pub fn programs(&self) -> &Programs {
         &self.programs
     }
 
-    /// Makes one measurement. Once `stop` is set it ends soon, and its result is of no use.
+    /// Makes one measurement. It ends soon after `stop` is set, and its result is then useless.
     ///
     /// # Errors
-    /// The network or its clients could not be started; fetches that fail are no error.
+    /// The network or its clients could not be started; failed fetches are no error.
     pub fn measure(&self, unit: &Unit, stop: &AtomicBool) -> Result<Measured, String> {
         self.run(unit, stop).map_err(|error| error.to_string())
     }
@@ -99,7 +99,7 @@ impl Bench {
     }
 }
 
-/// One that is under way.
+/// A measurement under way.
 struct Measurement<'a> {
     bench: &'a Bench,
     stage: &'a Stage,
@@ -177,7 +177,7 @@ impl Measurement<'_> {
         })
     }
 
-    /// Fetches until that works, and a few times more.
+    /// Fetches until a fetch succeeds, and then [`FIRST`] - 1 times more.
     fn warm(&self) -> io::Result<()> {
         let began = Instant::now();
         let mut left = FIRST;
@@ -191,7 +191,7 @@ impl Measurement<'_> {
         Ok(())
     }
 
-    /// Bytes of a bulk download.
+    /// Returns the size of a bulk download in bytes.
     fn bulk(&self) -> usize {
         self.bench.settings.bulk as usize * MIB
     }

@@ -1,4 +1,4 @@
-//! Clients that load the network while another one measures.
+//! Clients that load the network during a measurement.
 
 use std::net::{SocketAddr, SocketAddrV4};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -12,28 +12,28 @@ use rand::RngExt;
 use super::super::onions::fetch::Fetch;
 use super::plan::{Pace, WEB};
 
-/// How often one that pauses looks whether it is to end.
+/// Interval at which a pausing client checks for the end.
 const LOOK: Duration = Duration::from_millis(20);
 
-/// What the clients have done so far.
+/// Counts of the clients' fetches so far.
 #[derive(Default)]
 pub(super) struct LoadCounters {
     pub(super) fetches: AtomicU64,
     pub(super) failures: AtomicU64,
 }
 
-/// One client: where its proxy is, which number it has, and the seed of its times.
+/// A loading client: its proxy, its number, and the seed of its times.
 pub(super) struct Loader<'a> {
     pub(super) host: &'a Namespace,
     pub(super) proxy: SocketAddr,
     pub(super) number: u8,
     pub(super) seed: u64,
-    /// When it fetches.
+    /// Times at which it fetches.
     pub(super) pace: Pace,
 }
 
 impl Pace {
-    /// The time to the next fetch, if the last one took `fetched`.
+    /// Draws the time to the next fetch; `fetched` is the duration of the last one.
     fn next(self, dice: &mut impl RngExt, fetched: Duration) -> Duration {
         let (Pace::Pause(mean) | Pace::Period(mean)) = self;
         let drawn = Duration::from_secs_f64(-mean * (1.0 - dice.random::<f64>()).ln());
@@ -45,7 +45,7 @@ impl Pace {
 }
 
 impl Loader<'_> {
-    /// Fetches a web page at each of its times, until `stop` is set.
+    /// Fetches a web page at each of its times until `stop` is set.
     pub(super) fn run(&self, servers: &[SocketAddrV4], done: &LoadCounters, stop: &AtomicBool) {
         let mut dice = seed::stream(self.seed, self.number.into(), "pauses");
         let mut turn = usize::from(self.number);

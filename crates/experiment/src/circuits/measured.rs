@@ -1,4 +1,4 @@
-//! What came of one network, and how it is stored.
+//! Result of one network, and its storage format.
 
 use serde::{Deserialize, Serialize};
 
@@ -6,60 +6,60 @@ use super::super::table::{Column, Rows};
 use super::super::{Disturbance, Record};
 use super::plan::{Design, Load, Place};
 
-/// A bulk download is of so many times as many bytes as there are to be MiB.
+/// Bytes in a MiB, the unit of the size of a bulk download.
 pub const MIB: usize = 1 << 20;
 
-/// One repetition: a web page and then a bulk download, in seconds from the SOCKS request on.
+/// One repetition: a web page, then a bulk download. Times are in seconds since the SOCKS request.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Repetition {
-    /// Whether the HTTP request left with the SOCKS request.
+    /// Whether the HTTP request was sent together with the SOCKS request.
     pub optimistic: bool,
-    /// Until the page's first byte.
+    /// Time to the page's first byte.
     pub first_byte: f64,
-    /// Until its last one.
+    /// Time to the page's last byte.
     pub web: f64,
-    /// Until the last byte of the bulk download.
+    /// Time to the last byte of the bulk download.
     pub bulk: f64,
 }
 
-/// A network in which a design was measured.
+/// Result of a design in one network.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Measured {
-    /// Its name in the plan.
+    /// Name of the unit in the plan.
     pub unit: String,
-    /// Of what.
+    /// Design that was measured.
     pub design: Design,
-    /// Over so many circuits.
+    /// Number of circuits.
     pub legs: u32,
-    /// Where.
+    /// Topology of the network.
     pub place: Place,
-    /// The circuits of the clients that loaded the network.
+    /// Circuits of the clients that loaded the network.
     #[serde(default)]
     pub load: Load,
-    /// Load in per cent of one guard's line, in [`Place::Line`].
+    /// Load in percent of one guard's line, in [`Place::Line`].
     #[serde(default)]
     pub level: Option<u32>,
-    /// The round, from 0.
+    /// Number of the round, from 0.
     pub round: u32,
-    /// When it began, in seconds since 1970.
+    /// Start time, in seconds since 1970.
     pub started: f64,
-    /// What was measured.
+    /// Measured repetitions.
     pub repetitions: Vec<Repetition>,
-    /// Fetches that failed, of the client that measures.
+    /// Number of failed fetches of the measuring client.
     pub failed: u32,
-    /// Seconds that the repetitions took, pauses included.
+    /// Duration of the repetitions in seconds, pauses included.
     pub seconds: f64,
     /// Bytes that all clients fetched meanwhile.
     pub bytes: u64,
-    /// Fetches of the clients that load the network which failed.
+    /// Number of failed fetches of the clients that loaded the network.
     pub load_failed: u64,
     /// CPU seconds of the three guards, the three middles and the exit meanwhile.
     pub cpu: [f64; 7],
-    /// The share of the machine's CPUs that was in use.
+    /// Share of the machine's CPUs that was in use.
     pub busy: f64,
-    /// Why some of it failed; empty if nothing did.
+    /// Reason of a failed fetch; empty if none failed.
     pub error: String,
-    /// What else the machine did meanwhile.
+    /// Other load of the machine meanwhile.
     pub machine: Disturbance,
 }
 
@@ -74,22 +74,23 @@ impl Measured {
         self.bytes as f64 / 1e6
     }
 
-    /// CPU of a place of circuits in ms for each MB that the network carried: all guards, all
-    /// middles, the exit.
+    /// Returns the CPU time by position of circuits, in ms per MB that the network carried: all
+    /// guards, all middles, the exit.
     pub fn per_megabyte(&self) -> [f64; 3] {
         let [a, b, c, d, e, f, exit] = self.cpu;
         [a + b + c, d + e + f, exit].map(|seconds| seconds * 1e3 / self.megabytes().max(1e-9))
     }
 
-    /// CPU of one employed guard, of one employed middle and of the exit in ms for each MB that the
-    /// network carried; `None` where clients use all guards, so that none is employed.
+    /// Returns the CPU time of one employed guard, of one employed middle and of the exit, in ms
+    /// per MB that the network carried. `None` if clients use all guards, so that none is employed.
     pub fn of_one(&self) -> Option<[f64; 3]> {
         let employed = f64::from(self.legs);
         let [guards, middles, exit] = self.per_megabyte();
         (self.load == Load::Employed).then_some([guards / employed, middles / employed, exit])
     }
 
-    /// CPU in per cent of one core, as the paper has it: of a guard, of a middle, of the exit.
+    /// Returns the CPU use of a guard, of a middle and of the exit in percent of one core, as in
+    /// the paper.
     pub fn percent(&self) -> [f64; 3] {
         let [a, b, c, d, e, f, exit] = self.cpu;
         let share = |seconds: f64| seconds * 100.0 / self.seconds.max(1e-9);
@@ -97,7 +98,7 @@ impl Measured {
     }
 }
 
-/// The columns of the table of all repetitions (`docs/formats.md`).
+/// Returns the columns of the table of all repetitions (`docs/formats.md`).
 pub fn columns(records: &[Measured]) -> Vec<Column> {
     let each: Vec<(&Measured, &Repetition)> = records
         .iter()

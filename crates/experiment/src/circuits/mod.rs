@@ -1,16 +1,16 @@
 //! Several circuits for one stream in a small network: de la Cadena et al. (DBSec 2019), section
 //! 5.1, Table 1.
 //!
-//! Seven relays (three first, three in the middle, one exit), four web servers, 30 clients that
-//! load the network and one that measures: the time to the first byte of a page of 320 KiB, to its
-//! last one, to that of 1 MiB, and the CPU of every relay. Each measurement is a network of its
-//! own, of our relays and clients or of C tor's, on loopback or with lines of different rates and
-//! delays before the guards.
+//! The network has seven relays (three guards, three middles, one exit), four web servers, 30
+//! clients that load it, and one that measures. The measured times end with the first byte of a
+//! page of 320 KiB, its last byte, and the last byte of 1 MiB. The CPU time of every relay is
+//! measured, too. Each measurement has its own network of our relays and clients, or of C tor's. It
+//! is on loopback, or has lines of different rates and delays in front of the guards.
 //!
-//! * [`Settings`] and [`plan`]: which measurements, in which order;
-//! * [`Bench`]: carries out one of them;
-//! * [`Measured`]: what came of it;
-//! * [`summary`]: what all of them amount to, beside [`paper`].
+//! * [`Settings`] and [`plan`]: the measurements and their order;
+//! * [`Bench`]: executes one of them;
+//! * [`Measured`]: its result;
+//! * [`summary`]: all results together, compared with [`paper`].
 
 mod bench;
 mod load;

@@ -1,4 +1,4 @@
-//! The programs of a network: our authority, seven relays and clients, of ours or of C tor's.
+//! The programs of a network: our authority, and seven relays and clients, of ours or of C tor's.
 
 use std::io;
 use std::net::SocketAddr;
@@ -7,7 +7,7 @@ use super::super::onions::{Makers, Node, OnionNetwork, RelaySeat, SOCKS};
 use super::place::Role;
 use super::plan::{Design, Load, Place, Unit};
 
-/// A network that clients can use.
+/// A running network.
 pub(super) struct Nodes<'a> {
     makers: Makers<'a>,
     place: Place,
@@ -15,7 +15,7 @@ pub(super) struct Nodes<'a> {
 }
 
 impl<'a> Nodes<'a> {
-    /// Starts authority and relays, and waits until the consensus has them all.
+    /// Starts the authority and the relays, and waits until the consensus lists all relays.
     ///
     /// # Errors
     /// A program ends, or takes too long.
@@ -30,7 +30,8 @@ impl<'a> Nodes<'a> {
         Ok(Nodes { makers, place, network })
     }
 
-    /// The relays that may be at each of the three positions of a client's circuits.
+    /// Returns the relays allowed at each of the three positions of a client's circuits, as
+    /// fingerprints.
     fn pins(&self, role: Role, unit: &Unit, load: Load) -> [String; 3] {
         let of = |relays: &[usize]| -> String {
             let names = relays.iter().map(|&relay| &*self.network.fingerprints[relay]);
@@ -39,7 +40,7 @@ impl<'a> Nodes<'a> {
         positions(role, unit, load).map(|relays| of(&relays))
     }
 
-    /// Starts a client; it is ready by [`Nodes::wait_ready`].
+    /// Starts a client; [`Nodes::wait_ready`] waits until it is ready.
     ///
     /// # Errors
     /// The program cannot be started.
@@ -54,10 +55,10 @@ impl<'a> Nodes<'a> {
         self.network.our_client(&seat, self.proxy(role), &self.pins(role, unit, load), &words)
     }
 
-    /// Waits until a client can fetch, by circuits of the relays that belong to each place.
+    /// Waits until a client can fetch through circuits of the relays allowed at each position.
     ///
     /// # Errors
-    /// It ends, or takes too long.
+    /// The client ends, or takes too long.
     pub(super) fn wait_ready(
         &self,
         role: Role,
@@ -69,13 +70,13 @@ impl<'a> Nodes<'a> {
         self.network.wait_ready(node, &pins, &self.rules(role, unit.design))
     }
 
-    /// Where a client's SOCKS port is.
+    /// Returns the address of a client's SOCKS port.
     pub(super) fn proxy(&self, role: Role) -> SocketAddr {
         let number = if let Role::Load(number) = role { u16::from(number) + 1 } else { 0 };
         SocketAddr::from((role.address(self.place), SOCKS + number))
     }
 
-    /// CPU seconds that each relay has taken so far.
+    /// Returns the CPU time that each relay has used so far, in seconds.
     pub(super) fn cpu(&self) -> [f64; 7] {
         let mut cpu = [0.0; 7];
         cpu.iter_mut().zip(&self.network.relays).for_each(|(cpu, node)| *cpu = node.cpu());
@@ -84,7 +85,8 @@ impl<'a> Nodes<'a> {
 
     fn rules(&self, role: Role, design: Design) -> String {
         let conflux = u8::from(design == Design::StockConflux);
-        // On loopback it learns to give circuits 26 ms, and a busy machine then costs connections.
+        // On loopback the learnt timeout of circuits is 26 ms, and a busy machine then loses
+        // connections.
         format!(
             "SocksPort {}\nConfluxEnabled {conflux}\nLearnCircuitBuildTimeout 0\n",
             self.proxy(role)
@@ -92,8 +94,8 @@ impl<'a> Nodes<'a> {
     }
 }
 
-/// Indices among [`Role::RELAYS`] of the guards, the middles and the exit of a client's circuits:
-/// as many guards and middles as the design has circuits, or all if the load is spread.
+/// Returns the indices in [`Role::RELAYS`] of the guards, the middles and the exit of a client's
+/// circuits. There are as many guards and middles as circuits, or all if the load is spread.
 fn positions(role: Role, unit: &Unit, load: Load) -> [Vec<usize>; 3] {
     let spread = load == Load::Spread && role != Role::Client;
     let count = if spread { 3 } else { unit.legs as usize };
@@ -102,7 +104,7 @@ fn positions(role: Role, unit: &Unit, load: Load) -> [Vec<usize>; 3] {
     [guards, middles, vec![6]]
 }
 
-/// What a client of ours is told of a design.
+/// Returns the arguments of our client for a design.
 fn words_of(design: Design) -> &'static [&'static str] {
     match design {
         Design::Conflux2013 => &["--multipath", "conflux-2013"],

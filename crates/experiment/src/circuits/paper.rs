@@ -1,25 +1,25 @@
 //! Table 1 of de la Cadena, Kaiser, Mitseva, Panchenko and Engel, Analysis of Multi-path Onion
-//! Routing-Based Anonymization Networks (DBSec 2019), as far as its designs are here: all round
-//! robin, at its greatest number of clients.
+//! Routing-Based Anonymization Networks (DBSec 2019), for the designs that are measured here. All
+//! use round robin, at the paper's largest number of clients.
 
 use super::plan::Design;
 
-/// A row: seconds, and CPU in per cent of a core.
+/// A row: times in seconds, and CPU use in percent of a core.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Row {
-    /// Circuits.
+    /// Number of circuits.
     pub legs: u32,
-    /// To the first byte.
+    /// Time to the first byte.
     pub first_byte: f64,
-    /// A page of 320 KiB.
+    /// Time to fetch a page of 320 KiB.
     pub web: f64,
-    /// A download of 1 MiB.
+    /// Time to fetch 1 MiB.
     pub bulk: f64,
-    /// A guard's, a middle's and the exit's.
+    /// CPU use of a guard, of a middle and of the exit.
     pub cpu: [f64; 3],
 }
 
-/// Of Tor, and of Conflux and mTor with one circuit.
+/// Row of Tor, and of Conflux and mTor with one circuit.
 pub const ONE: Row =
     Row { legs: 1, first_byte: 0.027, web: 0.059, bulk: 0.113, cpu: [57.87, 49.85, 31.74] };
 const CONFLUX: [Row; 2] = [
@@ -31,7 +31,7 @@ const MTOR: [Row; 2] = [
     Row { legs: 3, first_byte: 0.017, web: 0.049, bulk: 0.081, cpu: [13.45, 14.62, 32.90] },
 ];
 
-/// What the paper has for a design over so many circuits.
+/// Returns the paper's row for a design with `legs` circuits.
 #[must_use]
 pub fn row(design: Design, legs: u32) -> Option<Row> {
     let rows: &[Row] = match design {

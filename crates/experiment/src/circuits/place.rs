@@ -1,4 +1,4 @@
-//! The network of a measurement: who has which address, and which lines there are.
+//! The network of a measurement: addresses, hosts and lines.
 
 use std::fmt::Write as _;
 use std::io;
@@ -9,28 +9,28 @@ use super::super::stage::Stage;
 use super::plan::{LOADED, Place};
 use anabranch_emulator::Namespace;
 
-/// The guards' lines: Mbit/s each way, and what one adds to the round trip between the measuring
-/// client and the rest, half of it on either side of the guard, in ms.
+/// Lines of the guards: the rate in Mbit/s each way, and the added round trip between the measuring
+/// client and the core in ms. Half of it is on either side of the guard.
 pub const LINES: [(u32, u32); 3] = [(20, 20), (20, 40), (10, 60)];
-/// A line holds so many milliseconds of its rate.
+/// Queue of a line, as the time in ms that it takes to send it at the line's rate.
 const QUEUE_MS: u32 = 100;
 
-/// Who is in the network.
+/// Role of a program in the network.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Role {
-    /// It makes the consensus.
+    /// The authority, which makes the consensus.
     Authority,
-    /// One of the three that are first on a circuit.
+    /// One of the three guards.
     Guard(u8),
-    /// One of the three in the middle.
+    /// One of the three middles.
     Middle(u8),
-    /// The one that all circuits end at.
+    /// The exit, where all circuits end.
     Exit,
     /// The four web servers.
     Web,
     /// The client that measures.
     Client,
-    /// One of those that load the network.
+    /// One of the clients that load the network.
     Load(u8),
 }
 
@@ -46,13 +46,13 @@ impl Role {
         Role::Exit,
     ];
 
-    /// Who it is, and where.
+    /// Returns its name, address and host.
     pub(super) fn seat(self, place: Place, stage: &Stage) -> Seat<'_> {
         let host = self.host(place, stage);
         Seat { name: self.name(), ip: self.address(place), host }
     }
 
-    /// As relays and files are called.
+    /// Returns the name of its relay and files.
     fn name(self) -> String {
         match self {
             Role::Authority => "authority".to_owned(),
@@ -65,7 +65,8 @@ impl Role {
         }
     }
 
-    /// Those of different networks of 16 bits may be on one circuit.
+    /// Returns the second octet of its address. Relays of different /16 networks may be on one
+    /// circuit.
     fn network(self) -> u8 {
         match self {
             Role::Authority => 1,
@@ -78,7 +79,7 @@ impl Role {
         }
     }
 
-    /// Where it is reached.
+    /// Returns its address.
     pub(super) fn address(self, place: Place) -> Ipv4Addr {
         match (place, self) {
             (Place::Loopback, _) => Ipv4Addr::new(127, self.network(), 0, 1),
@@ -87,7 +88,7 @@ impl Role {
         }
     }
 
-    /// Where it runs.
+    /// Returns its host.
     pub(super) fn host(self, place: Place, stage: &Stage) -> &Namespace {
         match (place, self) {
             (Place::Loopback, _) => stage.server(),
@@ -101,14 +102,15 @@ impl Role {
 /// Builds the network.
 ///
 /// # Errors
-/// What the machine refuses.
+/// The machine refuses a step.
 pub(super) fn build(place: Place) -> io::Result<Stage> {
     Stage::of(&topology(place), Vec::new())
 }
 
-/// On loopback everybody is at one host. Else everybody but the guards and the client that measures
-/// is at `server`, the net's core; each guard has a line to there and one to the client, and the
-/// client another to the core, by which it learns of the network.
+/// Writes the topology. On loopback all programs share one host. Otherwise the guards and the
+/// measuring client have their own hosts, and all others are at `server`, the core. Each guard has
+/// a line to the core and one to the client. The client has another line to the core, to fetch the
+/// directory.
 fn topology(place: Place) -> String {
     if place == Place::Loopback {
         return "[[host]]\nname = 'server'\n[[host]]\nname = 'client'\n".to_owned();

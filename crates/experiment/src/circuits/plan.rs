@@ -1,4 +1,4 @@
-//! Which measurements there are, and in which order they are made.
+//! The measurements and their order.
 
 use std::fmt;
 use std::str::FromStr;
@@ -11,128 +11,129 @@ use serde_json::{Value, json};
 
 use super::super::runner;
 
-/// Bytes of a web page, as in the paper.
+/// Size of a web page in bytes, as in the paper.
 pub const WEB: usize = 320 << 10;
-/// Each guard's line in [`Place::Line`]: Mbit/s each way, and what it adds to the round trip in ms.
+/// Line of each guard in [`Place::Line`]: rate in Mbit/s each way, and added round trip in ms.
 pub const LOADED: (u32, u32) = (20, 20);
-/// Bytes on a guard's line for each byte of a page: cells of 514 bytes carry 498, and each has its
+/// Bytes on a guard's line for each byte of a page. Cells of 514 bytes carry 498, and each has its
 /// share of TLS records, TCP and IP headers.
 const ON_THE_LINE: f64 = 514.0 / 498.0 * 1.04;
 
-/// About what starting a network and its clients takes, of ours and of stock tors.
+/// Approximate time to start a network and its clients: ours, and C tor.
 const STARTING: [Duration; 2] = [Duration::from_secs(20), Duration::from_secs(45)];
 
-/// How the circuits of a client carry a stream.
+/// Design that carries a stream over the circuits of a client.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
 pub enum Design {
-    /// One circuit, as Tor's, between our client and our relays.
+    /// One circuit as in Tor, between our client and our relays.
     Tor,
-    /// Conflux of today (proposal 329) between our client and our exit: what is fetched is dealt by
-    /// the exit, `lowrtt`.
+    /// Current Conflux (proposal 329) between our client and our exit. The exit distributes the
+    /// downloaded data with `lowrtt`.
     Conflux,
-    /// Conflux of 2013, as published, by the scheduler that it was published with.
+    /// Conflux of 2013 as published, with its published scheduler.
     Conflux2013,
-    /// The same, round robin, as the paper compared all designs.
+    /// Conflux of 2013 with round robin, which the paper used to compare all designs.
     Conflux2013Turns,
-    /// mTor, as published, by its own scheduler.
+    /// mTor as published, with its own scheduler.
     MTor,
-    /// The same, round robin.
+    /// mTor with round robin.
     MTorTurns,
-    /// Our own design, whose circuits may break, as its ends deal by themselves.
+    /// Our own design with its default scheduler; its circuits may break.
     Ours,
-    /// The same, round robin.
+    /// Our own design with round robin.
     OursTurns,
-    /// Ours, whose circuits join at a middle, from where one goes on to the exit.
+    /// Our own design with circuits that merge at a middle, from which one circuit leads to the
+    /// exit.
     Merged,
-    /// The same in runs of 50 to 70 cells, by weights that are drawn anew (TrafficSliver's
+    /// Merged circuits with batches of 50 to 70 cells, by weights that are redrawn (TrafficSliver's
     /// `batched weighted`).
     MergedBatches,
-    /// C tor at both ends and between them, without Conflux.
+    /// C tor at both ends and as relays, without Conflux.
     Stock,
     /// C tor with Conflux.
     StockConflux,
 }
 
-/// Where relays and clients are.
+/// Topology of relays and clients.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Place {
     /// All on loopback: no line is slower than the machine. The paper had an isolated LAN.
     Loopback,
-    /// Guards behind lines of their own, of different rates and delays.
+    /// Guards with their own lines, of different rates and delays.
     Lines,
-    /// Guards behind equal lines, which clients load to a share of their rate ([`Load`]).
+    /// Guards with equal lines, which clients load to a share of their rate ([`Load`]).
     Line,
 }
 
-/// The circuits that the loading clients use.
+/// Circuits of the loading clients.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Load {
-    /// Circuits of all relays: each client draws its own guards.
+    /// Circuits over all relays: each client draws its own guards.
     #[default]
     Spread,
-    /// Circuits of the relays that the measuring client uses (DBSec 2019, section 5.1).
+    /// Circuits over the relays that the measuring client uses (DBSec 2019, section 5.1).
     Employed,
 }
 
-/// Which measurements to make, and how.
+/// Measurements to make, and their parameters.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Settings {
-    /// What is compared.
+    /// Designs to compare.
     pub designs: Vec<Design>,
-    /// Over so many circuits, where a design takes several.
+    /// Numbers of circuits, for designs that use several.
     pub legs: Vec<u32>,
-    /// Where.
+    /// Topologies to measure in.
     pub places: Vec<Place>,
-    /// Networks that each is measured in.
+    /// Number of networks in which each setting is measured.
     pub rounds: u32,
-    /// Repetitions in each network: a web page's and a bulk download's each, half of them with
+    /// Repetitions in each network. Each fetches a web page and a bulk download; half of them use
     /// optimistic data.
     pub repetitions: u32,
-    /// MiB of a bulk download; the paper's has one.
+    /// Size of a bulk download in MiB; in the paper it is one.
     pub bulk: u32,
-    /// Clients that load the network.
+    /// Number of clients that load the network.
     pub clients: u32,
-    /// Mean pause of a client between two fetches in seconds: on loopback, over [`Place::Lines`].
+    /// Mean pause of a client between two fetches in seconds: on loopback, and in [`Place::Lines`].
     pub pauses: [f64; 2],
-    /// The circuits of the clients that load the network.
+    /// Circuits of the clients that load the network.
     pub load: Load,
-    /// Loads of [`Place::Line`], in per cent of the rate of one guard's line.
+    /// Loads in [`Place::Line`], in percent of the rate of one guard's line.
     pub levels: Vec<u32>,
-    /// Of the order, and of the pauses.
+    /// Seed of the order and of the pauses.
     pub seed: u64,
 }
 
-/// When a loading client begins its next fetch.
+/// Rule for the start of a loading client's next fetch.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) enum Pace {
-    /// Seconds from the end of one fetch to the next, in the mean (exponential).
+    /// Mean time in seconds from the end of one fetch to the next (exponential).
     Pause(f64),
-    /// Seconds from the start of one fetch to the next, in the mean (exponential); at once where a
-    /// fetch takes longer.
+    /// Mean time in seconds from the start of one fetch to the next (exponential). If a fetch takes
+    /// longer, the next one starts at once.
     Period(f64),
 }
 
 /// One network in which a design is measured.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Unit {
-    /// Of what.
+    /// Design to measure.
     pub design: Design,
-    /// Over so many circuits.
+    /// Number of circuits.
     pub legs: u32,
-    /// Where.
+    /// Topology to measure in.
     pub place: Place,
-    /// Load in per cent of one guard's line, in [`Place::Line`].
+    /// Load in percent of one guard's line, in [`Place::Line`].
     pub level: Option<u32>,
-    /// The round, from 0.
+    /// Number of the round, from 0.
     pub round: u32,
     lasts: Duration,
 }
 
 impl Design {
-    /// All there are.
+    /// All designs.
     pub const ALL: [Design; 12] = [
         Design::Tor,
         Design::Conflux,
@@ -148,7 +149,7 @@ impl Design {
         Design::StockConflux,
     ];
 
-    /// Its name, as users write it.
+    /// Returns its name, as users write it.
     pub fn name(self) -> &'static str {
         match self {
             Design::Tor => "tor",
@@ -166,12 +167,13 @@ impl Design {
         }
     }
 
-    /// Whether C tor carries it.
+    /// Returns whether C tor runs it.
     pub fn is_stock(self) -> bool {
         matches!(self, Design::Stock | Design::StockConflux)
     }
 
-    /// How many circuits it takes of those that are asked for; C tor takes two.
+    /// Returns the numbers of circuits that it is measured with, out of the requested ones; C tor's
+    /// Conflux uses two.
     fn legs(self, asked: &[u32]) -> Vec<u32> {
         match self {
             Design::Tor | Design::Stock => vec![1],
@@ -212,12 +214,12 @@ impl From<Design> for String {
 }
 
 impl Place {
-    /// All there are.
+    /// All topologies.
     pub const ALL: [Place; 3] = [Place::Loopback, Place::Lines, Place::Line];
-    /// Those that are measured unless others are named.
+    /// Default topologies of a run.
     pub const USUAL: [Place; 2] = [Place::Loopback, Place::Lines];
 
-    /// Its name, as users write it.
+    /// Returns its name, as users write it.
     pub fn name(self) -> &'static str {
         match self {
             Place::Loopback => "loopback",
@@ -228,10 +230,10 @@ impl Place {
 }
 
 impl Load {
-    /// All there are.
+    /// All choices of circuits.
     pub const ALL: [Load; 2] = [Load::Spread, Load::Employed];
 
-    /// Its name, as users write it.
+    /// Returns its name, as users write it.
     pub fn name(self) -> &'static str {
         match self {
             Load::Spread => "spread",
@@ -271,7 +273,7 @@ impl FromStr for Place {
 }
 
 impl Settings {
-    /// What must not change when a run goes on; the rest may grow.
+    /// Returns the settings that must not change when a run is resumed; the others may grow.
     pub fn header(&self) -> Value {
         json!({
             "experiment": "circuits",
@@ -285,7 +287,7 @@ impl Settings {
         })
     }
 
-    /// When the loading clients fetch; `None` if they do not.
+    /// Returns the pace of the loading clients; `None` if they do not fetch.
     pub(super) fn pace(&self, unit: &Unit) -> Option<Pace> {
         match unit.level {
             None => Some(Pace::Pause(self.pauses[usize::from(unit.place == Place::Lines)])),
@@ -298,7 +300,7 @@ impl Settings {
         }
     }
 
-    /// Loads of a place.
+    /// Returns the loads of a topology.
     fn levels(&self, place: Place) -> Vec<Option<u32>> {
         match place {
             Place::Line => self.levels.iter().copied().map(Some).collect(),
@@ -308,13 +310,13 @@ impl Settings {
 }
 
 impl Unit {
-    /// The order in which clients take guards and middles: another one in each round, and the same
-    /// one for all designs of a round, so that their ratios are paired.
+    /// Returns the order in which clients choose guards and middles. It differs between rounds, and
+    /// is the same for all designs of a round, so that their ratios are paired.
     pub(super) fn order(&self) -> [usize; 3] {
         [0, 1, 2].map(|place| (place + self.round as usize) % 3)
     }
 
-    /// The seed of its dice: another for each unit.
+    /// Returns the seed of its random numbers, which differs between units.
     pub fn seed(&self, seed: u64) -> u64 {
         seed::stream(seed, 0, &runner::Unit::id(self)).next_u64()
     }
@@ -331,9 +333,8 @@ impl runner::Unit for Unit {
     }
 }
 
-/// All measurements in the order in which they are made: round after round, and in each of them all
-/// settings in an order of their own, so that a machine that is busy for a while disturbs no
-/// setting in all its rounds.
+/// Returns all measurements in the order of execution: round by round, each round shuffled. So a
+/// temporarily busy machine does not disturb the same setting in all rounds.
 pub fn plan(settings: &Settings) -> Vec<Unit> {
     let mut units = Vec::new();
     for round in 0..settings.rounds {
@@ -350,8 +351,8 @@ pub fn plan(settings: &Settings) -> Vec<Unit> {
                 of_round.extend(legs.map(unit));
             }
         }
-        // By dice of each unit's own, so that further settings do not change the order of the
-        // others.
+        // Each unit has its own random number, so that further settings do not change the order of
+        // the others.
         of_round.sort_by_cached_key(|unit| unit.seed(settings.seed));
         units.extend(of_round);
     }

@@ -1,4 +1,4 @@
-//! What all networks of a plan amount to.
+//! Summary of all networks of a plan.
 
 use std::collections::BTreeMap;
 
@@ -7,47 +7,47 @@ use super::measured::{Measured, Repetition};
 use super::paper::{self, Row};
 use super::plan::{Design, Load, Place};
 
-/// A design over so many circuits in one place.
+/// Results of a design with `legs` circuits in one topology.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Cell {
-    /// The design.
+    /// Design that was measured.
     pub design: Design,
-    /// Its circuits.
+    /// Number of circuits.
     pub legs: u32,
-    /// The place, and its load in per cent of a guard's line.
+    /// Topology, and its load in percent of a guard's line.
     pub place: (Place, Option<u32>),
-    /// Rounds, and repetitions in all of them.
+    /// Number of rounds, and of repetitions in all of them.
     pub counts: (usize, usize),
-    /// Fetches that failed.
+    /// Number of failed fetches.
     pub failed: u32,
-    /// To the first byte, in seconds: as programs usually ask, and with optimistic data.
+    /// Time to the first byte in seconds: with normal requests, and with optimistic data.
     pub first_byte: [Option<Mean>; 2],
-    /// A page and a bulk download, in seconds.
+    /// Time to fetch a page, in seconds.
     pub web: Option<Mean>,
-    /// The same of a bulk download.
+    /// Time to fetch a bulk download, in seconds.
     pub bulk: Option<Mean>,
-    /// CPU of all guards, all middles and the exit in ms for each MB.
+    /// CPU time of all guards, all middles and the exit, in ms per MB.
     pub per_megabyte: [Option<Mean>; 3],
-    /// CPU of a guard, of a middle and of the exit in per cent of a core.
+    /// CPU use of a guard, of a middle and of the exit, in percent of a core.
     pub percent: [Option<Mean>; 3],
-    /// The share of the machine that was in use.
+    /// Share of the machine that was in use.
     pub busy: Option<Mean>,
 }
 
-/// What the paper says of several circuits against one.
+/// Claim of the paper about several circuits compared with one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Claim {
-    /// The first byte comes sooner.
+    /// The first byte arrives sooner.
     FirstByte,
-    /// A page does.
+    /// A page takes less time.
     Web,
-    /// A bulk download does.
+    /// A bulk download takes less time.
     Bulk,
-    /// A guard has less to do for each byte that the network carries.
+    /// A guard uses less CPU for each byte that the network carries.
     Guard,
-    /// A middle has less to do.
+    /// A middle uses less CPU for each byte.
     Middle,
-    /// The exit has as much to do: within 6 %.
+    /// The exit uses the same CPU for each byte, within 6 %.
     Exit,
     /// Within a design, entries cost more than middles.
     EntriesCostMore,
@@ -55,42 +55,42 @@ pub enum Claim {
     ExitCostsLess,
 }
 
-/// Whether a claim holds.
+/// Answer to a claim.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Answer {
     /// The whole interval is on the claim's side.
     Holds,
-    /// It is on the other side.
+    /// The whole interval is on the other side.
     Fails,
-    /// The whole interval is within 10 % of 1, where more or less is claimed.
+    /// The whole interval is within 10 % of 1, where the claim is that the ratio is above or below
+    /// 1.
     Alike,
-    /// It is on both sides, or the run's load cannot show it.
+    /// The interval is on both sides, or the run's load cannot show the claim.
     Open,
 }
 
-/// A claim, held against what was measured.
+/// Judgement of a claim by the measurements.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Verdict {
-    /// Of which design.
+    /// Design that the claim is about.
     pub design: Design,
-    /// Over so many circuits.
+    /// Number of circuits.
     pub legs: u32,
-    /// Where, and at which load in per cent of a guard's line.
+    /// Topology, and its load in percent of a guard's line.
     pub place: (Place, Option<u32>),
-    /// What is claimed.
+    /// Claim that was judged.
     pub claim: Claim,
-    /// The ratio to one circuit in the same round; of claims within a design, the ratio that they
-    /// speak of.
+    /// Ratio to one circuit in the same round; for claims within a design, the ratio in the claim.
     pub ratio: Mean,
-    /// The paper's.
+    /// Ratio in the paper.
     pub paper: f64,
-    /// What follows.
+    /// Answer that follows.
     pub answer: Answer,
 }
 
-/// Half the share of the exit's CPU by which it may differ.
+/// Maximum relative difference at which the exit's CPU counts as the same.
 const SAME: f64 = 0.06;
-/// Greatest distance from 1 of both ends of an interval that is called [`Answer::Alike`].
+/// Maximum distance from 1 of both ends of an interval that counts as [`Answer::Alike`].
 const ALIKE: f64 = 0.1;
 
 type Key = ((Place, Option<u32>), Design, u32);
@@ -99,12 +99,13 @@ fn key(record: &Measured) -> Key {
     ((record.place, record.level), record.design, record.legs)
 }
 
-/// A round's mean of something of its repetitions.
+/// Returns a round's mean of a value over its repetitions.
 fn of_round(record: &Measured, of: impl Fn(&Repetition) -> Option<f64>) -> Option<f64> {
     average(&record.repetitions.iter().filter_map(of).collect::<Vec<_>>())
 }
 
-/// All designs, in the order of their names' list; each over one circuit first.
+/// Returns the results of all settings, in the order of topology, load, design and number of
+/// circuits.
 #[must_use]
 pub fn cells(records: &[Measured]) -> Vec<Cell> {
     let mut keys: Vec<Key> = records.iter().map(key).collect();
@@ -138,7 +139,7 @@ fn cell(records: &[Measured], wanted: Key) -> Cell {
     }
 }
 
-/// The share of all times whose interval is as narrow as the paper's.
+/// Returns the share of all times whose interval is as narrow as the paper's.
 #[must_use]
 pub fn narrow(cells: &[Cell]) -> f64 {
     let times = cells
@@ -152,9 +153,9 @@ fn share_narrow(means: impl Iterator<Item = Mean>) -> f64 {
     average(&narrow).unwrap_or_default()
 }
 
-/// The same of intervals over repetitions, all of a cell's rounds together, as the paper's seem to
-/// be. Repetitions of a round share circuits, so that these are narrower than what another run
-/// would bring.
+/// Returns the same share for intervals over repetitions, with all of a cell's rounds together, as
+/// the paper's seem to be. Repetitions of a round share circuits. So these intervals are narrower
+/// than the variation between runs.
 #[must_use]
 pub fn narrow_by_repetitions(records: &[Measured]) -> f64 {
     let mut by_cell = BTreeMap::<_, [Vec<f64>; 4]>::new();
@@ -170,7 +171,7 @@ pub fn narrow_by_repetitions(records: &[Measured]) -> f64 {
 }
 
 impl Claim {
-    /// All there are.
+    /// All claims.
     pub const ALL: [Claim; 8] = [
         Claim::FirstByte,
         Claim::Web,
@@ -182,7 +183,7 @@ impl Claim {
         Claim::ExitCostsLess,
     ];
 
-    /// Whether it compares positions within a design, and not a design with one circuit.
+    /// Returns whether it compares positions within a design, instead of a design with one circuit.
     fn is_within(self) -> bool {
         matches!(self, Claim::EntriesCostMore | Claim::ExitCostsLess)
     }
@@ -215,12 +216,13 @@ impl Claim {
             Claim::Middle => row.cpu[1],
             Claim::Exit => row.cpu[2],
             Claim::EntriesCostMore => row.cpu[0] / row.cpu[1],
-            // The paper shows one of the circuit's middles; all of them do as much together.
+            // The paper shows one of the circuit's middles; the total over all of them is `legs`
+            // times as much.
             Claim::ExitCostsLess => row.cpu[2] / row.cpu[1] / f64::from(row.legs),
         }
     }
 
-    /// The paper's ratio of a design: to one circuit, or within it.
+    /// Returns the paper's ratio for a design: to one circuit, or within the design.
     fn ratio_of_paper(self, row: &Row) -> f64 {
         match self.is_within() {
             true => self.of_paper(row),
@@ -228,8 +230,8 @@ impl Claim {
         }
     }
 
-    /// Whether the clients' load can show it: what one guard or middle has to do falls only where
-    /// clients use the circuit's own.
+    /// Returns whether the clients' load can show it. The CPU of one guard or middle falls only if
+    /// clients use the circuit's own relays.
     fn can_show(self, load: Load) -> bool {
         load == Load::Employed || !matches!(self, Claim::Guard | Claim::Middle)
     }
@@ -253,17 +255,18 @@ impl Claim {
     }
 }
 
-/// The paper's claims of its designs, each against [`Design::Tor`] in the same place, at the same
-/// load and in the same round; those within a design of Tor's one circuit, too.
+/// Judges the paper's claims about its designs. Each design is compared with [`Design::Tor`] in the
+/// same topology, at the same load and in the same round. Claims within a design are judged for
+/// Tor's one circuit, too.
 ///
-/// What one guard or middle has to do is judged for each byte that the network carried, and only
-/// where clients use the circuit's own relays ([`Load::Employed`]).
+/// The CPU of one guard or middle is judged per byte that the network carried, and only if clients
+/// use the circuit's own relays ([`Load::Employed`]).
 #[must_use]
 pub fn verdicts(records: &[Measured]) -> Vec<Verdict> {
     let mut found = Vec::new();
     for cell in cells(records) {
         let Some(row) = paper::row(cell.design, cell.legs) else { continue };
-        // Of one circuit nothing is claimed against one circuit; C tor's row is Tor's.
+        // No claim compares one circuit with one circuit; C tor's row is Tor's.
         let claims = Claim::ALL.into_iter().filter(|claim| row.legs > 1 || claim.is_within());
         let claims = claims.filter(|_| cell.design != Design::Stock);
         found.extend(claims.filter_map(|claim| verdict(records, &cell, &row, claim)));

@@ -1,4 +1,4 @@
-//! Carries out one measurement.
+//! Execution of one measurement.
 
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
@@ -15,13 +15,13 @@ use super::place::{self, NAME, UPLINK};
 use super::{Access, Reached, Settings, Unit, tls};
 use anabranch_emulator::Member;
 
-/// Of all that is measured: before other work of the machine, behind the thread that carries the
-/// packets.
+/// Niceness of all measured programs: ahead of other work of the machine, but after the thread that
+/// carries the packets.
 const NICE: i32 = -5;
-/// Address translation at the VPN's exit.
+/// Program for address translation at the VPN's exit, and its source.
 const NFT: (&str, &str) = ("nft", "package nftables");
 
-/// Makes measurements, each in a network of its own that is gone afterwards.
+/// Executor of measurements; each one has its own network, which is removed afterwards.
 #[derive(Debug)]
 pub struct Bench {
     programs: Programs,
@@ -30,11 +30,11 @@ pub struct Bench {
 }
 
 impl Bench {
-    /// A bench for `settings`; `splitter` is the `anabranch` under test, `programs` a folder that
-    /// may hold the strangers' programs.
+    /// Creates a bench for `settings`. `splitter` is the `anabranch` under test, `programs` an
+    /// optional directory with third-party programs.
     ///
     /// # Errors
-    /// Programs that it takes are nowhere; all of them are named.
+    /// Required programs were not found; all of them are named.
     pub fn new(
         settings: &Settings,
         splitter: PathBuf,
@@ -50,22 +50,22 @@ impl Bench {
         Ok(Bench { programs: found, splitter, settings: settings.clone() })
     }
 
-    /// What was found for it.
+    /// Returns the programs found.
     pub fn programs(&self) -> &Programs {
         &self.programs
     }
 
-    /// Makes one measurement. Once `stop` is set it ends soon, and its result is of no use.
+    /// Makes one measurement. It ends soon after `stop` is set, and its result is then useless.
     ///
     /// # Errors
-    /// What could not be set up; that nothing comes through is no error.
+    /// A step of the set-up fails; a fetch that does not get through is no error.
     pub fn measure(&self, unit: &Unit, stop: &AtomicBool) -> Result<Reached, String> {
         self.run(unit, stop).map_err(|error| error.to_string())
     }
 
     fn run(&self, unit: &Unit, stop: &AtomicBool) -> io::Result<Reached> {
-        // All threads and programs of the measurement have it from this thread. Without privilege
-        // it stays.
+        // All threads and programs of the measurement inherit the niceness of this thread. Without
+        // privilege it stays as it is.
         let _ = rustix::process::setpriority_process(None, NICE);
         let stage = place::build(unit.access)?;
         let _vpn = place::vpn(&stage, &self.programs, unit.access)?;
@@ -77,7 +77,7 @@ impl Bench {
     }
 }
 
-/// One that is under way.
+/// A measurement under way.
 struct Measurement<'a> {
     bench: &'a Bench,
     stage: &'a Stage,
@@ -117,7 +117,7 @@ impl<'a> Measurement<'a> {
         self.stage.split(&self.bench.splitter, quic::PORT, &words)
     }
 
-    /// The record of a fetch of which `wanted` bytes should come.
+    /// Returns the record of a fetch that should receive `wanted` bytes.
     fn fetch(
         &self,
         wanted: u64,

@@ -1,9 +1,10 @@
-//! Around a censor: the circumvention of CoMPS (PETS 2022), section 3.3, Figure 4.
+//! Circumvention of a censor: the use case of CoMPS (PETS 2022), section 3.3, Figure 4.
 //!
-//! A censor on the way to a server cuts every connection whose ClientHello names the server, over
-//! TCP and QUIC. The client has a VPN beside that way, slower and farther. With `anabranch split
-//! --handshake vpn` the handshake goes by the VPN, where nobody reads its name, and all the rest by
-//! the direct path, where nobody is told it.
+//! A censor between the client and a server drops every connection whose ClientHello names the
+//! server, over TCP and QUIC. The client also has a VPN that avoids the censor, but is slower and
+//! has a longer round trip. With `anabranch split --handshake vpn` the handshake uses the VPN,
+//! where no censor reads the name. All other packets use the direct path, where the name does not
+//! appear.
 //!
 //! ```text
 //!  client ─ uplink ─ border, the censor ─ direct ─────────── server
@@ -11,14 +12,14 @@
 //!   wireguard-go           wireguard-go, address translation
 //! ```
 //!
-//! The paper did not measure it; here it is. Each measurement is one fetch on a network of its own:
-//! without censor and without splitter (what the others are compared with), straight into the
-//! censor, all by the VPN, and with its handshake by the VPN.
+//! The paper did not measure this. Each measurement here is one fetch on its own network. It has
+//! four arms: without censor and splitter as the baseline, directly through the censor, everything
+//! through the VPN, and only the handshake through the VPN.
 //!
-//! * [`Settings`] and [`plan`]: which measurements, in which order;
-//! * [`Bench`]: carries out one of them;
-//! * [`Reached`]: what came of it;
-//! * [`summary`]: what all of them amount to.
+//! * [`Settings`] and [`plan`]: the measurements and their order;
+//! * [`Bench`]: executes one of them;
+//! * [`Reached`]: its result;
+//! * [`summary`]: all results together.
 
 mod bench;
 mod place;

@@ -1,4 +1,4 @@
-//! The network: a client behind a censor, and a VPN that leads around it.
+//! The network: a client, a censor on its direct path, and a VPN that avoids the censor.
 
 use std::fmt::Write as _;
 use std::io;
@@ -10,45 +10,44 @@ use super::super::stage::{SERVER, Stage};
 use super::super::tunnel::{self, Route, Tunnel};
 use super::Access;
 
-/// What the censor blocks, with all names below it.
+/// Name that the censor blocks, with all names below it.
 pub const BLOCKED: &str = "blocked.example";
 
-/// The name that clients ask for.
+/// Server name that clients request.
 pub(super) const NAME: &str = "www.blocked.example";
 
-/// Round-trip times from client to server in milliseconds: straight, and by the VPN.
+/// Round-trip times from client to server in milliseconds: directly, and through the VPN.
 pub const RTTS: [u32; 2] = [30, 100];
 
-/// Rates in Mbit/s: of all links, and of the VPN's way abroad.
+/// Rates in Mbit/s: of all links, and of the VPN's link abroad.
 pub const RATES: [u32; 2] = [100, 20];
 
-/// Where the VPN listens.
+/// Address at which the VPN's exit listens.
 const EXIT: Ipv4Addr = Ipv4Addr::new(10, 98, 0, 1);
-/// Metrics of the routes to the server: the straight one, and the VPN's where it is preferred, and
-/// where it is not.
+/// Metrics of the routes to the server: the direct one, the VPN's if preferred, and the VPN's if
+/// not.
 const METRICS: [u32; 3] = [100, 50, 200];
-/// Until the tunnel stands.
+/// Timeout for the tunnel.
 const PATIENCE: Duration = Duration::from_secs(10);
 
-/// One way, in milliseconds: the uplink, from the censor to the server, from the censor to the
-/// exit, and from there to the server.
+/// One-way delays in milliseconds: the uplink, censor to server, censor to exit, exit to server.
 const DELAYS: [u32; 4] = [5, 10, 25, 20];
 
-/// The links whose bytes are counted: the direct path, and the VPN's packets as they travel.
+/// Links whose bytes are counted: the direct path, and the link of the VPN's packets.
 pub(super) const COUNTED: [&str; 2] = ["direct", "abroad"];
-/// The client's interface of the direct path, and the link at whose end the censor is.
+/// The client's interface of the direct path, and the link that ends at the censor.
 pub(super) const UPLINK: &str = "uplink";
 
-/// Builds it.
+/// Builds the network.
 ///
 /// # Errors
-/// What the machine refuses; `nft` may be missing.
+/// The machine refuses a step, or `nft` is missing.
 pub(super) fn build(access: Access) -> io::Result<Stage> {
     Stage::of(&topology(access != Access::Open), COUNTED.map(str::to_owned).to_vec())
 }
 
-/// The VPN, which stands when this returns. Whether it is preferred to the direct path depends on
-/// the access.
+/// Starts the VPN, and returns when it is up. The access decides whether it is preferred to the
+/// direct path.
 ///
 /// # Errors
 /// A program does not start, or the tunnel is not up.
@@ -67,7 +66,7 @@ pub(super) fn vpn<'a>(
         mtu: tunnel::MTU,
     };
     let tunnel = Tunnel::lay(stage, programs, &route)?;
-    // Nobody listens there; that it says so shows that packets go both ways.
+    // Nothing listens there: a refusal shows that packets travel both ways.
     let far = SocketAddr::from((tunnel::SERVER, 9));
     let asked = stage.client().run(|| TcpStream::connect_timeout(&far, PATIENCE));
     match asked {

@@ -1,4 +1,4 @@
-//! Which measurements there are, and in which order they are made.
+//! The measurements and their order.
 
 use std::fmt;
 use std::str::FromStr;
@@ -13,78 +13,78 @@ use super::super::quic::Maker;
 use super::super::runner;
 use super::{RATES, RTTS};
 
-/// About what a measurement takes, with the network that is built for it.
+/// Approximate duration of a measurement, including the set-up of its network.
 const LASTS: Duration = Duration::from_millis(3500);
 
-/// What the client fetches from.
+/// Server that the client fetches from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
 pub enum Server {
     /// quic-go's HTTP/3 server.
     QuicGo,
-    /// A server made of quinn, with its defaults.
+    /// A server built with quinn and its defaults.
     Quinn,
     /// ngtcp2's `gtlsserver`.
     Ngtcp2,
-    /// A server made of aioquic, with its defaults.
+    /// A server built with aioquic and its defaults.
     Aioquic,
-    /// OpenSSL's, over TCP: nothing that is split, but what the censor does to it belongs here.
+    /// OpenSSL's server over TCP. It is not split, but shows how the censor treats TCP.
     Tls,
 }
 
-/// By which way.
+/// The client's way to the server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Access {
-    /// There is no censor, and no splitter.
+    /// Neither a censor nor a splitter.
     Open,
-    /// Straight into the censor.
+    /// Directly through the censor.
     Direct,
-    /// All of it by the VPN, without splitter.
+    /// Everything through the VPN, without splitter.
     Vpn,
-    /// By the splitter, with the handshake by the VPN.
+    /// Through the splitter, with the handshake through the VPN.
     Handshake,
 }
 
-/// Which measurements to make, and how.
+/// Measurements to make, and their parameters.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Settings {
-    /// What is fetched from.
+    /// Servers to fetch from.
     pub servers: Vec<Server>,
-    /// How often each.
+    /// Number of repetitions of each setting.
     pub repetitions: u32,
-    /// How many bytes a QUIC server sends.
+    /// Number of bytes that a QUIC server sends.
     pub bytes: u64,
-    /// How long a fetch may take, in seconds.
+    /// Timeout of a fetch, in seconds.
     pub patience: f64,
-    /// Of the order.
+    /// Seed of the order.
     pub seed: u64,
-    /// Further words for `anabranch split`.
+    /// Additional arguments for `anabranch split`.
     pub splitter: Vec<String>,
 }
 
 /// One measurement.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Unit {
-    /// From which server.
+    /// Server to fetch from.
     pub server: Server,
-    /// By which way.
+    /// Way to the server.
     pub access: Access,
-    /// The repetition, from 0.
+    /// Number of the repetition, from 0.
     pub repetition: u32,
 }
 
 impl Server {
-    /// All there are.
+    /// All servers.
     pub const ALL: [Server; 5] =
         [Server::QuicGo, Server::Quinn, Server::Ngtcp2, Server::Aioquic, Server::Tls];
 
-    /// Its name, as users write it.
+    /// Returns its name, as users write it.
     pub fn name(self) -> &'static str {
         self.maker().map_or("tls", Maker::name)
     }
 
-    /// The ways to it that are measured: TCP is not split.
+    /// Returns the measured ways to it: TCP is not split.
     pub fn accesses(self) -> &'static [Access] {
         match self {
             Server::Tls => &[Access::Open, Access::Direct, Access::Vpn],
@@ -92,7 +92,7 @@ impl Server {
         }
     }
 
-    /// Whose QUIC server it is; `None` if it is none.
+    /// Returns the maker of the QUIC server; `None` for TLS.
     pub(super) fn maker(self) -> Option<Maker> {
         match self {
             Server::QuicGo => Some(Maker::QuicGo),
@@ -135,10 +135,10 @@ impl From<Server> for String {
 }
 
 impl Access {
-    /// All there are.
+    /// All ways.
     pub const ALL: [Access; 4] = [Access::Open, Access::Direct, Access::Vpn, Access::Handshake];
 
-    /// Its name, as tables have it.
+    /// Returns its name in tables.
     pub fn name(self) -> &'static str {
         match self {
             Access::Open => "open",
@@ -150,7 +150,7 @@ impl Access {
 }
 
 impl Settings {
-    /// What must not change when a run goes on; the rest may grow.
+    /// Returns the settings that must not change when a run is resumed; the others may grow.
     pub fn header(&self) -> Value {
         json!({
             "experiment": "circumvention",
@@ -166,7 +166,7 @@ impl Settings {
 }
 
 impl Unit {
-    /// The seed of the splitter's choices: another for each unit.
+    /// Returns the seed of the splitter's choices, which differs between units.
     pub fn seed(&self, seed: u64) -> u64 {
         seed::stream(seed, 0, &runner::Unit::id(self)).next_u64()
     }
@@ -182,9 +182,9 @@ impl runner::Unit for Unit {
     }
 }
 
-/// All measurements in the order in which they are made: repetition after repetition, each in a
-/// seeded order of its own, so that what is compared are neighbours in time and a busy machine
-/// disturbs no setting in all its repetitions.
+/// Returns all measurements in the order of execution: repetition by repetition, each shuffled by
+/// the seed. So compared measurements are close in time, and a temporarily busy machine does not
+/// disturb the same setting in all repetitions.
 pub fn plan(settings: &Settings) -> Vec<Unit> {
     let round = |repetition| {
         let of = |&server: &Server| {
@@ -192,8 +192,8 @@ pub fn plan(settings: &Settings) -> Vec<Unit> {
             all.map(move |&access| Unit { server, access, repetition })
         };
         let mut round: Vec<Unit> = settings.servers.iter().flat_map(of).collect();
-        // By dice of each unit's own, so that further servers do not change the order of the
-        // others.
+        // Each unit has its own random number, so that further servers do not change the order of
+        // the others.
         round.sort_by_cached_key(|unit| {
             seed::stream(settings.seed, 1, &runner::Unit::id(unit)).next_u64()
         });

@@ -1,4 +1,4 @@
-//! What came of one fetch, and how it is stored.
+//! Result of one fetch, and its storage format.
 
 use serde::{Deserialize, Serialize};
 
@@ -6,36 +6,37 @@ use super::super::table::{Column, Rows};
 use super::super::{Disturbance, Record};
 use super::{Access, Server};
 
-/// A fetch.
+/// Result of a fetch.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Reached {
-    /// Its name in the plan.
+    /// Name of the unit in the plan.
     pub unit: String,
-    /// From which server.
+    /// Server that was fetched from.
     pub server: Server,
-    /// By which way.
+    /// Way to the server.
     pub access: Access,
-    /// The repetition, from 0.
+    /// Number of the repetition, from 0.
     pub repetition: u32,
-    /// When it began, in seconds since 1970.
+    /// Start time, in seconds since 1970.
     pub started: f64,
-    /// Whether all came that was asked for.
+    /// Whether all requested bytes arrived.
     pub through: bool,
-    /// From the client's first packet to the first byte of the content, in seconds; 0 if none came.
+    /// Time from the client's first packet to the first byte of the content, in seconds; 0 if none
+    /// arrived.
     pub first_byte: f64,
-    /// From there to its end, in seconds.
+    /// Time from the client's first packet to the end of the content, in seconds.
     pub seconds: f64,
-    /// Bytes of content that came.
+    /// Bytes of content that arrived.
     pub bytes: u64,
-    /// Bytes of IP packets on the direct path behind the censor: to the server, from the server.
+    /// Bytes of IP packets on the direct path after the censor: to the server, from the server.
     pub direct: [u64; 2],
-    /// Bytes of the VPN's packets on their way to and from its exit, their own headers included.
+    /// Bytes of the VPN's packets to and from its exit, their own headers included.
     pub vpn: [u64; 2],
-    /// Packets that the censor dropped.
+    /// Number of packets that the censor dropped.
     pub censored: u64,
-    /// What the client says went wrong; empty if nothing did.
+    /// Error reported by the client; empty if there was none.
     pub error: String,
-    /// What else the machine did meanwhile.
+    /// Other load of the machine meanwhile.
     pub machine: Disturbance,
 }
 
@@ -46,19 +47,19 @@ impl Record for Reached {
 }
 
 impl Reached {
-    /// The share of all bytes, both directions, that the direct path carried.
+    /// Returns the direct path's share of all bytes in both directions.
     pub fn direct_share(&self) -> f64 {
         let sum = |both: [u64; 2]| both.iter().sum::<u64>() as f64;
         sum(self.direct) / (sum(self.direct) + sum(self.vpn)).max(1.0)
     }
 
-    /// Mbit/s of content, from the client's first packet on.
+    /// Returns the goodput of the content in Mbit/s, counted from the client's first packet.
     pub fn goodput(&self) -> f64 {
         if self.seconds > 0.0 { self.bytes as f64 * 8e-6 / self.seconds } else { 0.0 }
     }
 }
 
-/// The columns of the table of all fetches (`docs/formats.md`).
+/// Returns the columns of the table of all fetches (`docs/formats.md`).
 pub fn columns(records: &[Reached]) -> Vec<Column> {
     let rows = Rows(records);
     let mut columns = vec![

@@ -1,53 +1,52 @@
-//! What the measurements amount to.
+//! Summary of the measurements.
 
 use super::super::Spread;
 use super::{Access, Reached, Server};
 
-/// The share of the bytes that the direct path should carry at least.
+/// Minimum share of the bytes that the direct path should carry.
 pub const WANTED: f64 = 0.95;
 
 /// All repetitions of one way to one server.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Cell {
-    /// To which server.
+    /// Server of the fetches.
     pub server: Server,
-    /// By which way.
+    /// Way to the server.
     pub access: Access,
-    /// How many came through.
+    /// Number of fetches that got through.
     pub through: usize,
-    /// Of so many.
+    /// Number of all fetches.
     pub count: usize,
-    /// In how many the censor dropped something.
+    /// Number of fetches in which the censor dropped a packet.
     pub cut: usize,
-    /// Until the first byte of the content, in seconds, of those that came through.
+    /// Time to the first byte of the content in seconds, of fetches that got through.
     pub first_byte: Option<Spread>,
-    /// Mbit/s of content, of those that came through.
+    /// Goodput of the content in Mbit/s, of fetches that got through.
     pub goodput: Option<Spread>,
-    /// The direct path's share of the bytes, of those that came through.
+    /// Direct path's share of the bytes, of fetches that got through.
     pub direct: Option<Spread>,
-    /// Bytes in the VPN, of those that came through.
+    /// Bytes in the VPN, of fetches that got through.
     pub vpn: Option<Spread>,
 }
 
-/// Whether the circumvention works with a server, and what it costs.
+/// Result of the circumvention with a server: whether it works, and its cost.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Verdict {
-    /// With which.
+    /// Server that the result is about.
     pub server: Server,
-    /// Whether nothing got straight through, and the censor is why: it dropped packets, and without
-    /// it all came. `None`: not measured.
+    /// Whether no direct fetch got through because of the censor: it dropped packets, and without
+    /// it everything arrived. `None`: not measured.
     pub blocked: Option<bool>,
-    /// Whether everything comes with its handshake by the VPN, each time with enough of it by the
-    /// direct path. `None`: not measured.
+    /// Whether everything arrives if the handshake uses the VPN, and each time the direct path
+    /// carries enough of it. `None`: not measured.
     pub works: Option<bool>,
-    /// By how many seconds the first byte comes later than without censor and splitter, repetition
-    /// by repetition.
+    /// Delay of the first byte in seconds compared with no censor and no splitter, by repetition.
     pub added: Option<Spread>,
-    /// The same against all by the VPN.
+    /// Delay of the first byte in seconds compared with everything through the VPN.
     pub added_to_vpn: Option<Spread>,
 }
 
-/// All that was measured, in the order of servers and ways.
+/// Returns all results in the order of servers and ways.
 pub fn cells(records: &[Reached]) -> Vec<Cell> {
     let mut keys: Vec<_> = records.iter().map(|r| (r.server, r.access)).collect();
     keys.sort_unstable();
@@ -55,7 +54,7 @@ pub fn cells(records: &[Reached]) -> Vec<Cell> {
     keys.into_iter().map(|key| cell(key, records)).collect()
 }
 
-/// What is said of each server that was measured at all.
+/// Returns the result for each measured server.
 pub fn verdicts(records: &[Reached]) -> Vec<Verdict> {
     let cells = cells(records);
     let mut servers: Vec<_> = cells.iter().map(|cell| cell.server).collect();
@@ -63,7 +62,7 @@ pub fn verdicts(records: &[Reached]) -> Vec<Verdict> {
     servers.into_iter().map(|server| verdict(server, &cells, records)).collect()
 }
 
-/// The cell of a way.
+/// Returns the cell of a server and a way.
 pub fn find(cells: &[Cell], server: Server, access: Access) -> Option<&Cell> {
     cells.iter().find(|cell| (cell.server, cell.access) == (server, access))
 }
@@ -98,8 +97,8 @@ fn verdict(server: Server, cells: &[Cell], records: &[Reached]) -> Verdict {
     Verdict { server, blocked, works, added: added(Access::Open), added_to_vpn: added(Access::Vpn) }
 }
 
-/// How much later the first byte comes with the handshake by the VPN than by another way of the
-/// same repetition.
+/// Returns the delay of the first byte if the handshake uses the VPN, compared with another way in
+/// the same repetition.
 fn added(server: Server, to: Access, records: &[Reached]) -> Option<Spread> {
     let by = |access, repetition| {
         records.iter().find(|r| {

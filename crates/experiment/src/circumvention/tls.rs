@@ -1,4 +1,4 @@
-//! TLS over TCP: OpenSSL's server and client.
+//! TLS over TCP, with OpenSSL's server and client.
 
 use std::io::{self, Read, Write};
 use std::process::{ChildStdout, Stdio};
@@ -13,13 +13,13 @@ use super::super::stage::{SERVER, Stage, command};
 use super::place::NAME;
 use anabranch_emulator::Member;
 
-/// What it takes, and what gives it.
+/// Required programs, each with its source.
 pub(super) const NEEDS: &[(&str, &str)] = &[("openssl", "package openssl")];
 
 const PORT: u16 = 4433;
-/// How long a client waits for the first byte: that of quic-go waits as long for a handshake.
+/// Timeout for the first byte, the same as quic-go's client has for a handshake.
 const GIVES_UP: Duration = Duration::from_secs(5);
-/// A wait looks up so often.
+/// Interval at which a wait checks for the end.
 const GLANCE: Duration = Duration::from_millis(50);
 
 /// Starts a server of one page.
@@ -36,8 +36,8 @@ pub(super) fn serve<'a>(stage: &'a Stage, programs: &Programs) -> io::Result<Mem
     Ok(process)
 }
 
-/// Fetches the page; the time counts from the client's start. That nothing comes is no error of
-/// ours, but what is told.
+/// Fetches the page; times count from the client's start. A missing answer is no error here, but is
+/// part of the report.
 ///
 /// # Errors
 /// The client cannot be started.
@@ -52,7 +52,7 @@ pub(super) fn fetch(
     let begun = Instant::now();
     let mut client = stage.crew.start(stage.client(), &mut client)?;
     let mut pen = client.stdin.take().expect("it was given a pipe");
-    // A client that has ended says nothing more, which is what counts.
+    // If the client has ended, it sends no answer, and only that matters.
     let _ = pen.write_all(b"GET / HTTP/1.0\r\n\r\n");
     let pieces = pieces(client.stdout.take().expect("it was given a pipe"));
     let mut told = ClientReport {
@@ -82,7 +82,7 @@ pub(super) fn fetch(
     Ok(told)
 }
 
-/// When pieces of the answer came, and how large they are.
+/// Returns the arrival times and sizes of the pieces of the answer.
 fn pieces(mut from: ChildStdout) -> mpsc::Receiver<(Instant, u64)> {
     let (sender, receiver) = mpsc::channel();
     thread::spawn(move || {

@@ -1,4 +1,4 @@
-//! Fetches by SOCKS, as programs make them, and the web servers that answer.
+//! Fetches over SOCKS as applications make them, and the web servers that answer.
 
 use std::io::{self, BufRead, BufReader, ErrorKind, Read, Write};
 use std::net::{Ipv4Addr, SocketAddr, SocketAddrV4, TcpListener, TcpStream};
@@ -7,54 +7,55 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
-/// How long a fetch may take, unless it is told.
+/// Default timeout of a fetch.
 const PATIENCE: Duration = Duration::from_secs(60);
-/// How long a server waits for a request.
+/// Timeout of a server for a request.
 const IDLE: Duration = Duration::from_secs(300);
-/// SOCKS5: the greetings that offer no name or a name, their answers (RFC 1928), and the answer to
-/// a name (RFC 1929); the beginning of a request by IPv4 and the length of its answer.
+/// SOCKS5 messages: the greetings without and with a user name (RFC 1928), and the answer to a user
+/// name (RFC 1929). The next constants are the start of a request for an IPv4 address and the
+/// length of its answer.
 const GREETINGS: [[u8; 3]; 2] = [[5, 1, 0], [5, 1, 2]];
 const NAMED: [u8; 2] = [1, 0];
 const CONNECT: [u8; 4] = [5, 1, 0, 1];
 const ANSWER: usize = 10;
 const HEAD_END: &[u8] = b"\r\n\r\n";
-/// How often a server looks whether it is to end.
+/// Interval at which a server checks for its end.
 const LOOK: Duration = Duration::from_millis(50);
-/// Of an answer at a rate, a piece is sent so often.
+/// Interval between the pieces of an answer with a limited rate.
 const BEAT: Duration = Duration::from_millis(50);
 
-/// What came of a fetch, in seconds from the SOCKS request on; without a proxy from the
-/// connection's begin on.
+/// Times of a fetch in seconds since the SOCKS request; without a proxy, since the start of the
+/// connection.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(in super::super) struct FetchTimes {
-    /// Until the first byte of the server's answer.
+    /// Time to the first byte of the server's answer.
     pub(in super::super) first_byte: f64,
-    /// Until its last one.
+    /// Time to its last byte.
     pub(in super::super) whole: f64,
 }
 
-/// A fetch of so many bytes from a server, by a SOCKS proxy or without.
+/// A fetch of `length` bytes from a server, through a SOCKS proxy or directly.
 #[derive(Clone, Copy, Debug)]
 pub(in super::super) struct Fetch<'a> {
-    /// `None`: the server is reached straight.
+    /// SOCKS proxy; `None`: a direct connection.
     pub(in super::super) proxy: Option<SocketAddr>,
     pub(in super::super) server: SocketAddrV4,
     pub(in super::super) length: usize,
-    /// The server sends no more than so many bytes a second; `None`: as fast as it can.
+    /// Maximum rate of the server in bytes per second; `None`: unlimited.
     pub(in super::super) rate: Option<u32>,
-    /// Bytes of the body that have come so far are counted here, for whoever looks meanwhile.
+    /// Counter of the body's bytes received so far, which other threads can read.
     pub(in super::super) came: Option<&'a AtomicU64>,
-    /// The HTTP request leaves with the SOCKS request and does not wait for its answer, as in Tor
-    /// Browser.
+    /// Whether the HTTP request is sent with the SOCKS request, without waiting for its answer, as
+    /// in Tor Browser.
     pub(in super::super) optimistic: bool,
-    /// A SOCKS name: fetches of different names go by different circuits.
+    /// SOCKS user name: fetches with different names use different circuits.
     pub(in super::super) name: Option<&'a str>,
-    /// How long it may take.
+    /// Timeout of the fetch.
     pub(in super::super) patience: Duration,
 }
 
 impl Fetch<'_> {
-    /// A fetch by a proxy, without optimistic data and without a name.
+    /// Creates a fetch through a proxy, without optimistic data and without a user name.
     pub(in super::super) fn new(
         proxy: SocketAddr,
         server: SocketAddrV4,
@@ -63,7 +64,7 @@ impl Fetch<'_> {
         Fetch { proxy: Some(proxy), ..Fetch::straight(server, length) }
     }
 
-    /// A fetch without a proxy.
+    /// Creates a fetch without a proxy.
     pub(in super::super) fn straight(server: SocketAddrV4, length: usize) -> Fetch<'static> {
         Fetch {
             proxy: None,
@@ -77,11 +78,11 @@ impl Fetch<'_> {
         }
     }
 
-    /// Fetches.
+    /// Runs the fetch.
     ///
     /// # Errors
-    /// Those of the connection; it takes too long; the proxy refuses; what came is not what the
-    /// server sends.
+    /// The connection fails, the fetch takes too long, the proxy refuses, or the received bytes
+    /// differ from those that the server sends.
     pub(in super::super) fn run(self) -> io::Result<FetchTimes> {
         let until = Instant::now() + self.patience;
         let (mut link, began) = self.open(until)?;
@@ -110,7 +111,7 @@ impl Fetch<'_> {
         }
     }
 
-    /// A connection by which the answer will come, and when it was asked for.
+    /// Opens the connection and sends the request; returns the connection and the start time.
     fn open(&self, until: Instant) -> io::Result<(TcpStream, Instant)> {
         let Some(proxy) = self.proxy else {
             let began = Instant::now();
@@ -143,7 +144,7 @@ impl Fetch<'_> {
         }
         let Some(name) = self.name else { return Ok(()) };
         let length = u8::try_from(name.len()).map_err(io::Error::other)?;
-        // The password is the name again.
+        // The password equals the user name.
         let word = [&[length], name.as_bytes()].concat();
         link.write_all(&[&[1][..], &word, &word].concat())?;
         link.read_exact(&mut greeted)?;
@@ -176,14 +177,14 @@ impl Fetch<'_> {
     }
 }
 
-/// What is left until then.
+/// Returns the time left until `until`.
 fn left(until: Instant) -> io::Result<Duration> {
     let left = until.saturating_duration_since(Instant::now());
     if left.is_zero() { Err(ErrorKind::TimedOut.into()) } else { Ok(left) }
 }
 
-/// The byte at a place of every answer: as random (SplitMix64 of each eight bytes' place), so that
-/// nothing on the way makes it shorter.
+/// Returns the byte at an offset of every answer. It is pseudo-random (SplitMix64 of the index of
+/// each eight bytes), so that no compression on the path makes it shorter.
 fn byte(place: usize) -> u8 {
     let mut word = ((place / 8) as u64 + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15);
     word = (word ^ (word >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
@@ -191,7 +192,7 @@ fn byte(place: usize) -> u8 {
     (word ^ (word >> 31)).to_le_bytes()[place % 8]
 }
 
-/// An answer that comes, each byte held against what the server sends.
+/// Check of an arriving answer: each byte is compared with the one that the server sends.
 #[derive(Default)]
 struct AnswerCheck {
     head: Vec<u8>,
@@ -224,8 +225,8 @@ impl AnswerCheck {
     }
 }
 
-/// A web server that sends as many bytes as its path names, and no more than `?rate=` a second, on
-/// a thread. Dropped, it ends.
+/// A web server on a thread. It sends the number of bytes that the path names, at most `?rate=`
+/// bytes per second. It is stopped on drop.
 pub(in super::super) struct Server {
     pub(in super::super) address: SocketAddrV4,
     stop: Arc<AtomicBool>,
@@ -233,10 +234,10 @@ pub(in super::super) struct Server {
 }
 
 impl Server {
-    /// Starts it in the namespace of the calling thread.
+    /// Starts the server in the namespace of the calling thread.
     ///
     /// # Errors
-    /// The address is not one of this host's.
+    /// The address is not one of this host.
     pub(in super::super) fn start(ip: Ipv4Addr, port: u16) -> io::Result<Server> {
         let listener = TcpListener::bind((ip, port))?;
         listener.set_nonblocking(true)?;
@@ -260,7 +261,7 @@ impl Drop for Server {
 fn serve(listener: &TcpListener, stop: &AtomicBool) {
     while !stop.load(Ordering::Relaxed) {
         match listener.accept() {
-            // A client that goes away is its own affair.
+            // Errors of a client that disconnects are ignored.
             Ok((link, _)) => drop(thread::spawn(move || answer(&link))),
             Err(error) if error.kind() == ErrorKind::WouldBlock => thread::sleep(LOOK / 10),
             Err(_) => thread::sleep(LOOK),
@@ -288,13 +289,13 @@ fn answer(link: &TcpStream) -> io::Result<()> {
     }
 }
 
-/// The length and the rate that a path names.
+/// Parses the length and the rate in a path.
 fn wanted(path: &str) -> (usize, Option<f64>) {
     let (length, rate) = path.split_once("?rate=").unwrap_or((path, ""));
     (length.parse().unwrap_or_default(), rate.parse().ok())
 }
 
-/// Sends `body` in even pieces, so many bytes a second. Who was held up catches up.
+/// Sends `body` in equal pieces at `rate` bytes per second. After a delay, it catches up.
 fn at_rate(mut link: &TcpStream, body: &[u8], rate: f64) -> io::Result<()> {
     let began = Instant::now();
     let piece = ((rate * BEAT.as_secs_f64()) as usize).max(1);

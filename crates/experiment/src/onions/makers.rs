@@ -1,4 +1,4 @@
-//! How the programs of a network are started.
+//! Commands that start the programs of a network.
 
 use std::fs;
 use std::io;
@@ -10,27 +10,27 @@ use super::super::stage::Stage;
 use super::{Node, ONION};
 use anabranch_emulator::Namespace;
 
-/// Seconds from one consensus to the next: stock clients want it short, or they wait for one that
-/// has all relays.
+/// Interval between consensuses in seconds. Stock clients need a short one, or they wait long for a
+/// consensus with all relays.
 const INTERVAL: &str = "20";
 pub(super) const DIRECTORY: u16 = 9_030;
 
-/// Who somebody is, and where.
+/// Name, address and host of a program.
 pub(in super::super) struct Seat<'a> {
-    /// As relays and files are called.
+    /// Name of its relay and files.
     pub(in super::super) name: String,
-    /// Where it is reached.
+    /// Address at which it is reached.
     pub(in super::super) ip: Ipv4Addr,
-    /// Where it runs.
+    /// Host in which it runs.
     pub(in super::super) host: &'a Namespace,
 }
 
-/// Which programs, and where.
+/// Programs, and the stage that they run on.
 #[derive(Clone, Copy)]
 pub(in super::super) struct Makers<'a> {
     pub(in super::super) stage: &'a Stage,
     pub(in super::super) anabranch: &'a Path,
-    /// C tor, where it is needed.
+    /// C tor, if it is needed.
     pub(in super::super) tor: &'a Path,
 }
 
@@ -42,7 +42,7 @@ impl<'a> Makers<'a> {
         Ok(Node::new(seat.name.clone(), process))
     }
 
-    /// The folder of a name, as the crew's programs see it.
+    /// Creates the directory of a name, and returns its path as the crew's programs see it.
     fn folder(&self, name: &str) -> io::Result<String> {
         self.stage.crew.among_files(|files| {
             let folder = files.join(name);
@@ -57,7 +57,7 @@ impl<'a> Makers<'a> {
         Ok(ours)
     }
 
-    /// An authority for so many relays.
+    /// Starts an authority that expects `relays` relays.
     pub(super) fn authority(&self, seat: &Seat<'_>, relays: usize) -> io::Result<Node<'a>> {
         let ip = seat.ip;
         let mut command = self.ours("authority", seat)?;
@@ -69,7 +69,7 @@ impl<'a> Makers<'a> {
         self.start(seat, &mut command)
     }
 
-    /// A relay of ours, with `words` of its own.
+    /// Starts one of our relays, with the additional arguments `words`.
     pub(super) fn relay(
         &self,
         seat: &Seat<'_>,
@@ -83,7 +83,7 @@ impl<'a> Makers<'a> {
         command.args(["--nickname", &seat.name, "--address", &ip.to_string()]);
         command.args(["--listen", &format!("{ip}:{ONION}"), "--threads", "1"]);
         command.args(["--allow-private", "--grace", "0", "--authorities"]).arg(file);
-        // Stock relays are not held to a rate either.
+        // Stock relays have no rate limit, either.
         command.args(["--rate", "1000000000"]);
         if is_exit {
             command.args(["--exit", "accept *:*"]);
@@ -91,7 +91,7 @@ impl<'a> Makers<'a> {
         self.start(seat, command.args(words))
     }
 
-    /// A client of ours whose SOCKS port is `proxy`, with `words` of its own.
+    /// Starts one of our clients with the SOCKS port `proxy` and the additional arguments `words`.
     pub(super) fn client(
         &self,
         seat: &Seat<'_>,
@@ -105,14 +105,14 @@ impl<'a> Makers<'a> {
         self.start(seat, command.args(words))
     }
 
-    /// C tor, with these lines of its own.
+    /// Starts C tor with the additional configuration `own`.
     pub(super) fn stock(&self, seat: &Seat<'_>, line: &str, own: &str) -> io::Result<Node<'a>> {
         let mut command = Command::new(self.tor);
         command.arg("-f").arg(self.torrc(&seat.name, line, own)?);
         self.start(seat, &mut command)
     }
 
-    /// Writes the settings of the C tor of a name; where they are.
+    /// Writes the configuration of C tor for a name, and returns its path.
     pub(super) fn torrc(
         &self,
         name: &str,
@@ -127,7 +127,7 @@ impl<'a> Makers<'a> {
         self.stage.crew.write(&format!("{name}.torrc"), rules.as_bytes())
     }
 
-    /// A relay of C tor's.
+    /// Starts a relay of C tor.
     pub(super) fn stock_relay(
         &self,
         seat: &Seat<'_>,
@@ -143,7 +143,7 @@ impl<'a> Makers<'a> {
         self.stock(seat, line, &own)
     }
 
-    /// A bridge of C tor's, with rules of its own.
+    /// Starts a bridge of C tor with additional configuration.
     pub(super) fn stock_bridge(
         &self,
         seat: &Seat<'_>,
@@ -159,8 +159,8 @@ impl<'a> Makers<'a> {
         self.stock(seat, line, &own)
     }
 
-    /// The server of our transport at a port of its seat, with `words` of its own, and the line by
-    /// which clients come.
+    /// Starts the server of our transport at a port of its seat, with the additional arguments
+    /// `words`. Returns its bridge line for clients, too.
     pub(in super::super) fn pt_server(
         &self,
         seat: &Seat<'_>,
@@ -177,8 +177,8 @@ impl<'a> Makers<'a> {
         Ok((node, line))
     }
 
-    /// The client of our transport, which carries what comes in at `listen` to a bridge, once it
-    /// listens.
+    /// Starts the client of our transport, which forwards connections to `listen` to a bridge, and
+    /// waits until it listens.
     pub(in super::super) fn pt_client(
         &self,
         seat: &Seat<'_>,
@@ -192,7 +192,7 @@ impl<'a> Makers<'a> {
         Ok(node)
     }
 
-    /// What a node has written into a file below its folder, once there is something.
+    /// Waits until a node has written a file in its directory, and returns the content.
     pub(super) fn wait_file(&self, node: &mut Node<'a>, file: &str) -> io::Result<String> {
         let file = format!("{}/{file}", self.folder(node.name())?);
         node.wait(&file, |_| {
@@ -201,12 +201,12 @@ impl<'a> Makers<'a> {
         })
     }
 
-    /// Removes a node's folder.
+    /// Removes a node's directory.
     pub(super) fn forget(&self, name: &str) -> io::Result<()> {
         self.stage.crew.among_files(|files| fs::remove_dir_all(files.join(name)))
     }
 
-    /// A relay's identity, once it has told it.
+    /// Waits until a relay has reported its identity, and returns it.
     pub(super) fn fingerprint(&self, node: &mut Node<'a>, stock: bool) -> io::Result<String> {
         let file = format!("{}/state/fingerprint", self.folder(node.name())?);
         node.wait("fingerprint", |node| {

@@ -1,4 +1,4 @@
-//! A network that clients can use, and clients whose circuits have hops that are named.
+//! A running network, and clients whose circuits use given hops.
 
 use std::fmt::Write as _;
 use std::io;
@@ -8,29 +8,29 @@ use std::time::Duration;
 use super::makers::DIRECTORY;
 use super::{Makers, Node, Seat};
 
-/// A relay to be started.
+/// A relay to start.
 pub(in super::super) struct RelaySeat<'a> {
     pub(in super::super) seat: Seat<'a>,
     pub(in super::super) is_exit: bool,
-    /// Further words for a relay of ours.
+    /// Additional arguments, for a relay of ours.
     pub(in super::super) words: &'a [&'a str],
 }
 
-/// Authority and relays.
+/// The authority and the relays.
 pub(in super::super) struct OnionNetwork<'a> {
     makers: Makers<'a>,
-    // It runs as long as the network is there.
+    // The authority runs as long as the network exists.
     _authority: Node<'a>,
     pub(in super::super) relays: Vec<Node<'a>>,
-    /// The relays' identities, in their order.
+    /// Identities of the relays, in their order.
     pub(in super::super) fingerprints: Vec<String>,
-    /// Who makes the consensus.
+    /// Line that describes the authority to relays and clients.
     line: String,
     stock: bool,
 }
 
 impl<'a> OnionNetwork<'a> {
-    /// Starts authority and relays, and waits until the consensus has them all.
+    /// Starts the authority and the relays, and waits until the consensus lists all relays.
     ///
     /// # Errors
     /// A program ends, or takes too long.
@@ -55,8 +55,8 @@ impl<'a> OnionNetwork<'a> {
         Ok(OnionNetwork { makers, _authority: first, relays, fingerprints, line, stock })
     }
 
-    /// Starts a client of ours whose circuits have hops of `pins` alone, each a list of identities;
-    /// it is ready by [`OnionNetwork::wait_ready`].
+    /// Starts a client of ours whose circuits use only the hops in `pins`: for each position a list
+    /// of identities. [`OnionNetwork::wait_ready`] waits until it is ready.
     ///
     /// # Errors
     /// The program cannot be started.
@@ -74,7 +74,8 @@ impl<'a> OnionNetwork<'a> {
         self.makers.client(seat, &self.line, proxy, &all)
     }
 
-    /// Starts a client of C tor's with these rules; it is ready by [`OnionNetwork::wait_ready`].
+    /// Starts a client of C tor with these rules. [`OnionNetwork::wait_ready`] waits until it is
+    /// ready.
     ///
     /// # Errors
     /// The program cannot be started.
@@ -86,8 +87,8 @@ impl<'a> OnionNetwork<'a> {
         self.makers.stock(seat, &self.line, rules)
     }
 
-    /// Starts a bridge of C tor's, of which no authority hears, with these rules. Clients find it
-    /// at its seat; it is ready by [`OnionNetwork::wait_bootstrapped`].
+    /// Starts a bridge of C tor with these rules; it does not publish a descriptor. Clients reach
+    /// it at its seat. [`OnionNetwork::wait_bootstrapped`] waits until it is ready.
     ///
     /// # Errors
     /// The program cannot be started.
@@ -99,15 +100,15 @@ impl<'a> OnionNetwork<'a> {
         self.makers.stock_bridge(seat, &self.line, rules)
     }
 
-    /// The identity of a bridge or relay of C tor's.
+    /// Returns the identity of a bridge or relay of C tor.
     ///
     /// # Errors
-    /// It ends before it has told.
+    /// It ends before it has reported its identity.
     pub(in super::super) fn stock_fingerprint(&self, node: &mut Node<'a>) -> io::Result<String> {
         self.makers.fingerprint(node, true)
     }
 
-    /// Waits until a node of C tor's knows the network.
+    /// Waits until a node of C tor knows the network.
     ///
     /// # Errors
     /// It ends, or takes too long.
@@ -117,8 +118,7 @@ impl<'a> OnionNetwork<'a> {
         })
     }
 
-    /// A file that a node has written, once it is there with something in it; `file` is below the
-    /// node's folder.
+    /// Waits until a node has written `file` below its directory, and returns the content.
     ///
     /// # Errors
     /// The node ends, or takes too long.
@@ -130,16 +130,16 @@ impl<'a> OnionNetwork<'a> {
         self.makers.wait_file(node, file)
     }
 
-    /// Forgets what a node has kept in memory. It has ended.
+    /// Deletes the state of a node that has ended.
     ///
     /// # Errors
-    /// The system's.
+    /// The state cannot be deleted.
     pub(in super::super) fn forget(&self, name: &str) -> io::Result<()> {
         self.makers.forget(name)
     }
 
-    /// Waits until a client can fetch, by circuits of the hops that were named; `rules` are those
-    /// that a client of C tor's was started with.
+    /// Waits until a client can fetch over circuits of the given hops. `rules` are those that a
+    /// client of C tor was started with.
     ///
     /// # Errors
     /// It ends, or takes too long.
@@ -153,7 +153,8 @@ impl<'a> OnionNetwork<'a> {
             return node.wait("circuit", |node| Ok(node.event("circuit_built").map(drop)));
         }
         self.wait_bootstrapped(node)?;
-        // With its hops named from the start C tor often finds nobody to ask for the directory.
+        // If the hops are set from the start, C tor often finds no relay to fetch the directory
+        // from.
         let mut rules = rules.to_owned();
         for (word, pins) in ["EntryNodes", "MiddleNodes", "ExitNodes"].into_iter().zip(pins) {
             writeln!(rules, "{word} {pins}").expect("writing to a string does not fail");
@@ -167,14 +168,14 @@ fn wait_for_all(authority: &mut Node<'_>, seat: &Seat<'_>, relays: usize) -> io:
     let at = SocketAddr::from((seat.ip, DIRECTORY));
     authority.wait("consensus with all relays", |_| {
         let text = seat.host.run(|| Ok(consensus(at).unwrap_or_default()))?;
-        // The authority is a relay itself, and no circuit's.
+        // The authority is a relay, too, but not on any circuit.
         let is_one = |line: &&str| line.contains(" Running") && !line.contains(" Authority");
         let running = text.lines().filter(|line| line.starts_with("s ")).filter(is_one);
         Ok((running.count() == relays).then_some(()))
     })
 }
 
-/// The consensus that an authority serves now.
+/// Returns the consensus that an authority currently serves.
 fn consensus(at: SocketAddr) -> io::Result<String> {
     use std::io::{Read, Write};
     let mut link = TcpStream::connect_timeout(&at, Duration::from_secs(2))?;

@@ -1,4 +1,4 @@
-//! A program of a network that runs.
+//! A running program of a network.
 
 use std::fs;
 use std::io::{self, BufRead, BufReader};
@@ -10,13 +10,13 @@ use anabranch_emulator::Member;
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 
-/// How long all relays together, or a client, may take to be ready.
+/// Timeout for all relays together, or for a client, to be ready.
 const READY: Duration = Duration::from_secs(150);
-/// Ticks a second in what the kernel tells of processes (USER_HZ of every Linux).
+/// Ticks per second in the kernel's process statistics (USER_HZ of every Linux).
 const TICKS: f64 = 100.0;
 const LOOK: Duration = Duration::from_millis(50);
 
-/// A program, with what it has written so far.
+/// A program, with its output so far.
 pub(in super::super) struct Node<'a> {
     name: String,
     process: Member<'a>,
@@ -24,7 +24,7 @@ pub(in super::super) struct Node<'a> {
 }
 
 impl<'a> Node<'a> {
-    /// Of a process whose standard output is a pipe.
+    /// Creates a node from a process whose standard output is a pipe.
     pub(super) fn new(name: String, mut process: Member<'a>) -> Node<'a> {
         let stdout = process.stdout.take().expect("it was given a pipe");
         let written = Arc::new(Mutex::new(Vec::new()));
@@ -37,25 +37,25 @@ impl<'a> Node<'a> {
         Node { name, process, written }
     }
 
-    /// What it is called.
+    /// Returns its name.
     pub(in super::super) fn name(&self) -> &str {
         &self.name
     }
 
-    /// What it has written so far, to look at.
+    /// Returns the lines that it has written so far.
     pub(super) fn lines(&self) -> MutexGuard<'_, Vec<String>> {
         self.written.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The last event of a name that it told by `--json`.
+    /// Returns the last event of a name in its `--json` output.
     pub(in super::super) fn event(&self, name: &str) -> Option<Value> {
         latest(self.lines().iter().map(String::as_str), name)
     }
 
-    /// Waits until `found` gives something.
+    /// Waits until `found` returns a value.
     ///
     /// # Errors
-    /// It ended before, or takes too long; the error has its last words.
+    /// The program ended before, or takes too long; the error has its last lines.
     pub(in super::super) fn wait<R>(
         &mut self,
         what: &str,
@@ -78,7 +78,7 @@ impl<'a> Node<'a> {
         }
     }
 
-    /// Has it read its settings again.
+    /// Makes the program read its configuration again.
     pub(super) fn reload(&self) -> io::Result<()> {
         let pid = i32::try_from(self.process.id()).ok().and_then(Pid::from_raw);
         Ok(kill_process(
@@ -87,20 +87,21 @@ impl<'a> Node<'a> {
         )?)
     }
 
-    /// CPU seconds that it has taken so far.
+    /// Returns the CPU time that it has used so far, in seconds.
     pub(in super::super) fn cpu(&self) -> f64 {
         let stat = fs::read_to_string(format!("/proc/{}/stat", self.process.id()));
         stat.ok().and_then(|stat| ticks(&stat)).unwrap_or_default() / TICKS
     }
 }
 
-/// The last event of a name among lines of `--json`.
+/// Returns the last event of a name in lines of `--json`.
 fn latest<'a>(lines: impl DoubleEndedIterator<Item = &'a str>, name: &str) -> Option<Value> {
     let mut told = lines.rev().filter_map(|line| serde_json::from_str(line).ok());
     told.find(|event: &Value| event["event"] == name)
 }
 
-/// Ticks of a process in user and kernel mode (proc(5): fields 14 and 15, behind the name).
+/// Returns the ticks of a process in user and kernel mode (proc(5): fields 14 and 15, after the
+/// name).
 fn ticks(stat: &str) -> Option<f64> {
     let mut fields = stat.rsplit_once(')')?.1.split_whitespace().skip(11);
     let [user, kernel]: [f64; 2] = [fields.next()?.parse().ok()?, fields.next()?.parse().ok()?];

@@ -1,4 +1,4 @@
-//! Carries out one measurement.
+//! Execution of one measurement.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -11,11 +11,11 @@ use super::super::{Missing, Probe, Programs};
 use super::session::Session;
 use super::{Limit, Measured, Settings, System, Unit, mosh, quic, wireguard};
 
-/// Of all that is measured: before other work of the machine, behind the thread that carries the
-/// packets.
+/// Niceness of all measured programs: ahead of other work of the machine, but after the thread that
+/// carries the packets.
 const NICE: i32 = -5;
 
-/// Makes measurements, each in a network of its own that is gone afterwards.
+/// Executor of measurements; each one has its own network, which is removed afterwards.
 #[derive(Debug)]
 pub struct Bench {
     programs: Programs,
@@ -26,11 +26,11 @@ pub struct Bench {
 }
 
 impl Bench {
-    /// A bench for `settings`; `splitter` is the `anabranch` under test, `programs` a folder that
-    /// may hold the strangers' programs.
+    /// Creates a bench for `settings`. `splitter` is the `anabranch` under test, `programs` an
+    /// optional directory with third-party programs.
     ///
     /// # Errors
-    /// Programs that the systems take are nowhere; all of them are named.
+    /// Programs that the systems need were not found; all of them are named.
     pub fn new(
         settings: &Settings,
         splitter: PathBuf,
@@ -45,22 +45,22 @@ impl Bench {
         Ok(Bench { programs: found, splitter, limit, seed, words })
     }
 
-    /// What was found for it.
+    /// Returns the programs found.
     pub fn programs(&self) -> &Programs {
         &self.programs
     }
 
-    /// Makes one measurement. Once `stop` is set it ends soon, and its result is of no use.
+    /// Makes one measurement. It ends soon after `stop` is set, and its result is then useless.
     ///
     /// # Errors
-    /// What could not be set up; a transfer that breaks off is no error.
+    /// A step of the set-up fails; an interrupted transfer is no error.
     pub fn measure(&self, unit: &Unit, stop: &AtomicBool) -> Result<Measured, String> {
         self.run(unit, stop).map_err(|error| error.to_string())
     }
 
     fn run(&self, unit: &Unit, stop: &AtomicBool) -> io::Result<Measured> {
-        // All threads and programs of the measurement have it from this thread. Without privilege
-        // it stays.
+        // All threads and programs of the measurement inherit the niceness of this thread. Without
+        // privilege it stays as it is.
         let _ = rustix::process::setpriority_process(None, NICE);
         let stage = Stage::build(&unit.net.rtts()[..unit.paths])?;
         let mut session = self.serve(unit.system, &stage)?;
@@ -97,9 +97,9 @@ impl Bench {
         }
     }
 
-    /// The chances of the paths, and the splitter's options. What never switches takes the paths in
-    /// turn, one for each repetition, and none of the further words: it is what any splitter is
-    /// compared with.
+    /// Returns the weights of the paths, and the splitter's options. The baseline without switching
+    /// uses another path in each repetition, and none of the additional arguments, since all
+    /// splitters are compared with it.
     fn schedule(&self, unit: &Unit) -> (Vec<f64>, Vec<String>) {
         let first = unit.repetition as usize % unit.paths;
         let (weights, schedule, every, rotate) = if unit.every == 0 {

@@ -1,4 +1,4 @@
-//! What came of one measurement, whether it counts, and how it is stored.
+//! Result of one measurement, its validity, and its storage format.
 
 use serde::{Deserialize, Serialize};
 
@@ -6,41 +6,41 @@ use super::super::table::{Column, Rows};
 use super::super::{Disturbance, Record};
 use super::{Net, System};
 
-/// Paths that a network has at most, and a table has columns for.
+/// Maximum number of paths of a network, for which a table has columns.
 const PATHS: usize = 3;
 
-/// A measurement.
+/// Result of a measurement.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Measured {
-    /// Its name in the plan.
+    /// Name of the unit in the plan.
     pub unit: String,
-    /// Of what.
+    /// System that was measured.
     pub system: System,
-    /// On which network.
+    /// Network that it was measured on.
     pub net: Net,
-    /// Over so many paths.
+    /// Number of paths.
     pub paths: usize,
-    /// Switching interval in milliseconds; 0 is never.
+    /// Switching interval in milliseconds; 0 means never.
     pub every: u32,
-    /// The repetition, from 0.
+    /// Number of the repetition, from 0.
     pub repetition: u32,
-    /// The chances of the paths; where nothing is switched, 1 for the one that was used.
+    /// Weights of the paths; without switching, 1 for the path that was used.
     pub weights: Vec<f64>,
-    /// When the transfer began, in seconds since 1970.
+    /// Start time of the transfer, in seconds since 1970.
     pub started: f64,
-    /// How long it took.
+    /// Duration of the transfer, in seconds.
     pub seconds: f64,
-    /// Bytes that arrived at the client; with Mosh, bytes that its client wrote to the terminal.
+    /// Bytes that arrived at the client; for Mosh, bytes that its client wrote to the terminal.
     pub bytes: u64,
-    /// The longest wait between two pieces, in seconds.
+    /// Longest interval between two pieces, in seconds.
     pub longest_gap: f64,
-    /// Bytes of the IP packets that the client sent by each path, as the links counted them.
+    /// Bytes of the IP packets from the client on each path, as counted by the links.
     pub up: Vec<u64>,
-    /// Bytes of the IP packets that each path brought to the client.
+    /// Bytes of the IP packets to the client on each path.
     pub down: Vec<u64>,
-    /// Why the transfer broke off; empty if it did not.
+    /// Reason why the transfer was interrupted; empty if it completed.
     pub error: String,
-    /// What else the machine did meanwhile.
+    /// Other load of the machine meanwhile.
     pub machine: Disturbance,
 }
 
@@ -51,34 +51,34 @@ impl Record for Measured {
 }
 
 impl Measured {
-    /// Mbit/s that arrived.
+    /// Returns the goodput in Mbit/s.
     pub fn goodput(&self) -> f64 {
         if self.seconds > 0.0 { self.bytes as f64 * 8e-6 / self.seconds } else { 0.0 }
     }
 
-    /// The share of the downlink's bytes that each path carried.
+    /// Returns each path's share of the downlink's bytes.
     pub fn shares(&self) -> Vec<f64> {
         let whole: u64 = self.down.iter().sum();
         self.down.iter().map(|&bytes| bytes as f64 / whole.max(1) as f64).collect()
     }
 
-    /// Whether it was split, so that its cost says something: each path, which has an address of
-    /// its own, carried its part of the downlink. Of three paths 20 to 50 %, of two 30 to 70 %.
-    /// What never switches always counts.
+    /// Returns whether the traffic was really split, so that its cost is meaningful. Each path,
+    /// which has its own address, must carry its part of the downlink: 20 to 50 % of three paths,
+    /// 30 to 70 % of two. Measurements without switching always count.
     pub fn counts(&self) -> bool {
         let (least, most) = if self.paths > 2 { (0.2, 0.5) } else { (0.3, 0.7) };
         self.every == 0 || self.shares().iter().all(|share| (least..=most).contains(share))
     }
 
-    /// Whether the machine was so busy with other things that the figure is doubtful: the
-    /// hypervisor took a tenth of the CPU, or one wake-up in a hundred was later than the paths'
-    /// round-trip time.
+    /// Returns whether the machine was so busy with other work that the result is doubtful. Either
+    /// the hypervisor took a tenth of the CPU, or one wake-up in a hundred was later than the
+    /// paths' round-trip time.
     pub fn disturbed(&self) -> bool {
         self.machine.steal > 0.1 || self.machine.late > 20.0
     }
 }
 
-/// The columns of the table of all measurements (`docs/formats.md`).
+/// Returns the columns of the table of all measurements (`docs/formats.md`).
 pub fn columns(records: &[Measured]) -> Vec<Column> {
     let rows = Rows(records);
     let mut columns = vec![

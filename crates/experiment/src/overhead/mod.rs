@@ -1,8 +1,8 @@
-//! What splitting costs in throughput: the runs of CoMPS (PETS 2022), sections 4.4 and 6, Figure 8.
+//! Throughput cost of splitting: the runs of CoMPS (PETS 2022), sections 4.4 and 6, Figure 8.
 //!
-//! A download through `anabranch split` over two or three emulated paths, weighted random, at one
-//! switching interval after the other and without switching; WireGuard (wireguard-go at both ends),
-//! Mosh, and QUIC servers, all unaltered.
+//! A download goes through `anabranch split` over two or three emulated paths that are chosen at
+//! random by weight. It is repeated for each switching interval and without switching. The peers
+//! are WireGuard (`wireguard-go` at both ends), Mosh, and QUIC servers, all unmodified.
 //!
 //! ```text
 //!  client host                                        server host
@@ -11,10 +11,10 @@
 //!                                          └─ p2 ─┘
 //! ```
 //!
-//! * [`Settings`] and [`plan`]: which measurements, in which order;
-//! * [`Bench`]: carries out one of them, in a network of its own;
-//! * [`Measured`]: what came of it, and whether it counts;
-//! * [`summary`]: what all of them amount to, beside the paper.
+//! * [`Settings`] and [`plan`]: the measurements and their order;
+//! * [`Bench`]: executes one of them, in its own network;
+//! * [`Measured`]: its result, and whether it counts;
+//! * [`summary`]: all results together, compared with the paper.
 
 mod bench;
 mod measured;

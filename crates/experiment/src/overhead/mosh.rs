@@ -1,10 +1,10 @@
-//! Mosh: a file of 10 MB is shown again and again, and what the client draws of it is counted.
+//! Mosh: the server displays a file of 10 MB repeatedly, and the client's output is counted.
 //!
-//! The program at the server is `cat`, in a loop. Mosh does not carry what a program prints but
-//! what the screen looks like after it, as often as the round-trip time allows, and skips what
-//! scrolled by in between. So its throughput is that of its screens: the bytes that mosh-client
-//! writes to its terminal. What travels would count repetitions, too, and how fast the file goes by
-//! is only how fast the server's terminal takes text.
+//! The program at the server is `cat` in a loop. Mosh does not transfer the output of a program. It
+//! transfers the resulting screen, as often as the round-trip time allows, and skips what scrolled
+//! by in between. So its throughput is that of its screens: the bytes that `mosh-client` writes to
+//! its terminal. Bytes on the wire would include retransmissions. The speed of the file would only
+//! measure how fast the server's terminal accepts text.
 
 use std::fs::File;
 use std::io::{self, Read};
@@ -23,23 +23,24 @@ use super::super::stage::{SERVER, Stage, command};
 use super::session::Session;
 use super::transfer::{Arrived, Limit, Meter};
 
-/// What it takes, and what gives it.
+/// Required programs, each with its source.
 pub(super) const NEEDS: &[(&str, &str)] =
     &[("mosh-server", "package mosh"), ("mosh-client", "package mosh")];
 
 const PORT: u16 = 60001;
-/// The paper's file.
+/// Size of the paper's file in bytes.
 const FILE: usize = 10_000_000;
-/// Where others carry a gigabyte, this long is enough for Mosh: the paper names no number.
+/// Maximum duration in seconds, where other systems transfer a gigabyte; the paper states no
+/// number.
 const MOST: f64 = 60.0;
-/// What a first screen of the file takes at least, in bytes.
+/// Minimum size of a first screen of the file, in bytes.
 const SCREEN: u64 = 1500;
-/// The first screen comes after a few round trips.
+/// Timeout for the first screen, which arrives after a few round trips.
 const PATIENCE: Duration = Duration::from_secs(10);
-/// Predictions are no screens.
+/// Environment of both programs. Predictions are off, because they are not screens of the server.
 const ENVIRONMENT: [(&str, &str); 3] =
     [("LC_ALL", "C.UTF-8"), ("TERM", "xterm"), ("MOSH_PREDICTION_DISPLAY", "never")];
-/// Runs at the server until it is killed.
+/// Script at the server, which runs until it is killed.
 const SHOW: &str = r#"while :; do cat "$0"; done"#;
 
 struct Login<'a> {
@@ -47,7 +48,7 @@ struct Login<'a> {
     key: String,
 }
 
-/// Starts a server whose session shows the file.
+/// Starts a server whose session displays the file.
 pub(super) fn serve<'a>(
     stage: &Stage,
     programs: &'a Programs,
@@ -80,7 +81,7 @@ impl Session for Login<'_> {
         client.stdin(Stdio::from(inner.try_clone()?)).stdout(Stdio::from(inner.try_clone()?));
         client.stderr(Stdio::from(inner));
         let client_process = stage.crew.start(stage.client(), &mut client)?;
-        // With ours closed, the client's end is the terminal's.
+        // Closed on our side, the inner end belongs to mosh-client alone.
         drop(client);
         let begun = Instant::now();
         let mut drawn = 0;
@@ -103,7 +104,8 @@ impl Session for Login<'_> {
     }
 }
 
-/// Takes what the terminal has, in bytes, and waits a little if it has nothing; `None` at its end.
+/// Reads from the terminal, and returns the number of bytes; 0 after a short wait without output,
+/// and `None` at its end.
 fn feed(terminal: &mut File) -> io::Result<Option<u64>> {
     let wait = Timespec { tv_sec: 0, tv_nsec: 50_000_000 };
     let mut ready = [PollFd::new(&*terminal, PollFlags::IN)];
@@ -115,13 +117,13 @@ fn feed(terminal: &mut File) -> io::Result<Option<u64>> {
     match terminal.read(&mut [0; 1 << 14]) {
         Ok(0) => Ok(None),
         Ok(read) => Ok(Some(read as u64)),
-        // EIO: nobody holds the inner end any more.
+        // EIO: the inner end has been closed.
         Err(error) if error.raw_os_error() == Some(libc::EIO) => Ok(None),
         Err(error) => Err(error),
     }
 }
 
-/// A pseudo-terminal of 80 by 24: our end, and that of a program.
+/// Opens a pseudo-terminal of 80 by 24, and returns our end and that of a program.
 fn terminal() -> io::Result<(File, OwnedFd)> {
     let ours = openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY | OpenptFlags::CLOEXEC)?;
     grantpt(&ours)?;
@@ -132,7 +134,7 @@ fn terminal() -> io::Result<(File, OwnedFd)> {
     Ok((ours.into(), inner))
 }
 
-/// The file: numbered lines, of which two in a row have hardly a letter at the same place.
+/// Generates the file: numbered lines; successive lines hardly share a letter at the same position.
 fn text() -> Vec<u8> {
     let words = "the quick brown fox jumps over the lazy dog and runs along the river to the sea in no time ";
     let mut text = Vec::with_capacity(FILE + 80);

@@ -1,22 +1,22 @@
-//! What the paper says about the same runs.
+//! Statements of the paper about the same runs.
 
 use super::Kind;
 
-/// A statement of CoMPS, section 6, about the throughput that splitting costs. The figure's own
-/// points are not given as numbers anywhere.
+/// A statement of CoMPS, section 6, about the throughput cost of splitting. The paper does not give
+/// the points of its figure as numbers.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Claim {
-    /// About what.
+    /// Protocol that it is about.
     pub kind: Kind,
-    /// The intervals in milliseconds that it speaks of, both included.
+    /// Switching intervals that it is about, in milliseconds, both included.
     pub every: (u32, u32),
-    /// The shares of the throughput that are lost, from and to.
+    /// Lost share of the throughput, minimum and maximum.
     pub loss: (f64, f64),
-    /// In the paper's words, nearly.
+    /// Wording of the paper, slightly adapted.
     pub words: &'static str,
 }
 
-/// All of them.
+/// Returns all statements.
 pub fn claims() -> &'static [Claim] {
     &[
         Claim {
@@ -40,8 +40,8 @@ pub fn claims() -> &'static [Claim] {
     ]
 }
 
-/// What is wanted at 100 ms on the equal network over three paths: the share of the unsplit goodput
-/// that is kept at least; and what the paper's abstract says is lost.
+/// Returns the target at 100 ms on the equal network over three paths: the minimum share of the
+/// unsplit goodput, and the loss in the paper's abstract.
 pub(super) fn target(kind: Kind) -> (f64, &'static str) {
     match kind {
         Kind::WireGuard => (0.98, "5-6 % lost"),

@@ -1,4 +1,4 @@
-//! Which measurements there are, and in which order they are made.
+//! The measurements and their order.
 
 use std::fmt;
 use std::str::FromStr;
@@ -14,92 +14,92 @@ use super::super::quic::Maker;
 use super::super::runner;
 use super::Limit;
 
-/// The switching intervals of Figure 8 in milliseconds; 0 is never.
+/// Switching intervals of Figure 8 in milliseconds; 0 means never.
 pub const EVERY: [u32; 10] = [10, 20, 30, 40, 50, 100, 200, 500, 1000, 0];
 
-/// About what building a network and starting programs takes, beside the transfer.
+/// Approximate time to build a network and start programs, in addition to the transfer.
 const SETTING_UP: Duration = Duration::from_secs(2);
 
-/// Software that is measured.
+/// Software to measure.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
 pub enum System {
-    /// wireguard-go at both ends, one TCP connection (cubic) in the tunnel.
+    /// `wireguard-go` at both ends, one TCP connection (cubic) in the tunnel.
     WireGuard,
-    /// mosh-server and mosh-client; a file is shown again and again.
+    /// `mosh-server` and `mosh-client`; a file is displayed repeatedly.
     Mosh,
     /// quic-go's HTTP/3 server.
     QuicGo,
-    /// A server made of quinn, with its defaults.
+    /// A server built with quinn and its defaults.
     Quinn,
-    /// A server made of s2n-quic, with its defaults.
+    /// A server built with s2n-quic and its defaults.
     S2n,
     /// ngtcp2's `gtlsserver`.
     Ngtcp2,
-    /// A server made of aioquic, with its defaults.
+    /// A server built with aioquic and its defaults.
     Aioquic,
 }
 
-/// What a system speaks.
+/// Protocol of a system.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
     /// WireGuard.
     WireGuard,
     /// Mosh.
     Mosh,
-    /// QUIC, whoever the server is.
+    /// QUIC, for any server.
     Quic,
 }
 
-/// A fixed topology: three paths of 100 Mbit/s.
+/// A fixed topology with three paths of 100 Mbit/s.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Net {
-    /// All three of 20 ms.
+    /// Three paths with a round-trip time of 20 ms.
     Equal,
-    /// Of 20, 35 and 60 ms.
+    /// Paths with round-trip times of 20, 35 and 60 ms.
     Unequal,
 }
 
-/// Which measurements to make, and how.
+/// Measurements to make, and their parameters.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Settings {
-    /// What is measured.
+    /// Systems to measure.
     pub systems: Vec<System>,
-    /// On which networks.
+    /// Networks to measure on.
     pub nets: Vec<Net>,
-    /// Over so many of their paths: 2 or 3.
+    /// Numbers of paths: 2 or 3.
     pub paths: Vec<usize>,
-    /// Switching intervals in milliseconds; 0 is never.
+    /// Switching intervals in milliseconds; 0 means never.
     pub every: Vec<u32>,
-    /// How often each.
+    /// Number of repetitions of each setting.
     pub repetitions: u32,
-    /// When a transfer ends.
+    /// Limit at which a transfer ends.
     pub limit: Limit,
-    /// Of the order, of the chances of the paths, and of the splitter's choices.
+    /// Seed of the order, of the paths' weights, and of the splitter's choices.
     pub seed: u64,
-    /// Further words for `anabranch split`.
+    /// Additional arguments for `anabranch split`.
     pub splitter: Vec<String>,
 }
 
 /// One measurement.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Unit {
-    /// Of what.
+    /// System to measure.
     pub system: System,
-    /// On which network.
+    /// Network to measure on.
     pub net: Net,
-    /// Over so many paths.
+    /// Number of paths.
     pub paths: usize,
-    /// Switching interval in milliseconds; 0 is never.
+    /// Switching interval in milliseconds; 0 means never.
     pub every: u32,
-    /// The repetition, from 0.
+    /// Number of the repetition, from 0.
     pub repetition: u32,
     lasts: Duration,
 }
 
 impl System {
-    /// All there are.
+    /// All systems.
     pub const ALL: [System; 7] = [
         System::WireGuard,
         System::Mosh,
@@ -109,10 +109,10 @@ impl System {
         System::Ngtcp2,
         System::Aioquic,
     ];
-    /// Those that are measured unless somebody asks for others.
+    /// Default systems of a run.
     pub const USUAL: [System; 4] = [System::WireGuard, System::Mosh, System::QuicGo, System::Quinn];
 
-    /// Its name, as users write it.
+    /// Returns its name, as users write it.
     pub fn name(self) -> &'static str {
         match self {
             System::WireGuard => "wireguard",
@@ -125,7 +125,7 @@ impl System {
         }
     }
 
-    /// Whose QUIC server it is; `None` if it is none.
+    /// Returns the maker of the QUIC server; `None` for other protocols.
     pub(super) fn maker(self) -> Option<Maker> {
         match self {
             System::WireGuard | System::Mosh => None,
@@ -137,7 +137,7 @@ impl System {
         }
     }
 
-    /// What it speaks.
+    /// Returns its protocol.
     pub fn kind(self) -> Kind {
         match self {
             System::WireGuard => Kind::WireGuard,
@@ -178,10 +178,10 @@ impl From<System> for String {
 }
 
 impl Net {
-    /// Both.
+    /// Both networks.
     pub const ALL: [Net; 2] = [Net::Equal, Net::Unequal];
 
-    /// Its name, as users write it.
+    /// Returns its name, as users write it.
     pub fn name(self) -> &'static str {
         match self {
             Net::Equal => "equal",
@@ -189,7 +189,7 @@ impl Net {
         }
     }
 
-    /// The round-trip times of its paths in milliseconds.
+    /// Returns the round-trip times of its paths, in milliseconds.
     pub fn rtts(self) -> [u32; 3] {
         match self {
             Net::Equal => [20, 20, 20],
@@ -208,7 +208,7 @@ impl FromStr for Net {
 }
 
 impl Settings {
-    /// What must not change when a run goes on; the rest may grow.
+    /// Returns the settings that must not change when a run is resumed; the others may grow.
     pub fn header(&self) -> Value {
         json!({
             "experiment": "overhead",
@@ -222,12 +222,12 @@ impl Settings {
 }
 
 impl Unit {
-    /// The chances of the paths: a draw of the flat Dirichlet distribution, the same for all
-    /// systems and intervals of a repetition.
+    /// Returns the weights of the paths: a draw from the flat Dirichlet distribution, the same for
+    /// all systems and intervals of a repetition.
     ///
-    /// A draw that leaves a path nearly unused is drawn again: a session that is hardly split costs
-    /// hardly anything, so it would flatter. Kept are draws of 25 to 45 % for each of three paths,
-    /// 35 to 65 % for each of two.
+    /// A draw that leaves a path nearly unused is repeated. A session that is hardly split costs
+    /// hardly anything, so its result would be too good. Accepted are weights of 25 to 45 % for
+    /// each of three paths, 35 to 65 % for each of two.
     pub fn weights(&self, seed: u64) -> Vec<f64> {
         let (least, most) = if self.paths > 2 { (0.25, 0.45) } else { (0.35, 0.65) };
         let purpose = format!("overhead weights {} {}", self.net.name(), self.paths);
@@ -242,7 +242,7 @@ impl Unit {
             .expect("one draw in twenty is kept, and there is no end of draws")
     }
 
-    /// The seed of the splitter's choices: another for each unit.
+    /// Returns the seed of the splitter's choices, which differs between units.
     pub fn seed(&self, seed: u64) -> u64 {
         seed::stream(seed, 0, &runner::Unit::id(self)).next_u64()
     }
@@ -260,9 +260,8 @@ impl runner::Unit for Unit {
     }
 }
 
-/// All measurements in the order in which they are made: repetition after repetition, and in each
-/// of them all settings in an order of their own, so that a machine that is busy for a while
-/// disturbs no setting in all its repetitions.
+/// Returns all measurements in the order of execution: repetition by repetition, each shuffled. So
+/// a temporarily busy machine does not disturb the same setting in all repetitions.
 pub fn plan(settings: &Settings) -> Vec<Unit> {
     let lasts = settings.limit.about();
     let mut units = Vec::new();
@@ -282,8 +281,8 @@ pub fn plan(settings: &Settings) -> Vec<Unit> {
                 }
             }
         }
-        // By dice of each unit's own, so that further settings do not change the order of the
-        // others.
+        // Each unit has its own random number, so that further settings do not change the order of
+        // the others.
         round.sort_by_cached_key(|unit| {
             seed::stream(settings.seed, 1, &runner::Unit::id(unit)).next_u64()
         });

@@ -10,7 +10,7 @@ use super::super::stage::Stage;
 use super::session::Session;
 use super::transfer::{Arrived, Limit};
 
-/// The name that the client asks for: nobody minds.
+/// Server name that the client requests; no server checks it.
 const NAME: &str = "localhost";
 
 struct Serving<'a> {
@@ -18,7 +18,7 @@ struct Serving<'a> {
     programs: &'a Programs,
 }
 
-/// Starts a server that sends as much as can arrive until the limit.
+/// Starts a server that sends enough data to last until the limit.
 ///
 /// # Errors
 /// It does not start.
@@ -45,7 +45,8 @@ impl Session for Serving<'_> {
     }
 }
 
-/// That the time is over is no error. What broke off before has had all its time.
+/// Converts the client's report. Reaching the time limit is no error. A transfer interrupted before
+/// counts with its full time.
 fn arrived(told: ClientReport, limit: Limit) -> Arrived {
     let early = told.seconds < limit.seconds * 0.98;
     let whole = limit.bytes.is_some_and(|bytes| told.bytes >= bytes);

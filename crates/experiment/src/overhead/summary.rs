@@ -1,4 +1,4 @@
-//! What the measurements amount to.
+//! Summary of the measurements.
 
 use super::super::Spread;
 use super::{Kind, Measured, Net, System, paper};
@@ -6,50 +6,50 @@ use super::{Kind, Measured, Net, System, paper};
 /// All repetitions of one setting.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Cell {
-    /// Of what.
+    /// System that was measured.
     pub system: System,
-    /// On which network.
+    /// Network that it was measured on.
     pub net: Net,
-    /// Over so many paths.
+    /// Number of paths.
     pub paths: usize,
-    /// Switching interval in milliseconds; 0 is never.
+    /// Switching interval in milliseconds; 0 means never.
     pub every: u32,
     /// Goodput in Mbit/s.
     pub goodput: Spread,
-    /// Of those repetitions that count ([`Measured::counts`]); `None` if none does.
+    /// Goodput in Mbit/s of the repetitions that count ([`Measured::counts`]); `None` if none does.
     pub counted: Option<Spread>,
-    /// The shares of the downlink that single paths carried in those repetitions that do not count;
-    /// `None` if all do.
+    /// Shares of the downlink of single paths, in the repetitions that do not count; `None` if all
+    /// do.
     pub uncounted: Option<Spread>,
-    /// Goodput as a share of the median without switching, where that was measured; of the
-    /// repetitions that count. Where none does, of all; but QUIC that was not split has none, since
-    /// following a client to another path is what costs.
+    /// Goodput as a share of the median without switching, if that was measured; over the
+    /// repetitions that count. If none counts, it is over all repetitions. QUIC that was not split
+    /// has no value, because the cost arises when a server follows the client to another path.
     pub kept: Option<Spread>,
-    /// The longest wait of any repetition, in seconds.
+    /// Longest interval without data in any repetition, in seconds.
     pub longest_gap: f64,
-    /// Transfers that broke off.
+    /// Number of interrupted transfers.
     pub broken: usize,
-    /// Repetitions during which the machine was busy with other things.
+    /// Number of repetitions during which the machine was busy with other work.
     pub disturbed: usize,
 }
 
-/// Whether a target is reached at 100 ms, on the equal network, over three paths.
+/// Result for a target: at 100 ms, on the equal network, over three paths.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Verdict {
-    /// Of what.
+    /// System that the target is for.
     pub system: System,
-    /// The share of the unsplit goodput that should be kept.
+    /// Minimum share of the unsplit goodput.
     pub wanted: f64,
-    /// What the paper says of it.
+    /// Statement of the paper.
     pub paper: &'static str,
-    /// The share that is kept; `None`: not measured, or none of it counts.
+    /// Measured share; `None`: not measured, or no repetition counts.
     pub kept: Option<Spread>,
-    /// Whether each of two runs or more keeps enough (or none does); `None`: runs are on both
+    /// Whether each of at least two runs meets the target (or none does); `None`: runs are on both
     /// sides, or too few.
     pub reached: Option<bool>,
 }
 
-/// All settings that were measured, in the order of system, network, paths and interval, never
+/// Returns all measured settings in the order of system, network, paths and interval, with never
 /// last.
 pub fn cells(records: &[Measured]) -> Vec<Cell> {
     let key = |r: &Measured| (r.system, r.net, r.paths, r.every.wrapping_sub(1), r.every);
@@ -62,14 +62,14 @@ pub fn cells(records: &[Measured]) -> Vec<Cell> {
     keys.into_iter().filter_map(|key| cell(&of(key), records)).collect()
 }
 
-/// What is said of each system that was measured at all.
+/// Returns the result for each measured system.
 pub fn verdicts(cells: &[Cell]) -> Vec<Verdict> {
     let mut systems: Vec<System> = cells.iter().map(|cell| cell.system).collect();
     systems.dedup();
     systems.into_iter().map(|system| verdict(system, cells)).collect()
 }
 
-/// The cell of a setting.
+/// Returns the cell of a setting.
 pub fn find(cells: &[Cell], system: System, net: Net, paths: usize, every: u32) -> Option<&Cell> {
     cells
         .iter()

@@ -1,48 +1,48 @@
-//! When a transfer ends, and what arrived until then.
+//! The end of a transfer, and the data that arrived until then.
 
 use std::io::{self, Read};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-/// When a transfer ends.
+/// Limit at which a transfer ends.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Limit {
-    /// After so many seconds in any case.
+    /// Maximum duration in seconds.
     pub seconds: f64,
-    /// Before, if so many bytes have arrived; `None`: it goes on for all that time.
+    /// Number of bytes after which it ends earlier; `None`: it lasts for the full time.
     pub bytes: Option<u64>,
 }
 
-/// The links' rate: no transfer is faster.
+/// Rate of the links in bytes per second, the maximum of any transfer.
 pub(super) const BYTES_PER_SECOND: f64 = 100e6 / 8.0;
 
 impl Limit {
-    /// About how long a transfer should take.
+    /// Returns the approximate duration of a transfer.
     pub fn about(&self) -> Duration {
         let bytes = self.bytes.map(|bytes| 1.3 * bytes as f64 / BYTES_PER_SECOND);
         Duration::from_secs_f64(bytes.unwrap_or(self.seconds).min(self.seconds))
     }
 
-    /// More bytes than can arrive, or those that have to.
+    /// Returns the number of bytes to send: the limit, or more than can arrive in the time.
     pub(super) fn enough(&self) -> u64 {
         self.bytes.unwrap_or((self.seconds * BYTES_PER_SECOND * 1.1) as u64)
     }
 }
 
-/// What arrived at the client.
+/// Data that arrived at the client.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(super) struct Arrived {
-    /// Of what the server had to send.
+    /// Bytes of content that arrived.
     pub(super) bytes: u64,
-    /// That took so long.
+    /// Duration in seconds.
     pub(super) seconds: f64,
-    /// The longest wait between two pieces, in seconds; the last wait included.
+    /// Longest interval between two pieces in seconds, including the last one.
     pub(super) longest_gap: f64,
-    /// Why the transfer broke off before its time.
+    /// Reason why the transfer was interrupted before its end.
     pub(super) error: Option<String>,
 }
 
-/// Counts what arrives, while it arrives.
+/// Counter of arriving data.
 #[derive(Debug)]
 pub(super) struct Meter<'a> {
     limit: Limit,
@@ -53,13 +53,13 @@ pub(super) struct Meter<'a> {
 }
 
 impl<'a> Meter<'a> {
-    /// The transfer begins now.
+    /// Starts the transfer's clock.
     pub(super) fn start(limit: Limit, stop: &'a AtomicBool) -> Meter<'a> {
         let begun = Instant::now();
         Meter { limit, stop, begun, latest: begun, arrived: Arrived::default() }
     }
 
-    /// All that has arrived so far.
+    /// Sets the total number of bytes that have arrived so far.
     pub(super) fn at(&mut self, bytes: u64) {
         if bytes > self.arrived.bytes {
             let now = Instant::now();
@@ -68,14 +68,16 @@ impl<'a> Meter<'a> {
         }
     }
 
-    /// Whether it is over: in time, by its bytes, or because somebody says stop.
+    /// Returns whether the transfer is over: by its time, by its bytes, or because the run is
+    /// stopped.
     pub(super) fn is_over(&self) -> bool {
         self.begun.elapsed().as_secs_f64() >= self.limit.seconds
             || self.limit.bytes.is_some_and(|bytes| self.arrived.bytes >= bytes)
             || self.stop.load(Ordering::Relaxed)
     }
 
-    /// What arrived. A transfer for a fixed time that broke off before has had all of that time.
+    /// Returns the data that arrived. An interrupted transfer of a fixed duration counts with its
+    /// full time.
     pub(super) fn finish(mut self, error: Option<String>) -> Arrived {
         let now = Instant::now();
         self.gap(now);
@@ -86,7 +88,7 @@ impl<'a> Meter<'a> {
         self.arrived
     }
 
-    /// Reads from a connection that does not block for long until the transfer is over.
+    /// Reads until the transfer is over, from a connection with a short read timeout.
     pub(super) fn drain(mut self, mut from: impl Read) -> Arrived {
         let mut buffer = vec![0; 1 << 17];
         let mut total = 0;

@@ -1,4 +1,4 @@
-//! WireGuard: wireguard-go at both ends, and one TCP connection in the tunnel.
+//! WireGuard: `wireguard-go` at both ends, and one TCP connection in the tunnel.
 
 use std::io::{self, Write};
 use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
@@ -16,14 +16,14 @@ use super::transfer::{Arrived, Limit, Meter};
 
 pub(super) use super::super::tunnel::NEEDS;
 
-/// In the tunnel.
+/// Port of the TCP server inside the tunnel.
 const TCP_PORT: u16 = 5001;
-/// The first connection waits for the tunnel's handshake.
+/// Timeout of the first connection, which waits for the tunnel's handshake.
 const PATIENCE: Duration = Duration::from_secs(10);
-/// A read that waits looks up so often.
+/// Interval at which a waiting read checks for the end.
 const GLANCE: Duration = Duration::from_millis(50);
 
-/// Both ends of a tunnel; the client's end speaks to the splitter.
+/// Starts both ends of a tunnel; the client's end sends to the splitter.
 pub(super) fn serve<'a>(
     stage: &'a Stage,
     programs: &'a Programs,
@@ -46,19 +46,19 @@ impl Session for Tunnel<'_> {
         thread::scope(|scope| {
             scope.spawn(move || {
                 let piece = vec![0; 1 << 17];
-                // It ends when the connection does.
+                // The thread ends with the connection.
                 while server.write_all(&piece).is_ok() {}
             });
             let arrived = Meter::start(limit, stop).drain(&client);
-            // Errors mean that it is closed.
+            // Errors mean that the connection is closed.
             let _ = pen.shutdown(Shutdown::Both);
             Ok(arrived)
         })
     }
 }
 
-/// A socket that controls congestion as the machines of the paper did, whatever this machine
-/// prefers.
+/// Creates a socket with cubic, the congestion control in the paper, whatever this machine's
+/// default is.
 fn tcp() -> io::Result<Socket> {
     let socket = Socket::new(Domain::IPV4, Type::STREAM, None)?;
     socket.set_tcp_congestion(b"cubic")?;

@@ -1,4 +1,4 @@
-//! Carries out loads, with some browsers at once.
+//! Execution of loads, with several browsers at once.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -11,35 +11,36 @@ use super::house::House;
 use super::setup::Setup;
 use super::{Loaded, Settings, Unit, Web, browser, caddy};
 
-/// Of browsers, tunnel and server: before other work of the machine, behind the thread that carries
-/// the packets.
+/// Niceness of browsers, tunnel and server: ahead of other work of the machine, but after the
+/// thread that carries the packets.
 const NICE: i32 = -5;
-/// After so many failures in a row a network is built anew.
+/// Number of failures in a row after which a network is rebuilt.
 const FAILURES: u32 = 6;
-/// After so many networks in a row in which no load was good, the run ends.
+/// Number of networks in a row without a good load after which the run ends.
 const HOUSES: u32 = 2;
 
-/// Why a network was left.
+/// Reason for leaving a network.
 enum Left {
-    /// There is no more to do, or somebody said stop.
+    /// No loads are left, or the run is stopped.
     Done,
-    /// Too many loads failed in a row, after so many good ones; some of them for the first time.
+    /// Too many loads failed in a row, after `good` good ones; `fresh` if some of them failed for
+    /// the first time.
     Failing { good: u32, fresh: bool },
 }
 
-/// Makes loads. Each browser has a network, a tunnel and a web server of its own.
+/// Executor of loads. Each browser has its own network, tunnel and web server.
 #[derive(Debug)]
 pub struct Bench {
     setup: Setup,
 }
 
 impl Bench {
-    /// A bench for `settings`, whose sites are of `web`; `splitter` is the `anabranch` under test,
-    /// `programs` a folder that may hold the strangers' programs. Traces of single loads go to the
-    /// folder `traces`, an absolute path.
+    /// Creates a bench for `settings`, whose sites belong to `web`. `splitter` is the `anabranch`
+    /// under test, `programs` an optional directory with third-party programs. Traces of single
+    /// loads go to the directory `traces`, an absolute path.
     ///
     /// # Errors
-    /// Programs that it takes are nowhere; all of them are named.
+    /// Required programs were not found; all of them are named.
     pub fn new(
         settings: Settings,
         web: Web,
@@ -53,14 +54,14 @@ impl Bench {
         Ok(Bench { setup })
     }
 
-    /// What was found for it.
+    /// Returns the programs found.
     pub fn programs(&self) -> &Programs {
         &self.setup.programs
     }
 
-    /// Takes loads as long as there are any: the work of one browser.
+    /// Makes loads until none is left: the work of one browser.
     pub fn work(&self, turns: &Turns<'_, Unit, Loaded>, stop: &AtomicBool) {
-        // All programs have it from this thread. Without privilege it stays as it is.
+        // All programs inherit the niceness of this thread. Without privilege it stays as it is.
         let _ = rustix::process::setpriority_process(None, NICE);
         let mut fruitless = 0;
         while !turns.stopped() {
@@ -70,8 +71,8 @@ impl Bench {
                     fruitless = 0;
                     continue;
                 }
-                // They have failed in other networks: at the end of a plan only such loads may be
-                // left.
+                // These loads have failed in other networks, too: at the end of a plan, only such
+                // loads may be left.
                 Ok(Left::Failing { fresh: false, .. }) => continue,
                 Ok(Left::Failing { .. }) => {
                     format!(
@@ -93,7 +94,7 @@ impl Bench {
         }
     }
 
-    /// Makes loads in one house, until there are no more or too many fail in a row.
+    /// Makes loads in one house until none is left or too many fail in a row.
     fn inhabit(&self, turns: &Turns<'_, Unit, Loaded>, stop: &AtomicBool) -> io::Result<Left> {
         let stage = House::stage(&self.setup.settings)?;
         let house = House::open(&self.setup, &stage)?;

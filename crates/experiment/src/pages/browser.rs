@@ -1,8 +1,8 @@
-//! An unaltered Chromium without a screen, told what to do over a pipe.
+//! An unmodified headless Chromium, controlled over a pipe.
 //!
-//! The pipe speaks the Chrome DevTools Protocol, one JSON message after the other with a zero byte
-//! between them (`--remote-debugging-pipe`). A library for it would bring an asynchronous runtime;
-//! six commands do not need one.
+//! The pipe carries the Chrome DevTools Protocol: JSON messages separated by a zero byte
+//! (`--remote-debugging-pipe`). A library for it would need an asynchronous runtime, which is too
+//! much for six commands.
 
 use std::io::{self, BufRead, BufReader, Write};
 use std::process::{ChildStdin, Command, Stdio};
@@ -18,14 +18,15 @@ use super::super::stage::{Stage, command};
 use super::visit::Visit;
 use anabranch_emulator::Member;
 
-/// What it takes, and what gives it.
+/// Required programs, each with its source.
 pub(super) const NEEDS: &[(&str, &str)] = &[("chromium", "package chromium")];
 
-/// The browser reads commands from descriptor 3 and answers on 4. What it prints is of no interest.
+/// Script that connects the pipes: the browser reads commands from descriptor 3 and answers on 4.
+/// Its other output is discarded.
 const PIPES: &str = r#"exec 3<&0 4>&1 </dev/null >/dev/null 2>&1; exec "$@""#;
 
-/// What a browser does of its own accord has no place in a trace. It has no other way out than the
-/// tunnel either.
+/// Options that disable the browser's own traffic, which must not be in a trace. Such traffic could
+/// leave only through the tunnel.
 const OPTIONS: [&str; 17] = [
     "--headless=new",
     "--disable-gpu",
@@ -46,12 +47,12 @@ const OPTIONS: [&str; 17] = [
     "--remote-debugging-pipe",
 ];
 
-/// How long it may take to start, and to answer.
+/// Timeout for its start, and for an answer.
 const READY: Duration = Duration::from_secs(60);
-/// A wait looks up so often whether somebody said stop.
+/// Interval at which a wait checks for the stop.
 const GLANCE: Duration = Duration::from_millis(50);
 
-/// A running browser with one empty page. Dropped, it is gone with its profile.
+/// A running browser with one empty page. It is stopped on drop, and its profile is deleted.
 pub(super) struct Browser<'a> {
     process: Member<'a>,
     stage: &'a Stage,
@@ -63,7 +64,8 @@ pub(super) struct Browser<'a> {
 }
 
 impl<'a> Browser<'a> {
-    /// Starts it at the stage's client, with a new profile of the name and `options` of its own.
+    /// Starts the browser at the stage's client, with a new profile of the given name and
+    /// `options`.
     ///
     /// # Errors
     /// It does not start.
@@ -112,11 +114,11 @@ impl<'a> Browser<'a> {
         Ok(())
     }
 
-    /// Opens `url` and waits until it is complete, at most `patience` until its load event. What
-    /// the browser told, and when the visit began.
+    /// Opens `url`, and waits at most `patience` for its load event, then until the page is
+    /// complete. Returns the browser's report and the start time of the visit.
     ///
     /// # Errors
-    /// It has no load event in time, the browser is gone, or somebody said stop.
+    /// The load event does not occur in time, the browser has ended, or the run is stopped.
     pub(super) fn visit(
         &mut self,
         url: &str,
@@ -142,8 +144,8 @@ impl<'a> Browser<'a> {
         Ok((visit, started))
     }
 
-    /// One command and its result; what else is told meanwhile goes to `visit`, which began with
-    /// the limit.
+    /// Sends one command and returns its result. Other messages that arrive meanwhile go to
+    /// `visit`, whose time counts from `begun`.
     fn call(
         &mut self,
         method: &str,
@@ -170,7 +172,7 @@ impl<'a> Browser<'a> {
         Err(io::Error::other(format!("the browser did not answer {method}")))
     }
 
-    /// The next message, if one comes soon.
+    /// Returns the next message, or `None` if none arrives soon.
     fn hear(&mut self, stop: &AtomicBool) -> io::Result<Option<Value>> {
         if stop.load(Ordering::Relaxed) {
             return Err(io::Error::other("stopped"));
@@ -185,7 +187,7 @@ impl<'a> Browser<'a> {
 
 impl Drop for Browser<'_> {
     fn drop(&mut self) {
-        // The main process takes all others with it; a profile that cannot be removed goes with the
+        // The main process ends all others. A profile that cannot be deleted vanishes with the
         // crew.
         let _ = self.process.kill();
         let _ = self.process.wait();

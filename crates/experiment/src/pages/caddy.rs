@@ -1,4 +1,4 @@
-//! The web server: Caddy, unaltered, with the files of the sites.
+//! The web server: an unmodified Caddy, with the files of the sites.
 
 use std::io;
 use std::net::{SocketAddr, TcpStream};
@@ -15,11 +15,11 @@ use super::super::tunnel;
 use super::Site;
 use anabranch_emulator::Member;
 
-/// What it takes, and what gives it.
+/// Required programs, each with its source.
 pub(super) const NEEDS: &[(&str, &str)] = &[("caddy", "package caddy")];
 
-/// Starts it at the stage's server, with an address in the tunnel for each site. The pin of its
-/// certificates.
+/// Starts Caddy at the stage's server, with an address in the tunnel for each site. Returns the
+/// process and the pin of its certificates.
 ///
 /// # Errors
 /// It cannot be started, or does not listen.
@@ -49,7 +49,7 @@ pub(super) fn serve<'a>(
     caddy.env("XDG_DATA_HOME", "/run/caddy").env("XDG_CONFIG_HOME", "/run/caddy");
     let mut caddy = stage.crew.start(stage.server(), &mut caddy)?;
     stage.wait_bound("caddy", &mut caddy, 443)?;
-    // It opens one address after the other; this is the last.
+    // Caddy opens its addresses in order; this is the last one.
     let last = SocketAddr::from((tunnel::SERVER, 443));
     wait_for("caddy to listen at all addresses", || {
         stage.server().run(|| Ok(TcpStream::connect(last).is_ok()))
@@ -57,9 +57,9 @@ pub(super) fn serve<'a>(
     Ok((caddy, made.pin))
 }
 
-/// All sites from one folder, by the name that the browser asks for; text is compressed, as on the
-/// web. Each address has sockets of its own: one UDP socket for all would answer from the tunnel's
-/// first address.
+/// Returns the configuration: all sites in one directory, selected by the requested name. Text is
+/// compressed, as on the web. Each address has its own sockets, because a shared UDP socket would
+/// answer from the tunnel's first address.
 fn config(sites: &[Site], certificates: &[Value]) -> Value {
     let own = sites.iter().map(Site::address).chain([tunnel::SERVER]);
     let listen: Vec<String> = own.map(|address| format!("{address}:443")).collect();

@@ -1,4 +1,4 @@
-//! A far end before the tunnel's server: keys, the program, and what splitters are told of it.
+//! A far end in front of the tunnel's server: its keys, its program, and the splitters' arguments.
 
 use std::io;
 use std::path::Path;
@@ -9,20 +9,20 @@ use super::super::tunnel;
 use anabranch_emulator::Member;
 use tempfile::TempDir;
 
-/// Where splitters send to.
+/// Port that splitters send to.
 pub(super) const PORT: u16 = 4500;
 
-/// One far end for any number of splitters that come one after the other. Dropped, it is gone.
+/// A far end for any number of successive splitters. It is stopped on drop.
 pub(super) struct FarEnd<'a> {
     keys: TempDir,
     _merge: Member<'a>,
 }
 
 impl<'a> FarEnd<'a> {
-    /// Makes keys and starts it, with further words of its own.
+    /// Generates the keys, and starts the far end with additional arguments.
     ///
     /// # Errors
-    /// The program refuses, which the error tells.
+    /// The program rejects the arguments; the error has its message.
     pub(super) fn open(
         stage: &'a Stage,
         program: &Path,
@@ -40,7 +40,7 @@ impl<'a> FarEnd<'a> {
         Ok(FarEnd { keys, _merge: merge })
     }
 
-    /// What a splitter is told besides.
+    /// Returns the additional arguments of a splitter.
     pub(super) fn words(&self) -> [String; 2] {
         ["--key".to_owned(), self.keys.path().join("near.key").display().to_string()]
     }

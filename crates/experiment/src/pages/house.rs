@@ -1,4 +1,4 @@
-//! A network with a tunnel and a web server in it, in which page after page is loaded.
+//! A network with a tunnel and a web server, in which pages are loaded one after another.
 
 use std::io;
 use std::net::{SocketAddr, TcpStream};
@@ -22,12 +22,12 @@ use super::{Mode, RTTS, Settings, Unit, Web};
 use anabranch_capture::Trace;
 use anabranch_emulator::Member;
 
-/// How long the first connection through a new splitter may take; the tunnel's handshake may be
-/// due.
+/// Timeout of the first connection through a new splitter, which may include the tunnel's
+/// handshake.
 const PATIENCE: Duration = Duration::from_secs(15);
-/// What the connection before the visit leaves behind has arrived then.
+/// Pause after the connection before the visit, until its last packets have arrived.
 const CALM: Duration = Duration::from_millis(250);
-/// How long a splitter may take to write its trace.
+/// Timeout for a splitter to write its trace.
 const ENDING: Duration = Duration::from_secs(15);
 
 /// The hosts, the tunnel between them and the web server, for any number of loads.
@@ -40,7 +40,7 @@ pub(super) struct House<'a> {
     _caddy: Member<'a>,
 }
 
-/// What the trace of a load holds.
+/// Traffic in the trace of a load.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(super) struct Carried {
     pub(super) up: Vec<u64>,
@@ -50,15 +50,16 @@ pub(super) struct Carried {
 }
 
 impl<'a> House<'a> {
-    /// The stage of a house.
+    /// Builds the stage of a house.
     ///
     /// # Errors
-    /// What the machine refuses.
+    /// The machine refuses a step.
     pub(super) fn stage(settings: &Settings) -> io::Result<Stage> {
         Stage::with_rate((settings.rate * 1e6) as u64, &RTTS)
     }
 
-    /// Sets up the tunnel, the web server, and a far end before the tunnel where one is wanted.
+    /// Starts the tunnel, the web server, and a far end in front of the tunnel if the settings have
+    /// one.
     ///
     /// # Errors
     /// A program does not start.
@@ -73,8 +74,8 @@ impl<'a> House<'a> {
         Ok(House { setup, stage, pin, far_end, _tunnel: tunnel, _caddy: server })
     }
 
-    /// Makes one load; what fails is in its record. Once `stop` is set it ends soon, and is of no
-    /// use.
+    /// Makes one load; a failure is stored in its record. It ends soon after `stop` is set, and its
+    /// result is then useless.
     pub(super) fn load(&self, unit: &Unit, attempt: u32, stop: &AtomicBool) -> Loaded {
         let begun = Instant::now();
         let mut loaded = self.setup.blank(unit, attempt);
@@ -89,8 +90,8 @@ impl<'a> House<'a> {
         let options = options(unit, &self.pin, loaded.http == "h3");
         let profile = format!("profile-{}", unit.site.number);
         let programs = &self.setup.programs;
-        // Before the splitter: a browser that starts takes long, and the tunnel should not fall
-        // silent.
+        // The browser starts before the splitter: it takes long, and the tunnel should not become
+        // idle.
         let mut browser = Browser::start(self.stage, programs, &profile, &options, stop)?;
         let trace = self.setup.traces.join(loaded.trace());
         let splitter = self.split(unit.mode, loaded.seed, &trace)?;
@@ -126,7 +127,8 @@ impl<'a> House<'a> {
         self.stage.split_to(&self.setup.splitter, (tunnel::PORT, there), &words)
     }
 
-    /// A connection in the tunnel, so that it stands by the new splitter before the page is opened.
+    /// Opens a connection in the tunnel, so that the tunnel uses the new splitter before the page
+    /// is opened.
     fn warm_up(&self) -> io::Result<()> {
         let address = SocketAddr::from((tunnel::SERVER, 443));
         let connected = self.stage.client().run(|| TcpStream::connect_timeout(&address, PATIENCE));
@@ -150,8 +152,8 @@ impl Loaded {
     }
 }
 
-/// What the browser needs to know for one site: its address, that its key is to be trusted, and its
-/// protocol. No other name resolves, so nothing asks for any.
+/// Returns the browser's options for one site: its address, trust in its key, and its protocol. No
+/// other name resolves, so the browser sends no other request.
 fn options(unit: &Unit, pin: &str, http3: bool) -> Vec<String> {
     let (host, address) = (unit.site.host(), unit.site.address());
     let protocol = match http3 {
@@ -172,7 +174,7 @@ fn note(loaded: &mut Loaded, visit: &Visit, started: SystemTime, machine: Distur
     loaded.machine = machine;
 }
 
-/// Ends a splitter so that its trace gets its name.
+/// Stops a splitter, so that it renames its finished trace.
 fn end(mut splitter: Member<'_>) -> io::Result<()> {
     let pid = i32::try_from(splitter.id()).ok().and_then(Pid::from_raw);
     kill_process(
@@ -194,7 +196,7 @@ fn end(mut splitter: Member<'_>) -> io::Result<()> {
     Err(io::Error::other("the splitter did not exit when it was stopped"))
 }
 
-/// What a trace holds of the time since `started`.
+/// Returns the traffic of a trace since `started`.
 fn carried(trace: &Path, started: SystemTime, paths: usize) -> io::Result<Carried> {
     let trace = Trace::open(trace).map_err(io::Error::other)?;
     let offset = since(&trace, started)?;
@@ -220,7 +222,7 @@ fn carried(trace: &Path, started: SystemTime, paths: usize) -> io::Result<Carrie
     Ok(sums)
 }
 
-/// The trace's time of a moment.
+/// Converts a moment to the trace's time.
 pub(super) fn since(trace: &Trace, moment: SystemTime) -> io::Result<f64> {
     let start = trace.facts().start;
     let offset = start.and_then(|start| moment.duration_since(start).ok());

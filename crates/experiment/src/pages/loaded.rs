@@ -1,4 +1,4 @@
-//! What came of one load, and how it is stored.
+//! Result of one load, and its storage format.
 
 use serde::{Deserialize, Serialize};
 
@@ -10,47 +10,47 @@ use super::{Mode, RTTS};
 /// One attempt at a load.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Loaded {
-    /// Its name in the plan.
+    /// Name of the unit in the plan.
     pub unit: String,
-    /// The site's name, which is the label in the traces.
+    /// Name of the site, which is the label in the traces.
     pub site: String,
-    /// The page's address.
+    /// Address of the page.
     pub page: String,
-    /// Whether the site is one that an attacker watches for.
+    /// Whether an attacker monitors the site.
     pub monitored: bool,
-    /// How it was carried.
+    /// Way in which it was carried.
     pub mode: Mode,
-    /// From 0.
+    /// Number of the repetition, from 0.
     pub repetition: u32,
-    /// From 1: the attempt at this load.
+    /// Number of the attempt at this load, from 1.
     pub attempt: u32,
-    /// Of the splitter's choices.
+    /// Seed of the splitter's choices.
     pub seed: u64,
-    /// `h2` or `h3`.
+    /// HTTP version, `h2` or `h3`.
     pub http: String,
-    /// When the browser was told to open the page, seconds since 1970.
+    /// Time at which the browser was asked to open the page, in seconds since 1970.
     pub started: f64,
-    /// From the first request to the load event, by the browser's clock.
+    /// Time from the first request to the load event, in seconds by the browser's clock.
     pub seconds: f64,
-    /// What the whole attempt took, the browser's start included.
+    /// Duration of the whole attempt in seconds, the browser's start included.
     pub took: f64,
-    /// Requests to servers.
+    /// Number of requests to servers.
     pub requests: u32,
-    /// Of them, those to third parties, and others that fail each time.
+    /// Number of requests that fail in each load, such as those to third parties.
     pub refused: u32,
-    /// Packets that each path carried from the client.
+    /// Packets from the client on each path.
     pub up_packets: Vec<u64>,
-    /// Bytes of them, as IP packets.
+    /// Bytes of these packets, as IP packets.
     pub up: Vec<u64>,
-    /// Packets that each path brought to the client.
+    /// Packets to the client on each path.
     pub down_packets: Vec<u64>,
-    /// Bytes of them.
+    /// Bytes of these packets.
     pub down: Vec<u64>,
-    /// Browsers at work at once.
+    /// Number of browsers that worked at once.
     pub browsers: u32,
-    /// Why it failed; empty if it did not.
+    /// Reason of a failure; empty if the load succeeded.
     pub error: String,
-    /// What else the machine did meanwhile.
+    /// Other load of the machine meanwhile.
     pub machine: Disturbance,
 }
 
@@ -67,30 +67,30 @@ impl Attempt for Loaded {
 }
 
 impl Loaded {
-    /// The name of its trace in the folder of traces, which is its unit's.
+    /// Returns the name of its trace in the directory of traces, derived from its unit.
     pub fn trace(&self) -> String {
         format!("{}.parquet", self.unit.replace('/', "~"))
     }
 
-    /// Bytes of IP packets that it took, in both directions and by all paths.
+    /// Returns the bytes of its IP packets, in both directions and on all paths.
     pub fn bytes(&self) -> u64 {
         self.up.iter().chain(&self.down).sum()
     }
 
-    /// How many paths brought something to the client.
+    /// Returns the number of paths that carried data to the client.
     pub fn used(&self) -> usize {
         self.down.iter().filter(|&&bytes| bytes > 0).count()
     }
 
-    /// The share of the downlink's bytes of the path that brought most of them.
+    /// Returns the largest share of the downlink's bytes that one path carried.
     pub fn largest_share(&self) -> f64 {
         let whole: u64 = self.down.iter().sum();
         self.down.iter().copied().max().unwrap_or(0) as f64 / whole.max(1) as f64
     }
 }
 
-/// The columns of the table of all attempts (`docs/formats.md`). Those that did not fail have the
-/// number of their load in the traces, others -1.
+/// Returns the columns of the table of all attempts (`docs/formats.md`). A successful attempt has
+/// the number of its load in the traces, others have -1.
 pub fn columns(records: &[Loaded]) -> Vec<Column> {
     let rows = Rows(records);
     let number = |(at, r): (usize, &Loaded)| if r.error.is_empty() { at as i64 } else { -1 };
@@ -103,7 +103,7 @@ pub fn columns(records: &[Loaded]) -> Vec<Column> {
         rows.bool("monitored", |r| r.monitored),
         rows.int("run", |r| r.repetition),
         rows.int("attempt", |r| r.attempt),
-        // As text: half of all seeds do not fit into a signed number of 64 bits.
+        // As text, because half of all seeds do not fit into a signed number of 64 bits.
         rows.text("seed", |r| r.seed.to_string()),
         rows.text("http", |r| r.http.clone()),
         rows.double("started", |r| r.started),

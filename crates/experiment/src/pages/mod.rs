@@ -1,9 +1,9 @@
-//! Page loads as an observer of each path sees them: a data set for the lab.
+//! Page loads as the observer of each path sees them: a data set for the lab.
 //!
-//! Chromium loads a page of a local web, with nothing in its cache, through a WireGuard tunnel that
-//! `anabranch split` splits over three emulated paths; the undefended twin of a load is another
-//! load by the first path alone. Both ends of the tunnel, the browser and the web server are
-//! unaltered; before the tunnel's server a far end (`anabranch merge`) may stand.
+//! Chromium loads a page of a local web, with an empty cache, through a WireGuard tunnel.
+//! `anabranch split` splits the tunnel over three emulated paths. The undefended counterpart of a
+//! load is another load over the first path alone. Both ends of the tunnel, the browser and the web
+//! server are unmodified. A far end (`anabranch merge`) may be in front of the tunnel's server.
 //!
 //! ```text
 //!  client host                                            server host
@@ -13,11 +13,11 @@
 //!                             trace
 //! ```
 //!
-//! * [`Web`]: the sites, as `scripts/web` lays them out;
-//! * [`Settings`] and [`plan`]: which loads, in which order;
-//! * [`Bench`]: carries them out, with as many browsers at once as it is told;
-//! * [`Loaded`]: what came of one; [`Set`]: all of them as two traces and a table;
-//! * [`summary`]: what they amount to.
+//! * [`Web`]: the sites, in the layout of `scripts/web`;
+//! * [`Settings`] and [`plan`]: the loads and their order;
+//! * [`Bench`]: executes them, with a given number of browsers at once;
+//! * [`Loaded`]: the result of one; [`Set`]: all of them as two traces and a table;
+//! * [`summary`]: all results together.
 
 mod bench;
 mod browser;
@@ -38,17 +38,17 @@ pub use plan::{Http, Mode, Settings, Unit, plan};
 pub use set::{Set, SetError};
 pub use web::{Site, Web, WebError};
 
-/// The round-trip times of the paths in milliseconds.
+/// Round-trip times of the paths, in milliseconds.
 pub const RTTS: [u32; 3] = [20, 35, 60];
 
-/// Megabits a second that each path carries where nobody says.
+/// Default rate of each path, in Mbit/s.
 pub const RATE: f64 = 100.0;
 
-/// Bytes that the queue of a path of so many megabits a second holds.
+/// Returns the queue size in bytes of a path with `rate` Mbit/s.
 #[must_use]
 pub fn queue_of(rate: f64) -> f64 {
     super::stage::queue((rate * 1e6) as u64) as f64
 }
 
-/// How often a load is tried before it is given up.
+/// Maximum number of attempts at a load.
 pub const TRIES: u32 = 3;

@@ -1,4 +1,4 @@
-//! Which loads there are, and in which order they are made.
+//! The loads and their order.
 
 use std::str::FromStr;
 use std::time::Duration;
@@ -12,71 +12,71 @@ use serde_json::{Value, json};
 use super::super::runner;
 use super::{RATE, RTTS, Site};
 
-/// About what a load takes, with the start of its browser.
+/// Approximate duration of a load, including the start of its browser.
 const LASTS: Duration = Duration::from_secs(8);
 
-/// Which loads there are.
+/// Parameters of the loads.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Settings {
-    /// The sites, monitored and other ones.
+    /// Sites, monitored and other ones.
     pub sites: Vec<Site>,
-    /// Of the web that they are of: [`Web::digest`](super::Web::digest).
+    /// Digest of the web of these sites: [`Web::digest`](super::Web::digest).
     pub web: String,
-    /// How often each monitored page is loaded in each mode; other pages are loaded once.
+    /// Number of loads of each monitored page in each mode; other pages are loaded once.
     pub loads: u32,
-    /// Of the order, the protocols and the splitter's choices.
+    /// Seed of the order, the protocols and the splitter's choices.
     pub seed: u64,
-    /// The protocol of the sites.
+    /// Protocol of the sites.
     pub http: Http,
-    /// Further words for the splitter where it splits; none: its own schedule.
+    /// Additional arguments of a splitter that splits; empty: its own schedule.
     pub splitter: Vec<String>,
-    /// Where it splits, a far end stands before the tunnel's server, with these further words.
-    /// Without it the server is unaltered.
+    /// Additional arguments of the far end in front of the tunnel's server, for loads that are
+    /// split. `None`: the server is unmodified.
     pub far_end: Option<Vec<String>>,
-    /// What each path carries, in megabits a second.
+    /// Rate of each path in Mbit/s.
     pub rate: f64,
-    /// How long a page may take until its load event, in seconds.
+    /// Timeout of a page until its load event, in seconds.
     pub patience: f64,
 }
 
-/// Which protocol the browser speaks. The server offers all of them.
+/// Protocol of the browser. The server offers all of them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Http {
-    /// HTTP/3 with one half of the sites, HTTP/2 with the other; a site keeps to its own.
+    /// HTTP/3 for one half of the sites and HTTP/2 for the other; each site keeps its own.
     Both,
-    /// HTTP/2 (TCP) with all.
+    /// HTTP/2 (TCP) for all sites.
     H2,
-    /// HTTP/3 (QUIC) with all.
+    /// HTTP/3 (QUIC) for all sites.
     H3,
 }
 
-/// How a load is carried.
+/// Way in which a load is carried.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Mode {
     /// Over all paths, by the splitter's schedule.
     Split,
-    /// By the first path alone.
+    /// Over the first path alone.
     Undefended,
 }
 
 /// One load.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Unit {
-    /// Of its page.
+    /// Site whose page is loaded.
     pub site: Site,
-    /// How.
+    /// Way in which it is carried.
     pub mode: Mode,
-    /// From 0.
+    /// Number of the repetition, from 0.
     pub repetition: u32,
 }
 
 impl Mode {
-    /// Both.
+    /// Both modes.
     pub const ALL: [Mode; 2] = [Mode::Split, Mode::Undefended];
 
-    /// Its name, which is that of its trace.
+    /// Returns its name, which is also that of its trace.
     pub fn name(self) -> &'static str {
         match self {
             Mode::Split => "split",
@@ -84,7 +84,7 @@ impl Mode {
         }
     }
 
-    /// How many paths it takes, from the first.
+    /// Returns the number of paths that it uses, starting with the first.
     pub fn paths(self) -> usize {
         match self {
             Mode::Split => RTTS.len(),
@@ -107,7 +107,8 @@ impl FromStr for Http {
 }
 
 impl Settings {
-    /// What must not change when a run goes on; the number of pages and loads may grow.
+    /// Returns the settings that must not change when a run is resumed; the numbers of pages and
+    /// loads may grow.
     pub fn header(&self) -> Value {
         let (schedule, every) = match self.far_end {
             Some(_) => (FAR_END_SCHEDULE, FAR_END_EVERY),
@@ -124,7 +125,7 @@ impl Settings {
             "rtts": RTTS,
             "patience": self.patience,
         });
-        // Sets from before there were far ends, and other rates, go on, too.
+        // Sets from before far ends and other rates existed can be resumed, too.
         let far_end = self.far_end.as_ref().map(|words| ("far_end", json!(words)));
         let rate = (self.rate != RATE).then(|| ("rate", json!(self.rate)));
         for (name, value) in far_end.into_iter().chain(rate) {
@@ -133,7 +134,8 @@ impl Settings {
         header
     }
 
-    /// Whether a site is loaded over HTTP/3: the site's own, whatever others there are.
+    /// Returns whether a site is loaded over HTTP/3. It depends on the site alone, not on other
+    /// sites.
     pub fn is_http3(&self, site: &Site) -> bool {
         match self.http {
             Http::Both => {
@@ -146,7 +148,7 @@ impl Settings {
 }
 
 impl Unit {
-    /// The seed of the splitter's choices: another for each load.
+    /// Returns the seed of the splitter's choices, which differs between loads.
     pub fn seed(&self, seed: u64) -> u64 {
         seed::stream(seed, 0, &runner::Unit::id(self)).next_u64()
     }
@@ -162,9 +164,9 @@ impl runner::Unit for Unit {
     }
 }
 
-/// All loads in the order in which they are made: repetition after repetition, in each of them all
-/// monitored pages and a part of the others, split and undefended, in a seeded order, so that a
-/// machine that is busy for a while disturbs no page in all its loads.
+/// Returns all loads in the order of execution: repetition by repetition. Each has all monitored
+/// pages and a part of the others, split and undefended, in a seeded order. So a temporarily busy
+/// machine does not disturb the same page in all its loads.
 pub fn plan(settings: &Settings) -> Vec<Unit> {
     let mut rounds: Vec<Vec<Unit>> = (0..settings.loads.max(1)).map(|_| Vec::new()).collect();
     for (at, site) in settings.sites.iter().enumerate() {
@@ -179,7 +181,8 @@ pub fn plan(settings: &Settings) -> Vec<Unit> {
         }
     }
     for round in &mut rounds {
-        // By dice of each unit's own, so that further pages do not change the order of the others.
+        // Each unit has its own random number, so that further pages do not change the order of the
+        // others.
         round.sort_by_cached_key(|unit| {
             seed::stream(settings.seed, 1, &runner::Unit::id(unit)).next_u64()
         });

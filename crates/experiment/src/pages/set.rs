@@ -9,18 +9,18 @@ use super::super::together::Attempt as _;
 use super::{Loaded, Mode, house};
 use anabranch_capture::{Row, Trace, TraceFacts, TraceWriter};
 
-/// Where the traces of single loads are, and which of them make the set.
+/// Source of the data set: the traces of single loads, and the records that select them.
 #[derive(Clone, Copy, Debug)]
 pub struct Set<'a> {
-    /// The folder of the traces of single loads.
+    /// Directory of the traces of single loads.
     pub traces: &'a Path,
-    /// All attempts, in the order of the journal: a load's number is its place there.
+    /// All attempts in the order of the journal: a load's number is its index here.
     pub records: &'a [Loaded],
-    /// Of the run.
+    /// Seed of the run.
     pub seed: u64,
 }
 
-/// Why a set could not be made.
+/// Reason why a set could not be written.
 #[derive(Debug)]
 pub struct SetError {
     file: PathBuf,
@@ -36,12 +36,12 @@ impl fmt::Display for SetError {
 impl std::error::Error for SetError {}
 
 impl Set<'_> {
-    /// Writes the trace of all good loads of `mode` to `target`, as `docs/formats.md` has it: times
-    /// from the moment at which the browser was told to open the page. False, and no file, if there
-    /// are none.
+    /// Writes the trace of all good loads of `mode` to `target`, as specified in `docs/formats.md`.
+    /// Times count from the moment at which the browser was asked to open the page. Returns false,
+    /// without a file, if there are no such loads.
     ///
     /// # Errors
-    /// A trace cannot be read, or the file cannot be written; nothing is left behind then.
+    /// A trace cannot be read, or the file cannot be written; then no file remains.
     pub fn write(&self, mode: Mode, target: &Path) -> Result<bool, SetError> {
         let loads = (0..).zip(self.records);
         let mut loads = loads.filter(|(_, l)| l.mode == mode && l.failed().is_none()).peekable();
@@ -56,8 +56,8 @@ impl Set<'_> {
         Ok(true)
     }
 
-    /// What holds for all: the splitter's own words of one load, and the seed of the run. Loads
-    /// have their own beginnings.
+    /// Returns the metadata of the set: those of one load's trace, with the seed of the run. There
+    /// is no common start time, because each load has its own.
     fn facts(&self, load: &Loaded) -> Result<TraceFacts, SetError> {
         let (trace, _) = self.open(load)?;
         Ok(TraceFacts { start: None, seed: Some(self.seed), ..trace.facts().clone() })

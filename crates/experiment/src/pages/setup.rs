@@ -1,25 +1,25 @@
-//! What every load needs: programs, web, settings.
+//! Common data of all loads: programs, web, settings.
 
 use std::path::PathBuf;
 
 use super::super::{Programs, runner};
 use super::{Loaded, Settings, Unit, Web};
 
-/// What every load needs.
+/// Common data of all loads.
 #[derive(Debug)]
 pub(super) struct Setup {
     pub(super) programs: Programs,
     pub(super) splitter: PathBuf,
     pub(super) web: Web,
     pub(super) settings: Settings,
-    /// The folder of single loads' traces.
+    /// Directory of the traces of single loads.
     pub(super) traces: PathBuf,
-    /// Browsers at work at a time.
+    /// Number of browsers that work at once.
     pub(super) browsers: u32,
 }
 
 impl Setup {
-    /// The record of a load of which nothing is known yet.
+    /// Returns the record of a load without any results yet.
     pub(super) fn blank(&self, unit: &Unit, attempt: u32) -> Loaded {
         Loaded {
             unit: runner::Unit::id(unit),

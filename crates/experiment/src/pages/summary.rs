@@ -1,4 +1,4 @@
-//! What the loads amount to, page by page.
+//! Summary of the loads by page.
 
 use std::collections::BTreeMap;
 
@@ -6,61 +6,61 @@ use super::super::together::Attempt as _;
 use super::super::{Spread, quartiles};
 use super::{Loaded, Mode};
 
-/// A path that brought so much of a load brought nearly all of it.
+/// Share of a load's downlink from which one path carried nearly all of it.
 pub const NEARLY_ALL: f64 = 0.95;
 
 /// All good loads of a page in one mode.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Cell {
-    /// Until the load event, in seconds.
+    /// Time to the load event, in seconds.
     pub seconds: Spread,
-    /// Bytes of IP packets, both directions, all paths.
+    /// Bytes of IP packets in both directions and on all paths.
     pub bytes: Spread,
-    /// Packets.
+    /// Number of packets.
     pub packets: Spread,
 }
 
-/// A page, split and undefended.
+/// Results of a page, split and undefended.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Page {
-    /// The site's name.
+    /// Name of the site.
     pub site: String,
-    /// Whether it is monitored.
+    /// Whether the site is monitored.
     pub monitored: bool,
-    /// `h2` or `h3`.
+    /// HTTP version, `h2` or `h3`.
     pub http: String,
-    /// Split; `None` without a good load.
+    /// Results of split loads; `None` without a good load.
     pub split: Option<Cell>,
-    /// Undefended.
+    /// Results of undefended loads.
     pub undefended: Option<Cell>,
 }
 
-/// How often loads fared how.
+/// Numbers of loads by outcome.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Counts {
-    /// Good loads, split and undefended.
+    /// Numbers of good loads, split and undefended.
     pub good: [usize; 2],
-    /// Attempts that failed.
+    /// Number of failed attempts.
     pub failed: usize,
-    /// Loads that failed and have no good attempt (yet).
+    /// Number of loads without a good attempt (yet).
     pub without: usize,
 }
 
-/// How evenly the paths share single loads, of all good split ones. A short load has few runs: what
-/// the paths carry of all loads together says nothing about one.
+/// Evenness of the paths' shares of single loads, over all good split loads. A short load has few
+/// runs, so the shares over all loads together do not describe a single one.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Evenness {
-    /// Loads by the number of paths that brought something, from one path on.
+    /// Number of loads by the number of paths that carried data to the client, from one path on.
     pub by_paths: Vec<usize>,
-    /// Loads of which one path brought [`NEARLY_ALL`] or more.
+    /// Number of loads of which one path carried [`NEARLY_ALL`] or more.
     pub nearly_one: usize,
-    /// Until the load event, in seconds.
+    /// Time to the load event, in seconds.
     pub seconds: Spread,
-    /// The share of the path that brought most: its quartiles.
+    /// Quartiles of the largest share of one path.
     pub largest: [f64; 3],
 }
 
-/// All pages: monitored first, then by name.
+/// Returns all pages, monitored ones first, then by name.
 pub fn pages(records: &[Loaded]) -> Vec<Page> {
     let mut by_site: BTreeMap<(bool, &str), Vec<&Loaded>> = BTreeMap::new();
     for load in records {
@@ -76,7 +76,7 @@ pub fn pages(records: &[Loaded]) -> Vec<Page> {
     by_site.into_iter().map(page).collect()
 }
 
-/// How many loads there are.
+/// Counts the loads by outcome.
 pub fn counts(records: &[Loaded]) -> Counts {
     let mut open = std::collections::BTreeSet::new();
     let mut counts = Counts::default();
@@ -92,7 +92,7 @@ pub fn counts(records: &[Loaded]) -> Counts {
     counts
 }
 
-/// How evenly the paths share loads; `None` without a good split load.
+/// Returns the evenness of the paths' shares; `None` without a good split load.
 pub fn evenness(records: &[Loaded]) -> Option<Evenness> {
     let largest: Vec<f64> = split(records).map(Loaded::largest_share).collect();
     let by = |paths| split(records).filter(|load| load.used() == paths).count();
@@ -104,7 +104,7 @@ pub fn evenness(records: &[Loaded]) -> Option<Evenness> {
     })
 }
 
-/// The share of the downlink's bytes that each path carried, over all good split loads.
+/// Returns each path's share of the downlink's bytes, over all good split loads.
 pub fn shares(records: &[Loaded]) -> Vec<f64> {
     let mut sums = vec![0u64; Mode::Split.paths()];
     for load in split(records) {

@@ -1,16 +1,16 @@
-//! How far a page is, from what the browser tells of it. Reads no clock.
+//! Progress of a page load, from the browser's messages. Reads no clock.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
 
 use serde_json::Value;
 
-/// A page is complete when for so long nothing was under way after its load event.
+/// A page is complete if no request was under way for this time after its load event.
 const QUIET: Duration = Duration::from_millis(500);
-/// A page that never rests is taken as it is so long after its load event.
+/// A page that never becomes quiet counts as complete this long after its load event.
 const SETTLE: Duration = Duration::from_secs(10);
-/// Errors of requests that are the page's own, the same in each load: third parties have no address
-/// here, and pages ask for what they may not have.
+/// Error names of requests that fail in each load because of the page. Third parties have no
+/// address here, and pages request resources that they may not have.
 const ITS_OWN: [&str; 9] = [
     "net::ERR_ABORTED",
     "net::ERR_ACCESS_DENIED",
@@ -23,20 +23,20 @@ const ITS_OWN: [&str; 9] = [
     "net::ERR_UNKNOWN_URL_SCHEME",
 ];
 
-/// What the browser told of a page so far.
+/// State of a page load, from the browser's messages so far.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(super) struct Visit {
-    /// Requests to servers, those that failed included.
+    /// Number of requests to servers, including failed ones.
     pub(super) requests: u32,
-    /// Of them, those that failed for the page's own reasons.
+    /// Number of requests that failed because of the page itself.
     pub(super) refused: u32,
     /// HTTP status and protocol of the page itself.
     pub(super) answer: Option<(i64, String)>,
-    /// Protocols of all answers.
+    /// Protocols of all responses.
     pub(super) protocols: BTreeSet<String>,
-    /// From the first request to the load event, in seconds, by the browser's clock.
+    /// Time from the first request to the load event, in seconds by the browser's clock.
     pub(super) seconds: Option<f64>,
-    /// What went wrong on the way: another load may fare better.
+    /// Failure that another load may not have.
     pub(super) trouble: Option<String>,
     open: BTreeSet<String>,
     first: Option<f64>,
@@ -45,7 +45,7 @@ pub(super) struct Visit {
 }
 
 impl Visit {
-    /// Takes note of a message of the browser's (Chrome DevTools Protocol) that came at `now`.
+    /// Processes a message of the browser (Chrome DevTools Protocol) that arrived at `now`.
     pub(super) fn take(&mut self, now: Duration, message: &Value) {
         let about = &message["params"];
         let id = about["requestId"].as_str().unwrap_or_default();
@@ -64,18 +64,19 @@ impl Visit {
         self.latest = now;
     }
 
-    /// Whether the page is as complete as it will be at `now`.
+    /// Returns whether the page counts as complete at `now`.
     pub(super) fn is_complete(&self, now: Duration) -> bool {
         let rests = self.open.is_empty() && now.saturating_sub(self.latest) >= QUIET;
         self.loaded.is_some_and(|at| rests || now.saturating_sub(at) >= SETTLE)
     }
 
-    /// Whether its load event has come.
+    /// Returns whether its load event has occurred.
     pub(super) fn is_loaded(&self) -> bool {
         self.loaded.is_some()
     }
 
-    /// Why it is no load of its page over `protocol`; `None` if it is one.
+    /// Returns the reason why this is not a valid load of the page over `protocol`; `None` if it
+    /// is.
     pub(super) fn fault(&self, protocol: &str) -> Option<String> {
         match (&self.trouble, &self.answer) {
             (Some(trouble), _) => Some(trouble.clone()),
@@ -114,8 +115,8 @@ impl Visit {
     fn failed(&mut self, about: &Value, id: &str) {
         let asked = self.open.remove(id);
         let why = about["errorText"].as_str().unwrap_or_default();
-        // What the browser itself refuses (an http address in a page that came by https, a foreign
-        // origin's file) has a reason in place of an error's name.
+        // Requests that the browser itself blocks (an http address in a page loaded over https, a
+        // file of a foreign origin) have a reason instead of an error name.
         let refused = !about["blockedReason"].is_null() || !about["corsErrorStatus"].is_null();
         let listed = ITS_OWN.iter().any(|start| why.starts_with(start));
         let own = refused || listed || about["canceled"] == true;

@@ -1,4 +1,4 @@
-//! The local web: what `scripts/web` has made of packages.
+//! The local web that `scripts/web` builds from packages.
 
 use std::fmt;
 use std::fs;
@@ -9,43 +9,44 @@ use anabranch_os::toml_keys;
 use serde::Deserialize;
 use sha2::{Digest, Sha256};
 
-/// Sites have addresses from 10.8.1.0 on, below the end of 10.8.0.0/16.
+/// Maximum number of sites. Their addresses start at 10.8.1.0 and stay below the end of
+/// 10.8.0.0/16.
 const MOST: usize = 60_000;
 
-/// A site of the local web: a folder of files, of which one page is loaded.
+/// A site of the local web: a directory of files, with the page that is loaded.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Site {
-    /// The name of its folder, and its label.
+    /// Name of its directory, also its label.
     pub name: String,
-    /// Whether it is one of those that an attacker watches for.
+    /// Whether an attacker monitors the site.
     pub monitored: bool,
-    /// The page, a path in the folder.
+    /// Path of the page in the directory.
     pub page: String,
-    /// How many files it has.
+    /// Number of its files.
     pub files: u64,
-    /// Their size in bytes.
+    /// Total size of its files, in bytes.
     pub bytes: u64,
-    /// The package that it was made of: registry, name, version, SHA-256. Empty where nobody says.
+    /// Package that it was built from: registry, name, version, SHA-256. Empty if unknown.
     #[serde(default)]
     pub source: String,
-    /// Its place among all sites, from 0.
+    /// Index among all sites, from 0.
     #[serde(skip)]
     pub number: u32,
 }
 
-/// All sites of a folder.
+/// All sites of a directory.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Web {
-    /// Where they are.
+    /// Directory of the sites.
     pub folder: PathBuf,
-    /// In the order of the list.
+    /// Sites in the order of the list.
     pub sites: Vec<Site>,
-    /// SHA-256 of the list in hexadecimal, by which two webs are told apart.
+    /// SHA-256 of the list in hexadecimal, which identifies the web.
     pub digest: String,
 }
 
-/// Why a folder holds no local web.
+/// Reason why a directory has no local web.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct WebError(String);
 
@@ -69,7 +70,7 @@ struct List {
 }
 
 impl Web {
-    /// Reads the list of sites of `folder`, and looks whether each has its page.
+    /// Reads the list of sites of `folder`, and checks that each site has its page.
     ///
     /// # Errors
     /// [`WebError`] with its remedy.
@@ -97,10 +98,11 @@ impl Web {
         Ok(Web { folder, sites, digest })
     }
 
-    /// The first `monitored` of the monitored and the first `unmonitored` of the others.
+    /// Returns the first `monitored` of the monitored sites and the first `unmonitored` of the
+    /// others.
     ///
     /// # Errors
-    /// There are not so many.
+    /// There are fewer sites.
     pub fn choose(&self, monitored: usize, unmonitored: usize) -> Result<Vec<Site>, WebError> {
         let mut chosen = Vec::new();
         for (wanted, which, kind) in [(monitored, true, "monitored"), (unmonitored, false, "other")]
@@ -120,8 +122,8 @@ impl Web {
 }
 
 impl Site {
-    /// The name that the browser asks for: that of the folder where it is one of a host, and
-    /// without what a host's name may not have.
+    /// Returns the host name that the browser requests: the directory's name without characters
+    /// that a host name may not have, and the site's number.
     pub fn host(&self) -> String {
         let plain = |c: char| if c.is_ascii_alphanumeric() { c.to_ascii_lowercase() } else { '-' };
         let text: String = self.name.chars().map(plain).collect();
@@ -129,12 +131,12 @@ impl Site {
         format!("{}-{}.example", short.trim_end_matches('-'), self.number)
     }
 
-    /// Its own address in the tunnel.
+    /// Returns its own address in the tunnel.
     pub fn address(&self) -> Ipv4Addr {
         Ipv4Addr::from_bits(Ipv4Addr::new(10, 8, 1, 0).to_bits() + self.number)
     }
 
-    /// Where its page is.
+    /// Returns the address of its page.
     pub fn url(&self) -> String {
         let mut path = String::new();
         for byte in self.page.bytes() {

@@ -1,4 +1,4 @@
-//! Carries out one measurement.
+//! Execution of one measurement.
 
 use std::io;
 use std::net::{Ipv4Addr, SocketAddr};
@@ -20,15 +20,15 @@ use super::measured::{CellDelays, Download, Measured};
 use super::place::{self, LastLines, Role, WEB};
 use super::plan::{Arm, Congestion, Settings, Unit, lengths};
 
-/// One circuit for a stream at a time, of as many as there are downloads.
+/// Configuration of C tor: one circuit per stream, and as many circuits as downloads.
 const STOCK_RULES: &str =
     "ConfluxEnabled 0\nLearnCircuitBuildTimeout 0\nMaxClientCircuitsPending 128\n";
-/// Links that a relay has to another, at most, where each circuit has its own.
+/// Maximum number of links between two relays, if each circuit has its own.
 const LINKS: u32 = 64;
-/// Seconds after which relays have told what they have counted.
+/// Time after which relays have reported their counters.
 const COUNTING: Duration = Duration::from_millis(2_500);
 
-/// Makes measurements, each on lines of its own that are gone afterwards.
+/// Executor of measurements; each one has its own lines, which are removed afterwards.
 #[derive(Debug)]
 pub struct Bench {
     programs: Programs,
@@ -36,7 +36,7 @@ pub struct Bench {
     settings: Settings,
 }
 
-/// What was measured, without where and when.
+/// Measured values, without place and time.
 struct Outcome {
     downloads: Vec<Download>,
     cells: Option<CellDelays>,
@@ -46,11 +46,11 @@ struct Outcome {
 }
 
 impl Bench {
-    /// A bench for `settings`; `anabranch` is the program under test, `programs` a folder that may
-    /// hold C tor.
+    /// Creates a bench for `settings`. `anabranch` is the program under test, `programs` an
+    /// optional directory that may contain C tor.
     ///
     /// # Errors
-    /// C tor is nowhere, and it is one of the arms.
+    /// C tor is one of the arms, and it was not found.
     pub fn new(
         settings: &Settings,
         anabranch: PathBuf,
@@ -63,22 +63,22 @@ impl Bench {
         Ok(Bench { programs: found, anabranch, settings: settings.clone() })
     }
 
-    /// Whether C tor is there.
+    /// Returns whether C tor was found.
     #[must_use]
     pub fn has_stock(programs: Option<&Path>) -> bool {
         Programs::new(programs).find(&[TOR]).is_ok()
     }
 
-    /// What was found for it.
+    /// Returns the programs found.
     #[must_use]
     pub fn programs(&self) -> &Programs {
         &self.programs
     }
 
-    /// Makes one measurement. Once `stop` is set it ends soon, and its result is of no use.
+    /// Makes one measurement. It ends soon after `stop` is set, and its result is then useless.
     ///
     /// # Errors
-    /// The network or its clients could not be started; downloads that fail are no error.
+    /// The network or its clients could not be started; failed downloads are no error.
     pub fn measure(&self, unit: &Unit, stop: &AtomicBool) -> Result<Measured, String> {
         let measured = match unit.arm {
             Arm::Cells => self.cells(unit, stop),
@@ -141,7 +141,7 @@ impl Bench {
     }
 }
 
-/// What a relay of ours is told.
+/// Returns the arguments of a relay of ours.
 fn words_of(unit: &Unit, role: Role) -> Vec<String> {
     let arm = unit.arm;
     let words: &[&str] = match arm {
@@ -158,13 +158,13 @@ fn words_of(unit: &Unit, role: Role) -> Vec<String> {
     };
     let mut words: Vec<String> = words.iter().map(|&word| word.to_owned()).collect();
     if let Some(second) = role.second().filter(|_| arm == Arm::Mptcp) {
-        // A subflow comes in as any other connection does.
+        // A subflow arrives like any other connection.
         words.extend(["--listen".to_owned(), format!("{second}:{ONION}")]);
     }
     words
 }
 
-/// A client with a circuit through the three relays.
+/// Starts a client whose circuits use the three relays.
 fn start_client<'a>(
     network: &OnionNetwork<'a>,
     stage: &'a Stage,
@@ -183,7 +183,7 @@ fn start_client<'a>(
     Ok(client)
 }
 
-/// Waits until relays have QUIC links: circuits that are made from then on go by them.
+/// Waits until relays have QUIC links: circuits built afterwards use them.
 fn wait_for_quic(network: &mut OnionNetwork<'_>) -> io::Result<()> {
     for (relay, least) in network.relays.iter_mut().zip([1, 2, 1]) {
         relay.wait("QUIC links", |relay| {
@@ -200,10 +200,11 @@ fn cpu(network: &OnionNetwork<'_>) -> [f64; 3] {
     cpu
 }
 
-/// Records that relays opened before their turn.
+/// Returns the number of records that relays opened out of order.
 ///
 /// # Errors
-/// Relays that want unordered links have no tap, or those that want QUIC links no circuit on one.
+/// Relays with unordered links have no tap, or no circuit uses a QUIC link although relays have
+/// them.
 fn early_records(network: &OnionNetwork<'_>, arm: Arm) -> io::Result<u64> {
     if !matches!(arm, Arm::Unordered | Arm::UnorderedKist | Arm::Quic) {
         return Ok(0);
@@ -231,10 +232,10 @@ fn early_records(network: &OnionNetwork<'_>, arm: Arm) -> io::Result<u64> {
     Ok(all)
 }
 
-/// Makes sure that circuits went as the arm's name says.
+/// Checks that circuits used the links of the arm.
 ///
 /// # Errors
-/// The middle has not a link for each download, or none by two subflows.
+/// The middle has fewer links than downloads, or no link with two subflows.
 fn must_go_apart(network: &OnionNetwork<'_>, arm: Arm, downloads: u32) -> io::Result<()> {
     if !matches!(arm, Arm::PerCircuit | Arm::Mptcp) {
         return Ok(());
@@ -254,7 +255,7 @@ fn must_go_apart(network: &OnionNetwork<'_>, arm: Arm, downloads: u32) -> io::Re
     if is_so { Ok(()) } else { Err(io::Error::other(told())) }
 }
 
-/// Does the work of a unit, and notes how long it took and what the machine did.
+/// Runs a unit, and records its duration and the other load of the machine.
 fn timed(unit: &Unit, work: impl FnOnce() -> io::Result<Outcome>) -> io::Result<Measured> {
     let started = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     let (cores, probe, began) = (Cores::now(), Probe::start(), Instant::now());

@@ -1,4 +1,4 @@
-//! A link alone, with cells at a steady rate.
+//! A single link, with cells at a steady rate.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -15,16 +15,16 @@ use super::measured::{CellDelays, Delays};
 use super::place::LINE_END;
 use super::plan::{CELL_CIRCUITS, CELL_RATE};
 
-/// How long the last cells may take.
+/// Timeout for the last cells.
 const PATIENCE: Duration = Duration::from_secs(10);
-/// A cell that came no more than this before its turn was not early.
+/// Minimum time by which a cell must precede its turn to count as early.
 const EARLY: Duration = Duration::from_millis(1);
 
-/// Sends cells for so long from the line's second end to its first, and says how long they took,
-/// and how many records were opened before their turn.
+/// Sends cells for `seconds` from the line's second end to its first. Returns their delays, and the
+/// number of records that were opened out of order.
 ///
 /// # Errors
-/// The link's; or there is no tap.
+/// The link fails, or there is no tap.
 pub(super) fn carry(
     stage: &Stage,
     seconds: u32,
@@ -46,7 +46,7 @@ pub(super) fn carry(
     Ok((delays, pair.early_counts(0).opened))
 }
 
-/// What the cells that came amount to.
+/// Summarises the cells that arrived.
 fn delays(came: &BTreeMap<u32, link_pair::CellDelays>, wanted: u32) -> Option<CellDelays> {
     let of = |time: fn(&link_pair::CellDelays) -> Duration| {
         Delays::of(came.values().map(|cell| time(cell).as_secs_f64()).collect())
@@ -62,8 +62,8 @@ fn delays(came: &BTreeMap<u32, link_pair::CellDelays>, wanted: u32) -> Option<Ce
     })
 }
 
-/// The delays, in seconds, where each circuit's cells keep their order. Cells are sent at a steady
-/// rate, so that times can be counted from a cell's number.
+/// Returns the delays in seconds if each circuit's cells keep their order. Cells are sent at a
+/// steady rate, so a cell's number gives its sending time.
 fn by_circuit(came: &BTreeMap<u32, link_pair::CellDelays>) -> Vec<f64> {
     let mut turns = [0.0_f64; CELL_CIRCUITS as usize];
     let delay = |(number, cell): (&u32, &link_pair::CellDelays)| {

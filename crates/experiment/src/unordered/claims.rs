@@ -5,54 +5,54 @@ use super::measured::Measured;
 use super::paper;
 use super::plan::{Arm, Line};
 
-/// A claim about unordered links against ordered ones.
+/// A claim that compares unordered links with ordered ones.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Claim {
-    /// With loss, over half of the downloads are done when under [`paper::ORDERED`] of the ordered
+    /// With loss, more than half of the downloads are done when [`paper::ORDERED`] of the ordered
     /// ones are.
     HalfDone,
-    /// Without loss, [`paper::ALIKE`] of the downloads take alike: the fastest ones.
+    /// Without loss, the fastest [`paper::ALIKE`] of the downloads take about the same time.
     Alike,
-    /// Without loss, the slowest [`paper::SLOWEST`] take 30 to 40 % less.
+    /// Without loss, the slowest [`paper::SLOWEST`] of the downloads take 30 to 40 % less time.
     Slowest,
 }
 
-/// Whether a claim holds.
+/// Answer to a claim.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Answer {
     /// The whole interval is on the claim's side.
     Holds,
-    /// It is on the other side.
+    /// The whole interval is on the other side.
     Fails,
-    /// It is on both, or there are too few rounds for an interval.
+    /// The interval is on both sides, or there are too few rounds for an interval.
     Open,
 }
 
-/// A claim over a line, and what was found.
+/// A claim about a line, and the measured value.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Judged {
-    /// The claim.
+    /// Claim that was judged.
     pub claim: Claim,
-    /// The lines.
+    /// Properties of the lines.
     pub line: Line,
-    /// A share of downloads, or a ratio of times.
+    /// Measured share of downloads, or ratio of times.
     pub found: Median,
-    /// Whether it holds.
+    /// Whether the claim holds.
     pub answer: Answer,
 }
 
-/// Greatest distance from 1 of times that are alike.
+/// Maximum distance from 1 of a ratio of times that counts as the same.
 const SAME: f64 = 0.1;
 
 impl Claim {
-    /// All there are.
+    /// All claims.
     pub const ALL: [Claim; 3] = [Claim::HalfDone, Claim::Alike, Claim::Slowest];
 
     fn is_about(self, line: Line) -> bool {
         (self == Claim::HalfDone) == (line.loss > 0)
     }
 
-    /// The quantity of the claim in one round.
+    /// Returns the quantity of the claim in one round.
     fn of(self, unordered: &Measured, ordered: &Measured) -> Option<f64> {
         match self {
             Claim::HalfDone => Some(unordered.done(ordered.moment(paper::ORDERED)?)),
@@ -70,7 +70,7 @@ impl Claim {
     fn judge(self, interval: Option<[f64; 2]>) -> Answer {
         let Some([low, high]) = interval else { return Answer::Open };
         let (holds, fails) = match self {
-            // "Over 50 %": a share of half is not over it.
+            // "Over 50 %": exactly half does not count.
             Claim::HalfDone => (low > paper::UNORDERED, high <= paper::UNORDERED),
             Claim::Alike => {
                 (low > 1.0 - SAME && high < 1.0 + SAME, high < 1.0 - SAME || low > 1.0 + SAME)
@@ -85,8 +85,8 @@ impl Claim {
     }
 }
 
-/// The mean time of some of a round's downloads over that of the same ranks in order; `None` if one
-/// of them did not end.
+/// Returns the mean time of some of a round's downloads, divided by that of the same ranks over
+/// ordered links. `None` if a download did not complete.
 fn ratio(unordered: &Measured, ordered: &Measured, some: impl Fn(&[f64]) -> &[f64]) -> Option<f64> {
     let mean = |measured: &Measured| {
         let times = measured.times();
@@ -95,7 +95,7 @@ fn ratio(unordered: &Measured, ordered: &Measured, some: impl Fn(&[f64]) -> &[f6
     spread::ratio(mean(unordered)?, mean(ordered)?)
 }
 
-/// All claims over all lines that have both arms.
+/// Judges all claims for all lines that have both arms.
 #[must_use]
 pub fn judge(records: &[Measured]) -> Vec<Judged> {
     let mut lines: Vec<Line> = records.iter().map(|record| record.line).collect();

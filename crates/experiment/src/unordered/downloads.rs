@@ -1,4 +1,4 @@
-//! Downloads that begin together, each by a circuit of its own.
+//! Downloads that start together, each over its own circuit.
 
 use std::io;
 use std::net::{SocketAddr, SocketAddrV4};
@@ -10,12 +10,12 @@ use std::time::{Duration, Instant};
 use super::super::onions::fetch::Fetch;
 use super::measured::Download;
 
-/// How long all circuits together may take to be there.
+/// Timeout for building all circuits.
 const WARM: Duration = Duration::from_secs(240);
-/// How long a first fetch may take before it is tried again.
+/// Timeout of a first fetch before it is tried again.
 const TRY: Duration = Duration::from_secs(60);
 
-/// Which downloads, by which proxy.
+/// Downloads through a proxy.
 pub(super) struct Downloads<'a> {
     pub(super) proxy: SocketAddr,
     pub(super) server: SocketAddrV4,
@@ -24,10 +24,10 @@ pub(super) struct Downloads<'a> {
 }
 
 impl Downloads<'_> {
-    /// Has a circuit built for each download, by a fetch of a byte.
+    /// Builds a circuit for each download, by fetching one byte.
     ///
     /// # Errors
-    /// A circuit is not there in time.
+    /// A circuit is not built in time.
     pub(super) fn warm(&self, stop: &AtomicBool) -> io::Result<()> {
         let until = Instant::now() + WARM;
         let warmed = self.each(&|name, _| {
@@ -44,8 +44,8 @@ impl Downloads<'_> {
         warmed.into_iter().collect()
     }
 
-    /// Downloads all at once, in the namespace of the calling thread: what came, and why the first
-    /// that did not end failed.
+    /// Runs all downloads at once, in the namespace of the calling thread. Returns the downloads,
+    /// and the reason of the first failure.
     pub(super) fn run(&self) -> (Vec<Download>, String) {
         let together = Barrier::new(self.lengths.len());
         let fetched = self.each(&|name, length| {
@@ -59,7 +59,7 @@ impl Downloads<'_> {
         (self.lengths.iter().zip(ended).map(download).collect(), failed.unwrap_or_default())
     }
 
-    /// Does something for each download, with the name of its circuit, on a thread.
+    /// Calls `work` for each download on a separate thread, with the name of its circuit.
     fn each<R: Send>(&self, work: &(dyn Fn(&str, u32) -> R + Sync)) -> Vec<R> {
         thread::scope(|scope| {
             let spawn = |(number, &length): (usize, &u32)| {

@@ -1,4 +1,4 @@
-//! What came of one measurement, and how it is stored.
+//! Result of one measurement, and its storage format.
 
 use serde::{Deserialize, Serialize};
 
@@ -6,70 +6,70 @@ use super::super::table::{Column, Rows};
 use super::super::{Disturbance, Record};
 use super::plan::{Arm, Line};
 
-/// One of the downloads that began together, in seconds from its SOCKS request on.
+/// One of the downloads that started together. Times are in seconds since its SOCKS request.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Download {
-    /// Its length.
+    /// Length of the payload.
     pub bytes: u32,
-    /// Until its last byte; `None` if it was cut, or failed.
+    /// Time to its last byte; `None` if it was cut or failed.
     pub whole: Option<f64>,
 }
 
 /// Delays of cells, in ms.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Delays {
-    /// The mean.
+    /// Mean delay.
     pub mean: f64,
-    /// The median, and what 90 and 99 % do not exceed.
+    /// Median, 90 % quantile and 99 % quantile.
     pub ranks: [f64; 3],
 }
 
-/// How long a link's cells took, all of the same cells.
+/// Delays of a link's cells; the three orders are computed from the same cells.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct CellDelays {
-    /// Cells that were to be sent.
+    /// Number of cells to send.
     pub wanted: u32,
-    /// Those that came in time.
+    /// Number of cells that arrived in time.
     pub came: u32,
-    /// The share of them that came more than a millisecond before their turn in the stream.
+    /// Share of these cells that arrived more than a millisecond before their turn in the stream.
     pub early: f64,
-    /// As the kernel gave the stream out.
+    /// Delays in the order in which the kernel delivers the stream.
     pub in_order: Delays,
-    /// In the order of each of [`CELL_CIRCUITS`](super::CELL_CIRCUITS) circuits: as uTor delivers
-    /// them.
+    /// Delays in the order of each of [`CELL_CIRCUITS`](super::CELL_CIRCUITS) circuits, as uTor
+    /// delivers them.
     pub by_circuit: Delays,
-    /// In no order.
+    /// Delays without any order.
     pub unordered: Delays,
 }
 
-/// A measurement.
+/// Result of a measurement.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Measured {
-    /// Its name in the plan.
+    /// Name of the unit in the plan.
     pub unit: String,
-    /// Of what.
+    /// Arm that was measured.
     pub arm: Arm,
-    /// Over which lines.
+    /// Properties of the lines.
     pub line: Line,
-    /// The round, from 0.
+    /// Number of the round, from 0.
     pub round: u32,
-    /// When it began, in seconds since 1970.
+    /// Start time, in seconds since 1970.
     pub started: f64,
-    /// The downloads, shortest first; none of a link alone.
+    /// Downloads, shortest first; empty for a single link.
     pub downloads: Vec<Download>,
-    /// Of a link alone.
+    /// Delays of cells, for a single link.
     pub cells: Option<CellDelays>,
-    /// Records that the three relays, or the link's ends, opened before their turn.
+    /// Number of records that the three relays, or the link's ends, opened out of order.
     pub early_records: u64,
-    /// Seconds that it took, without the start of the network.
+    /// Duration in seconds, without the start of the network.
     pub seconds: f64,
-    /// CPU seconds of guard, middle and exit meanwhile.
+    /// CPU time of guard, middle and exit meanwhile, in seconds.
     pub cpu: [f64; 3],
-    /// The share of the machine's CPUs that was in use, by whomever.
+    /// Share of the machine's CPUs that was in use by any process.
     pub busy: f64,
-    /// Why the first of the downloads that did not end failed; empty if all ended.
+    /// Reason of the first failure of a download; empty if all completed.
     pub error: String,
-    /// What else the machine did meanwhile.
+    /// Other load of the machine meanwhile.
     pub machine: Disturbance,
 }
 
@@ -80,7 +80,7 @@ impl Record for Measured {
 }
 
 impl Delays {
-    /// Of these delays in seconds; `None` of none.
+    /// Summarises these delays in seconds; `None` if there is none.
     #[must_use]
     pub fn of(mut delays: Vec<f64>) -> Option<Delays> {
         delays.sort_by(f64::total_cmp);
@@ -92,7 +92,7 @@ impl Delays {
 }
 
 impl Measured {
-    /// The downloads' times, those that ended, shortest time first.
+    /// Returns the times of completed downloads, shortest first.
     #[must_use]
     pub fn times(&self) -> Vec<f64> {
         let mut times: Vec<f64> = self.downloads.iter().filter_map(|one| one.whole).collect();
@@ -100,14 +100,14 @@ impl Measured {
         times
     }
 
-    /// The share of all downloads that are done after so many seconds.
+    /// Returns the share of all downloads that are done after `seconds`.
     #[must_use]
     pub fn done(&self, seconds: f64) -> f64 {
         let done = self.times().iter().filter(|time| **time <= seconds).count();
         done as f64 / self.downloads.len().max(1) as f64
     }
 
-    /// When this share of all downloads was done; `None` if it never was.
+    /// Returns the time at which this share of all downloads was done; `None` if it never was.
     #[must_use]
     pub fn moment(&self, share: f64) -> Option<f64> {
         let count = (share * self.downloads.len() as f64).ceil() as usize;
@@ -128,7 +128,7 @@ fn line_columns<R>(rows: &Rows<'_, R>, of: impl Fn(&R) -> &Measured + Copy) -> V
     ]
 }
 
-/// The columns of the table of all downloads (`docs/formats.md`).
+/// Returns the columns of the table of all downloads (`docs/formats.md`).
 #[must_use]
 pub fn columns(records: &[Measured]) -> Vec<Column> {
     let each: Vec<(&Measured, &Download)> = records
@@ -140,7 +140,7 @@ pub fn columns(records: &[Measured]) -> Vec<Column> {
     columns.extend([
         rows.long("bytes", |(_, one)| one.bytes.into()),
         rows.bool("ended", |(_, one)| one.whole.is_some()),
-        // Parquet's tables here have no nulls.
+        // NaN, because the Parquet tables here have no nulls.
         rows.double("whole", |(_, one)| one.whole.unwrap_or(f64::NAN)),
         rows.long("early_records", |(r, _)| r.early_records),
         rows.double("busy", |(r, _)| r.busy),
@@ -149,10 +149,10 @@ pub fn columns(records: &[Measured]) -> Vec<Column> {
     columns
 }
 
-/// The delays of a link's cells in one of the orders in which they may be given out.
+/// Function that selects the delays of a link's cells in one order of delivery.
 type DelaysOf = fn(&CellDelays) -> Delays;
 
-/// The columns of the table of links alone.
+/// Returns the columns of the table of single links.
 #[must_use]
 pub fn cell_columns(records: &[Measured]) -> Vec<Column> {
     let each: Vec<(&Measured, CellDelays)> =

@@ -1,15 +1,15 @@
 //! Links on which circuits do not wait for each other: Nowlan, Wolinsky and Ford, "Reducing Latency
 //! in Tor Circuits with Unordered Delivery" (FOCI 2013), section 6, Figure 3.
 //!
-//! Three relays, one path, and downloads that begin together, each by a circuit of its own, over
-//! lines of 50 ms of which the last one loses segments. And the line alone: a link that carries
-//! cells at a steady rate, each timed as it comes, as its circuit's turn comes, and as the kernel
-//! gives it out in order.
+//! The network is a path of three relays over lines of 50 ms, the last of which loses segments.
+//! Downloads start together, each over its own circuit. A second experiment uses the last line
+//! alone: a link carries cells at a steady rate. Each cell is timed at its arrival, at its turn in
+//! its circuit, and when the kernel delivers it in order.
 //!
-//! * [`Settings`] and [`plan`]: which measurements, in which order;
-//! * [`Bench`]: carries out one of them;
-//! * [`Measured`]: what came of it;
-//! * [`summary`]: what all of them amount to, beside [`paper`].
+//! * [`Settings`] and [`plan`]: the measurements and their order;
+//! * [`Bench`]: executes one of them;
+//! * [`Measured`]: its result;
+//! * [`summary`]: all results together, compared with [`paper`].
 
 mod bench;
 mod cells;

@@ -1,16 +1,16 @@
-//! What the paper says of its Figure 3 in words: it has no table of it.
+//! Statements in the paper's text about its Figure 3, which has no table.
 
-/// The moment of which it speaks, in seconds from the downloads' beginning.
+/// Time that the statements are about, in seconds since the downloads' start.
 pub const MOMENT: f64 = 5.0;
-/// The share of downloads that are done then at 5 % loss, at most, in order.
+/// Maximum share of downloads that are done by then over ordered links, at 5 % loss.
 pub const ORDERED: f64 = 0.3;
-/// The share that is done then, at least, unordered.
+/// Minimum share of downloads that are done by then over unordered links.
 pub const UNORDERED: f64 = 0.5;
-/// Without loss, the share of downloads that take alike.
+/// Share of downloads that take the same time without loss.
 pub const ALIKE: f64 = 0.8;
-/// Without loss, the share of downloads that take less time unordered: the slowest.
+/// Share of downloads, the slowest, that take less time over unordered links without loss.
 pub const SLOWEST: f64 = 0.15;
-/// The part of their time that these take at most: 30 % less, of the paper's 30 to 40 %.
+/// Maximum ratio of their times: 30 % less, of the paper's 30 to 40 %.
 pub const SLOWEST_TAKE: f64 = 0.7;
-/// Lines of code of the Tor of then, and of its changes (Table 1).
+/// Lines of code of Tor at that time, and of the paper's changes to it (Table 1).
 pub const LINES: (u32, u32) = (81_418, 95);

@@ -1,4 +1,4 @@
-//! The network of a measurement: three relays in a row, and who else there is.
+//! The network of a measurement: three relays in a row, a client, an authority and a web server.
 
 use std::fmt::Write as _;
 use std::io;
@@ -9,32 +9,32 @@ use super::super::onions::Seat;
 use super::super::stage::Stage;
 use super::plan::{Direction, Line, SegmentOrder};
 
-/// Of each line on the path, one way, in the mean.
+/// Mean one-way delay of each line on the path, in ms.
 pub const DELAY_MS: u32 = 50;
-/// Of each line, each way.
+/// Rate of each line in each direction, in Mbit/s.
 pub const RATE_MBIT: u32 = 100;
-/// A line holds what comes in so many milliseconds.
+/// Queue of a line, as the time in ms that it takes to send it at the line's rate.
 pub const QUEUE_MS: u32 = 100;
 
-/// Lines between middle and exit, each as the last one is.
+/// Number of lines between middle and exit, all with the properties of the last line.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum LastLines {
     One,
-    /// And the kernel's path manager knows of the second.
+    /// Two lines; the kernel's path manager knows the second one.
     Two,
 }
 
-/// Of the web server, on the exit's host.
+/// Address of the web server, on the exit's host.
 pub(super) const WEB: Ipv4Addr = Ipv4Addr::new(10, 40, 0, 1);
 
-/// Who is in the network, besides the client.
+/// Role of a program in the network, besides the client.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Role {
-    /// It makes the consensus; behind lines of its own, on no circuit's path.
+    /// The authority, which makes the consensus; it has its own lines and is on no circuit's path.
     Authority,
     Guard,
     Middle,
-    /// The web server is on its host.
+    /// The exit, whose host also has the web server.
     Exit,
 }
 
@@ -42,7 +42,7 @@ impl Role {
     /// The relays, first hop first.
     pub(super) const RELAYS: [Role; 3] = [Role::Guard, Role::Middle, Role::Exit];
 
-    /// As programs and hosts are called.
+    /// Returns the name of its program and host.
     pub(super) fn name(self) -> &'static str {
         match self {
             Role::Authority => "server",
@@ -52,7 +52,7 @@ impl Role {
         }
     }
 
-    /// Where it is reached; relays of different networks of 16 bits may be on one circuit.
+    /// Returns its address. Relays of different /16 networks may be on one circuit.
     pub(super) fn address(self) -> Ipv4Addr {
         let network = match self {
             Role::Authority => 1,
@@ -63,7 +63,7 @@ impl Role {
         Ipv4Addr::new(10, network, 0, 1)
     }
 
-    /// Where its end of the second last line is, if it has one.
+    /// Returns the address of its end of the second last line, if it has one.
     pub(super) fn second(self) -> Option<Ipv4Addr> {
         match self {
             Role::Authority | Role::Guard => None,
@@ -77,10 +77,10 @@ impl Role {
     }
 }
 
-/// Builds the network, whose dice have this seed.
+/// Builds the network, whose random numbers have this seed.
 ///
 /// # Errors
-/// What the machine refuses.
+/// The machine refuses a step.
 pub(super) fn build(line: Line, seed: u64, last: LastLines) -> io::Result<Stage> {
     let stage = Stage::of(&topology(line, seed, last), Vec::new())?;
     if last == LastLines::Two {
@@ -91,11 +91,12 @@ pub(super) fn build(line: Line, seed: u64, last: LastLines) -> io::Result<Stage>
     Ok(stage)
 }
 
-/// Has the kernel of a host tell whoever it has an MPTCP connection with of the end of its second
-/// line: whoever dialled opens a subflow by it.
+/// Configures a host's kernel to advertise the address of its second line to MPTCP peers. The peer
+/// that opened the connection then opens a subflow to it.
 fn announce(role: Role) -> io::Result<()> {
     let Some(second) = role.second() else { return Ok(()) };
-    // Two, as the other end tries as well, in vain: nobody listens where the dialler dialled from.
+    // Two, because the other end tries, too, in vain: nothing listens on the port of the opening
+    // side.
     mptcp(&["limits", "set", "subflows", "2", "add_addr_accepted", "1"])?;
     mptcp(&["endpoint", "add", &second.to_string(), "signal"])
 }
@@ -113,10 +114,10 @@ fn mptcp(words: &[&str]) -> io::Result<()> {
 /// Builds the last line alone, with the middle at `client` and the exit at `server`.
 ///
 /// # Errors
-/// What the machine refuses.
+/// The machine refuses a step.
 pub(super) fn build_line(line: Line, seed: u64) -> io::Result<Stage> {
     let mut text = head(line, seed);
-    // By routes, which name the congestion control: a kernel may not let a host choose it.
+    // The routes set the congestion control, because a kernel may not let a host choose it.
     let [one, two] = [("client", "10.77.0.1", LINE_END), ("server", LINE_END, "10.77.0.1")].map(
         |(host, own, other)| {
             text += &format!("[[host]]\nname = '{host}'\naddress = ['{own}/32']\n");
@@ -127,15 +128,15 @@ pub(super) fn build_line(line: Line, seed: u64) -> io::Result<Stage> {
     Stage::of(&text, Vec::new())
 }
 
-/// Of the exit, where the line is alone.
+/// Address of the exit, if the line is alone.
 pub(super) const LINE_END: &str = "10.77.0.2";
 
 fn head(line: Line, seed: u64) -> String {
-    // TOML's numbers have a sign.
+    // TOML integers are signed.
     format!("seed = {}\ntcp = '{}'\n", seed >> 1, line.congestion)
 }
 
-/// What a line on the path is like; the last one loses.
+/// Writes the properties of a line on the path; only the last one loses segments.
 fn on_path(line: Line, is_last: bool) -> String {
     let loss = if is_last { f64::from(line.loss) / 100.0 } else { 0.0 };
     let (out, back) = match line.direction {
@@ -159,8 +160,8 @@ fn link(name: &str, [one, two]: [(&str, &str); 2], like: &str) -> String {
     )
 }
 
-/// Client, guard, middle and exit in a row; and the authority, by lines of which everybody has one,
-/// and by which those reach each other who are no neighbours.
+/// Writes the topology: client, guard, middle and exit in a row. The authority has a line to each
+/// of them, and forwards between those that are not neighbours.
 fn topology(line: Line, seed: u64, last: LastLines) -> String {
     let mut text = head(line, seed) + "[[host]]\nname = 'client'\n";
     for role in [Role::Authority, Role::Guard, Role::Middle, Role::Exit] {

@@ -1,4 +1,4 @@
-//! Which measurements there are, and in which order they are made.
+//! The measurements and their order.
 
 use std::time::Duration;
 
@@ -10,55 +10,57 @@ use serde_json::{Value, json};
 use super::super::named::named;
 use super::super::runner;
 
-/// About what starting a network and the circuits takes, of ours and of stock tors.
+/// Approximate time to start a network and its circuits: ours, and C tor.
 const STARTING: [Duration; 2] = [Duration::from_secs(30), Duration::from_secs(60)];
-/// Cells a second that the link alone carries, and the circuits that they are of in turn.
+/// Number of cells per second on a single link; [`CELL_CIRCUITS`] is the number of their circuits.
 pub const CELL_RATE: u32 = 200;
-/// See [`CELL_RATE`].
+/// Number of circuits that the cells belong to in turn; see [`CELL_RATE`].
 pub const CELL_CIRCUITS: u32 = 10;
 
-/// What is measured.
+/// Subject of a measurement: a type of link.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
 pub enum Arm {
-    /// Downloads by C tor: links in order.
+    /// Downloads through C tor, with ordered links.
     Stock,
-    /// By our relays, with links in order.
+    /// Downloads through our relays, with ordered links.
     Ordered,
-    /// The same, by relays whose cells wait for room in the kernel (`--circuit-policy kist`).
+    /// Ordered links, with relays whose cells wait for room in the kernel (`--circuit-policy
+    /// kist`).
     OrderedKist,
-    /// By our relays, with unordered links between them.
+    /// Downloads through our relays, with unordered links between them.
     Unordered,
-    /// The same, by relays whose cells wait for room in the kernel.
+    /// Unordered links, with relays whose cells wait for room in the kernel.
     UnorderedKist,
-    /// By our relays, with QUIC links between them.
+    /// Downloads through our relays, with QUIC links between them.
     Quic,
-    /// By our relays, each of which opens a link in order for each circuit.
+    /// Downloads through our relays, which open an ordered link for each circuit.
     PerCircuit,
-    /// By our relays, with links in order by MPTCP: between middle and exit over two lines.
+    /// Downloads through our relays, with ordered links over MPTCP that use two lines from middle
+    /// to exit.
     Mptcp,
-    /// An unordered link alone, with cells at a steady rate.
+    /// A single unordered link, with cells at a steady rate.
     Cells,
 }
 
-/// Which way the last line loses segments.
+/// Direction in which the last line loses segments.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
 pub enum Direction {
-    /// From the middle to the exit, as in the paper: requests, and the acknowledgements of what is
-    /// downloaded.
+    /// From the middle to the exit, as in the paper: requests, and acknowledgements of downloaded
+    /// data.
     ToExit,
-    /// From the exit to the middle: what is downloaded.
+    /// From the exit to the middle: downloaded data.
     FromExit,
 }
 
-/// The kernel's congestion control.
+/// Congestion control of the kernel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
 pub enum Congestion {
     /// RFC 9438.
     Cubic,
-    /// BBR, version 1 in today's kernels.
+    /// BBR, version 1 in current kernels.
     Bbr,
 }
 
@@ -73,59 +75,59 @@ pub enum SegmentOrder {
     Reordered,
 }
 
-/// What the lines are like.
+/// Properties of the lines.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct Line {
-    /// Segments that the last line loses, in per cent.
+    /// Loss of segments on the last line, in percent.
     pub loss: u32,
-    /// Which way.
+    /// Direction of the loss.
     pub direction: Direction,
-    /// The standard deviation of each line's delay, in ms.
+    /// Standard deviation of each line's delay, in ms.
     pub deviation: u32,
-    /// How the senders behave.
+    /// Congestion control of the senders.
     pub congestion: Congestion,
     /// Whether segments overtake others.
     #[serde(default)]
     pub order: SegmentOrder,
 }
 
-/// Which measurements to make, and how.
+/// Measurements to make, and their parameters.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Settings {
-    /// What is measured.
+    /// Arms to measure.
     pub arms: Vec<Arm>,
-    /// Losses of the last line, in per cent.
+    /// Losses of the last line, in percent.
     pub losses: Vec<u32>,
-    /// Which ways.
+    /// Directions of the loss.
     pub directions: Vec<Direction>,
-    /// Deviations of the lines' delays, in ms.
+    /// Standard deviations of the lines' delays, in ms.
     pub deviations: Vec<u32>,
-    /// How senders behave.
+    /// Congestion controls of the senders.
     pub congestions: Vec<Congestion>,
-    /// Whether segments overtake others, where the delay has a deviation.
+    /// Whether segments overtake others, for lines whose delay varies.
     pub orders: Vec<SegmentOrder>,
-    /// Rounds, each with dice of its own.
+    /// Number of rounds, each with its own random numbers.
     pub rounds: u32,
-    /// Downloads that begin together.
+    /// Number of downloads that start together.
     pub downloads: u32,
-    /// Bytes of the shortest and of the longest one.
+    /// Bytes of the shortest and of the longest download.
     pub lengths: [u32; 2],
-    /// Seconds after which downloads are cut.
+    /// Time after which downloads are cut, in seconds.
     pub cut: u32,
-    /// Seconds that a link alone carries cells.
+    /// Time for which a single link carries cells, in seconds.
     pub seconds: u32,
-    /// Of the order and of all dice.
+    /// Seed of the order and of all random numbers.
     pub seed: u64,
 }
 
 /// One measurement.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Unit {
-    /// Of what.
+    /// Arm to measure.
     pub arm: Arm,
-    /// Over which lines.
+    /// Properties of the lines.
     pub line: Line,
-    /// The round, from 0.
+    /// Number of the round, from 0.
     pub round: u32,
     lasts: Duration,
 }
@@ -138,7 +140,7 @@ named!(Congestion: Cubic "cubic", Bbr "bbr");
 named!(SegmentOrder: Kept "kept", Reordered "reordered");
 
 impl Arm {
-    /// Those that download.
+    /// All arms with downloads.
     pub const DOWNLOADS: [Arm; 8] = [
         Arm::Stock,
         Arm::Ordered,
@@ -152,7 +154,7 @@ impl Arm {
 }
 
 impl Line {
-    /// Its name in the plan; without loss there is no direction.
+    /// Returns its name in the plan; without loss it has no direction.
     #[must_use]
     pub fn name(&self) -> String {
         let Line { loss, direction, deviation, congestion, order } = self;
@@ -165,7 +167,7 @@ impl Line {
 }
 
 impl Settings {
-    /// What must not change when a run goes on; the rest may grow.
+    /// Returns the settings that must not change when a run is resumed; the others may grow.
     #[must_use]
     pub fn header(&self) -> Value {
         json!({
@@ -179,13 +181,13 @@ impl Settings {
         })
     }
 
-    /// All lines, in the order of their properties.
+    /// Returns all lines, in the order of their properties.
     fn lines(&self) -> Vec<Line> {
         let mut lines = Vec::new();
         for &congestion in &self.congestions {
             for &deviation in &self.deviations {
                 for &order in &self.orders {
-                    // Of equal delays none overtakes another.
+                    // With equal delays, no segment overtakes another.
                     if order == SegmentOrder::Reordered && deviation == 0 {
                         continue;
                     }
@@ -201,7 +203,8 @@ impl Settings {
         lines
     }
 
-    /// The unit of an arm over a line; a link alone loses what flows, and not acknowledgements.
+    /// Returns the unit of an arm over a line; `None` for a single link that would lose
+    /// acknowledgements only.
     fn unit(&self, arm: Arm, line: Line, round: u32) -> Option<Unit> {
         let lasts = match arm {
             Arm::Cells if line.loss > 0 && line.direction == Direction::ToExit => return None,
@@ -213,7 +216,7 @@ impl Settings {
     }
 }
 
-/// About how long the downloads take.
+/// Returns the approximate duration of the downloads.
 fn slow(line: Line) -> Duration {
     Duration::from_secs(match (line.loss, line.congestion) {
         (0..=1, _) | (_, Congestion::Bbr) => 15,
@@ -222,8 +225,8 @@ fn slow(line: Line) -> Duration {
 }
 
 impl Unit {
-    /// The seed of its dice: another for each line and round, and the same for all arms, so that
-    /// they download the same and lose by the same dice.
+    /// Returns the seed of its random numbers. It differs between lines and rounds and is the same
+    /// for all arms, so that they have equal downloads and the same random losses.
     #[must_use]
     pub fn seed(&self, seed: u64) -> u64 {
         seed::stream(seed, self.round.into(), &self.line.name()).next_u64()
@@ -244,9 +247,8 @@ impl runner::Unit for Unit {
     }
 }
 
-/// All measurements in the order in which they are made: round after round, and in each of them all
-/// in an order of their own, so that a machine that is busy for a while disturbs no arm in all its
-/// rounds.
+/// Returns all measurements in the order of execution: round by round, each round shuffled. So a
+/// temporarily busy machine does not disturb the same arm in all rounds.
 #[must_use]
 pub fn plan(settings: &Settings) -> Vec<Unit> {
     let (lines, mut units) = (settings.lines(), Vec::new());
@@ -254,15 +256,15 @@ pub fn plan(settings: &Settings) -> Vec<Unit> {
         let pairs = lines.iter().flat_map(|line| settings.arms.iter().map(move |arm| (arm, line)));
         let unit = |(&arm, &line): (&Arm, &Line)| settings.unit(arm, line, round);
         let mut of_round: Vec<Unit> = pairs.filter_map(unit).collect();
-        // By dice of each unit's own, so that further settings do not change the order of the
-        // others.
+        // Each unit has its own random number, so that further settings do not change the order of
+        // the others.
         of_round.sort_by_cached_key(|unit| unit.order(settings.seed));
         units.extend(of_round);
     }
     units
 }
 
-/// The bytes of each download, in even ratios from the shortest to the longest.
+/// Returns the bytes of each download, in a geometric progression from the shortest to the longest.
 #[must_use]
 pub fn lengths(count: u32, [shortest, longest]: [u32; 2]) -> Vec<u32> {
     let ratio = f64::from(longest) / f64::from(shortest);

@@ -1,74 +1,74 @@
-//! What all measurements of a plan amount to.
+//! Summary of all measurements of a plan.
 
 use super::super::{Mean, Spread, quartiles, spread};
 use super::measured::{CellDelays, Measured};
 use super::paper;
 use super::plan::{Arm, Line};
 
-/// The downloads of an arm over a line, of all rounds.
+/// Downloads of an arm over a line, in all rounds.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Curve {
-    /// The arm.
+    /// Arm of the downloads.
     pub arm: Arm,
-    /// The lines.
+    /// Properties of the lines.
     pub line: Line,
-    /// Rounds, and downloads in all of them.
+    /// Number of rounds, and of downloads in all of them.
     pub counts: (usize, usize),
-    /// Downloads that were cut or failed.
+    /// Number of downloads that were cut or failed.
     pub unfinished: usize,
-    /// The times of those that ended, in seconds, shortest first.
+    /// Times of completed downloads in seconds, shortest first.
     pub times: Vec<f64>,
-    /// The rounds' shares that were done at the paper's moment.
+    /// Share of downloads done at the paper's [`paper::MOMENT`], over the rounds.
     pub done: Option<Mean>,
-    /// CPU seconds of guard, middle and exit in a round.
+    /// CPU time of guard, middle and exit in a round, in seconds.
     pub cpu: [f64; 3],
-    /// The greatest share of the machine that was in use.
+    /// Maximum share of the machine that was in use.
     pub busy: f64,
 }
 
-/// Two arms over the same lines by the same dice, round by round.
+/// Comparison of two arms over the same lines with the same random numbers, by round.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Pairing {
-    /// The arm that is compared with our ordered links.
+    /// Arm that is compared with our ordered links.
     pub arm: Arm,
-    /// The lines.
+    /// Properties of the lines.
     pub line: Line,
-    /// The share of its downloads that are done when [`paper::ORDERED`] of the ordered ones are: a
+    /// Share of its downloads that are done when [`paper::ORDERED`] of the ordered ones are: a
     /// value for each round.
     pub done: Vec<f64>,
-    /// The median over its downloads of their times over those of the same downloads in order: a
-    /// value for each round.
+    /// Median over its downloads of the ratio of their time to that of the same download over
+    /// ordered links: a value for each round.
     pub ratios: Vec<f64>,
 }
 
-/// A link alone.
+/// Results of a single link.
 #[derive(Clone, Debug, PartialEq)]
 pub struct LinkRow {
-    /// The line.
+    /// Properties of the line.
     pub line: Line,
-    /// Rounds.
+    /// Number of rounds.
     pub rounds: usize,
-    /// Cells that were to come and did.
+    /// Number of cells to send, and of those that arrived.
     pub cells: (u64, u64),
-    /// The share that came before its turn.
+    /// Share of cells that arrived before their turn.
     pub early: Option<Mean>,
-    /// Mean delays in ms: in order, by circuit, in no order.
+    /// Mean delays in ms: in order, by circuit, without order.
     pub delays: [Option<Mean>; 3],
-    /// The same of what 90 % do not exceed.
+    /// 90 % quantiles of the delays in ms, in the same three orders.
     pub p90: [Option<Mean>; 3],
-    /// By circuit over in order, in the same run.
+    /// Ratio of the mean delay by circuit to that in order, in the same run.
     pub ratio: Option<Mean>,
 }
 
 impl Curve {
-    /// The share of all downloads that are done after so many seconds.
+    /// Returns the share of all downloads that are done after `seconds`.
     #[must_use]
     pub fn done(&self, seconds: f64) -> f64 {
         let done = self.times.partition_point(|time| *time <= seconds);
         done as f64 / self.counts.1.max(1) as f64
     }
 
-    /// Quartiles of the times of those that ended.
+    /// Returns the quartiles of the times of completed downloads.
     #[must_use]
     pub fn quartiles(&self) -> Option<[f64; 3]> {
         quartiles(self.times.iter().copied())
@@ -86,7 +86,7 @@ fn of(records: &[Measured], arm: Arm, line: Line) -> Vec<&Measured> {
     records.iter().filter(|record| (record.arm, record.line) == (arm, line)).collect()
 }
 
-/// All downloads: line after line, and in each all arms.
+/// Returns all downloads by line, then by arm.
 #[must_use]
 pub fn curves(records: &[Measured]) -> Vec<Curve> {
     let keys = lines(records).into_iter();
@@ -112,7 +112,7 @@ fn curve(of: &[&Measured], arm: Arm, line: Line) -> Option<Curve> {
     })
 }
 
-/// Each other arm against our ordered links, over all lines that have both.
+/// Compares each other arm with our ordered links, over all lines that have both.
 #[must_use]
 pub fn pairings(records: &[Measured]) -> Vec<Pairing> {
     let arms = Arm::DOWNLOADS.into_iter().filter(|arm| *arm != Arm::Ordered);
@@ -132,8 +132,8 @@ pub fn pairings(records: &[Measured]) -> Vec<Pairing> {
     keys.filter_map(pairing).collect()
 }
 
-/// The median of the downloads' ratios. One that did not end counts as endless; a median of such is
-/// none.
+/// Returns the median of the downloads' ratios. An incomplete download counts as infinite; `None`
+/// if the median is infinite.
 fn ratio(one: &Measured, ordered: &Measured) -> Option<f64> {
     let pairs = one.downloads.iter().zip(&ordered.downloads);
     let ratios = pairs.filter_map(|(one, ordered)| match (one.whole, ordered.whole) {
@@ -145,12 +145,12 @@ fn ratio(one: &Measured, ordered: &Measured) -> Option<f64> {
     Spread::of(ratios).map(|spread| spread.median).filter(|median| median.is_finite())
 }
 
-/// By how much the mean delay of cells in order is exceeded by that of the order of circuits.
+/// Returns the ratio of the mean delay by circuit to the mean delay in order.
 fn slower(cells: &CellDelays) -> Option<f64> {
     spread::ratio(cells.by_circuit.mean, cells.in_order.mean)
 }
 
-/// All links alone.
+/// Summarises all single links.
 #[must_use]
 pub fn links(records: &[Measured]) -> Vec<LinkRow> {
     let row = |line| {

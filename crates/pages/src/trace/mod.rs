@@ -12,26 +12,26 @@ use maud::{Markup, html};
 use crate::{GENERATOR, legible, tables};
 use words::Units;
 
-/// Paths that get a lane in the figures; tables have them all.
+/// Maximum number of paths with a lane in the figures; tables list more.
 pub const LANES: usize = 12;
 
-/// What a page is about.
+/// Content of a page.
 pub struct Subject<'a> {
-    /// The name of the trace's file.
+    /// Name of the trace's file.
     pub name: &'a str,
-    /// What is known of the trace.
+    /// Metadata of the trace: paths, schedule, seed, units.
     pub facts: &'a TraceFacts,
-    /// What it amounts to.
+    /// Summary of the trace: counts by session and path.
     pub summary: &'a Summary,
-    /// How it went over time.
+    /// Courses over time: rates and runs.
     pub courses: &'a Courses,
-    /// The places in the summary of the sessions that are shown one by one.
+    /// Indices into the summary's sessions of those that get their own section.
     pub chosen: &'a [usize],
 }
 
-/// One part of a page: a session, or all of them together.
+/// One section of a page: a session, or all sessions together.
 struct Part<'a> {
-    /// Tells the ids of this part from those of others.
+    /// Prefix that makes the HTML ids of this section unique.
     id: String,
     title: String,
     facts: &'a TraceFacts,
@@ -39,7 +39,7 @@ struct Part<'a> {
     paths: &'a [PathSummary],
     whole: &'a PathSummary,
     course: &'a Course,
-    /// The loads whose mean the rates are, where the course lays all of them at 0.
+    /// Number of loads over which rates are averaged, if the course aligns all loads at time 0.
     loads: Option<usize>,
 }
 
@@ -83,7 +83,7 @@ impl Direction {
 }
 
 impl<'a> Part<'a> {
-    /// The paths that have a lane, with their summaries.
+    /// Returns the paths that have a lane, with their summaries.
     fn lanes(&self, way: Direction) -> impl Iterator<Item = (i16, &'a Flow, &'a LaneWay)> {
         let (paths, course) = (self.paths, self.course);
         course.lanes.iter().filter_map(move |lane| {
@@ -96,7 +96,7 @@ impl<'a> Part<'a> {
         legible(&self.facts.path_name(path))
     }
 
-    /// The rate at which `size` goes in `seconds`: of the sessions together, or of a mean load.
+    /// Formats the rate of `size` in `seconds`: of all sessions together, or of an average load.
     fn rate(&self, size: u64, seconds: f64) -> String {
         self.units.rate(size as f64 / seconds / self.loads.unwrap_or(1) as f64)
     }
@@ -135,7 +135,7 @@ fn head(subject: &Subject<'_>, name: &str) -> Markup {
     }
 }
 
-/// All sessions together if there are several, then those that were chosen.
+/// Returns the sections: all sessions together if there are several, then the chosen sessions.
 fn parts<'a>(subject: &Subject<'a>) -> Vec<Part<'a>> {
     let Subject { facts, summary, courses, chosen, .. } = *subject;
     let units = Units(facts.unit);

@@ -1,4 +1,4 @@
-//! Shares as bars, and everything that was counted as one table.
+//! Shares as bars, and all counts in one table.
 
 use anabranch_capture::{Flow, PathSummary};
 use maud::{Markup, html};
@@ -6,10 +6,10 @@ use maud::{Markup, html};
 use super::{Direction, Part};
 use crate::figures::{colour, grouped, named, number, percent, span};
 
-/// Rows of the table, two for each path; a trace may name thousands.
+/// Maximum number of paths in the table, with two rows each; a trace may name thousands.
 const PATHS: usize = 100;
 
-/// How the packets of each direction are shared out among the paths.
+/// Renders the paths' shares of the packets in each direction.
 pub(super) fn shares(part: &Part<'_>) -> Markup {
     html! {
         figure.shares {
@@ -64,7 +64,7 @@ fn bar(part: &Part<'_>, way: Direction) -> Markup {
     }
 }
 
-/// Everything that was counted, path by path and way by way.
+/// Renders all counts by path and direction.
 pub(super) fn table(part: &Part<'_>) -> Markup {
     let title = "What each observer saw, in numbers";
     let more = part.paths.len().saturating_sub(PATHS);

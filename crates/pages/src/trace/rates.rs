@@ -1,4 +1,4 @@
-//! The figure of rates: the whole, and below it what each path had of it, on one scale.
+//! The figure of rates: all paths together, and below them each path, on the same scale.
 
 use std::fmt::Write as _;
 
@@ -8,10 +8,10 @@ use super::{Direction, Part};
 use crate::figures::{self, axis, drawing, grouped, lane, number, span, times};
 use crate::tables::in_clear;
 
-/// Rows of the table of rates, at most.
+/// Maximum number of rows in the table of rates.
 const ROWS: usize = 16;
 
-/// Rates over time, both directions side by side.
+/// Renders the rates over time, with both directions side by side.
 pub(super) fn figure(part: &Part<'_>) -> Markup {
     html! {
         figure {
@@ -45,7 +45,7 @@ pub(super) fn figure(part: &Part<'_>) -> Markup {
 
 fn direction(part: &Part<'_>, way: Direction) -> Markup {
     let whole = way.of(&part.course.whole);
-    // The whole can lie below a lane where it was recorded by itself.
+    // The recorded total can be below a path's rate if it was recorded separately.
     let lanes = part.lanes(way).flat_map(|(_, _, lane)| &lane.sizes);
     let top = whole.iter().chain(lanes).copied().max().unwrap_or(0);
     html! {
@@ -66,7 +66,7 @@ fn row(part: &Part<'_>, path: i16, name: &str, sizes: &[u64], top: u64) -> Marku
         _ => format!("at most {}", part.rate(peak, step)),
     };
     let title = format!("{name}: rate over {}, {remark}", span(part.course.lasts));
-    // The drawing ends with the last row, not with the last step.
+    // The drawing ends at the trace's end, which may be within the last step.
     let width = (part.course.lasts / step).max(1e-3);
     let width = if part.course.lasts > 0.0 { width } else { 1.0 };
     let grid: Vec<f64> = times(part.course.lasts).iter().map(|(at, _)| at * width).collect();
@@ -74,7 +74,7 @@ fn row(part: &Part<'_>, path: i16, name: &str, sizes: &[u64], top: u64) -> Marku
     lane(path, name, &remark, &drawing("rate", width, &title, &grid, &shape))
 }
 
-/// The outline of a staircase of `sizes`, with `top` at the upper edge.
+/// Returns the SVG outline of `sizes` as a staircase, scaled so that `top` is near the upper edge.
 fn area(sizes: &[u64], top: u64) -> String {
     let mut path = String::from("M0 100");
     let mut height = 100.0;
@@ -90,7 +90,7 @@ fn area(sizes: &[u64], top: u64) -> String {
     path
 }
 
-/// Mean rates of a few equal stretches of time.
+/// Renders a table of mean rates over at most [`ROWS`] equal intervals.
 fn numbers(part: &Part<'_>) -> Markup {
     let course = part.course;
     let (steps, step) = (course.whole.up.len(), course.step);

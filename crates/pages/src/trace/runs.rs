@@ -1,4 +1,4 @@
-//! The figures of runs: the first of them one by one, and how long all of them were.
+//! The figures of runs: the first runs one by one, and the distribution of all run lengths.
 
 use anabranch_capture::{Histogram, LaneWay, Run};
 use maud::{Markup, html};
@@ -7,19 +7,19 @@ use super::words::{self, Measure};
 use super::{Direction, Part};
 use crate::figures::{self, axis, drawing, grouped, lane, number, span, times};
 
-/// Units of width of the close view.
+/// Width of the detailed view, in the drawing's units.
 const WIDTH: f64 = 1000.0;
 
-/// Runs of the uplink that are shown one by one.
+/// Number of uplink runs that the detailed view covers.
 const LOOK: usize = 24;
 
-/// Rows of the table of runs, at most.
+/// Maximum number of rows in the table of runs.
 const ROWS: usize = 60;
 
-/// The part of the packets whose runs may be too short to be shown one by one.
+/// Largest share of the packets that may be in run lengths merged into the first class.
 const NEXT_TO_NOTHING: f64 = 0.03;
 
-/// The beginning of a session, run by run; nothing where no path was ever changed.
+/// Renders the beginning of a session run by run; nothing if the path never changed.
 pub(super) fn closely(part: &Part<'_>) -> Markup {
     let course = part.course;
     let enough = course.runs.up.get(LOOK).map_or(f64::INFINITY, |run| run.first);
@@ -69,7 +69,7 @@ fn close_direction(part: &Part<'_>, way: Direction, lasts: f64) -> Markup {
     }
 }
 
-/// A run as a block, never thinner than the eye can see.
+/// Renders a run as a block of a visible width.
 fn block(part: &Part<'_>, run: &Run, lasts: f64) -> String {
     let at = |time: f64| ((time - part.course.begins) / lasts * WIDTH).clamp(0.0, WIDTH);
     let width = (at(run.last) - at(run.first)).max(1.5);
@@ -101,7 +101,7 @@ fn close_numbers(part: &Part<'_>, lasts: f64) -> Markup {
     figures::numbers("The first runs", &head, &rows)
 }
 
-/// How long runs were, in time or in packets, whichever the schedule counts.
+/// Renders the distribution of run lengths in time or in packets, whichever the schedule counts.
 pub(super) fn lengths(part: &Part<'_>) -> Markup {
     let measure = words::measure(part.facts);
     let Some(shown) = Shown::of(part, measure) else { return html! {} };
@@ -136,19 +136,18 @@ fn weights(lane: &LaneWay, measure: Measure) -> &[u64] {
     }
 }
 
-/// The classes that a figure shows one by one.
+/// Range of length classes that a figure shows one by one.
 #[derive(Clone, Copy)]
 struct Shown {
-    /// What is shorter than this class is put into the one before it. It begins with a power of
-    /// ten.
+    /// First class with its own bar, a power of ten. Shorter runs are added to the class before it.
     first: usize,
     last: usize,
     measure: Measure,
 }
 
 impl Shown {
-    /// From the power of ten below which next to nothing lies to the last that is used. `None`
-    /// without any runs.
+    /// Selects the classes from the power of ten below which at most [`NEXT_TO_NOTHING`] of the
+    /// packets lie to the last class in use. `None` if there are no runs.
     fn of(part: &Part<'_>, measure: Measure) -> Option<Shown> {
         let mut sums = [0; Histogram::LEN];
         for (_, _, lane) in Direction::BOTH.iter().flat_map(|&way| part.lanes(way)) {
@@ -156,8 +155,8 @@ impl Shown {
         }
         let (total, last) = (sums.iter().sum::<u64>(), sums.iter().rposition(|&sum| sum > 0)?);
         let per = Histogram::PER_DECADE;
-        // Powers of ten begin at classes 1, 5, 9, … Runs of a single packet are in class 0 and look
-        // the same under any name.
+        // Powers of ten begin at classes 1, 5, 9, … Runs of a single packet are in class 0, which
+        // looks the same under any label.
         let little = |&first: &usize| {
             sums[1..first].iter().sum::<u64>() as f64 <= NEXT_TO_NOTHING * total as f64
         };
@@ -166,7 +165,8 @@ impl Shown {
         Some(Shown { first, last, measure })
     }
 
-    /// The shown classes of a lane; the first of them holds all that is shorter.
+    /// Returns the weights of the displayed classes of a lane; the first one includes all shorter
+    /// runs.
     fn of_lane(self, lane: &LaneWay) -> Vec<u64> {
         let weights = weights(lane, self.measure);
         let shorter = weights[..self.first].iter().sum();
@@ -177,7 +177,7 @@ impl Shown {
         self.first - 1..=self.last
     }
 
-    /// What a class holds, in words.
+    /// Describes the range of a class in words.
     fn told(self, class: usize) -> String {
         let edge = |class| edge(class, self.measure);
         match self.measure {
@@ -228,7 +228,7 @@ fn bars(path: i16, weights: &[u64], shown: Shown, most: u64, part: &Part<'_>) ->
     used.map(shape).collect()
 }
 
-/// Where a class begins, in words.
+/// Formats the lower bound of a class.
 fn edge(class: usize, measure: Measure) -> String {
     match measure {
         Measure::Time => span(Histogram::from(class) / 1e3),

@@ -1,4 +1,4 @@
-//! A drawing of the situation: client, paths with an observer on each, server.
+//! A drawing of the setup: client, paths with an observer on each, server.
 
 use anabranch_capture::{PathSummary, Summary, TraceFacts};
 use maud::{Markup, html};
@@ -6,16 +6,16 @@ use maud::{Markup, html};
 use crate::figures::{colour, number, percent};
 use crate::legible;
 
-/// More paths than these would not be told apart.
+/// Maximum number of paths in the drawing; more would not be distinguishable.
 const PATHS: usize = 6;
 
-/// Height of a path's row, in the drawing's own units.
+/// Height of a path's row, in the drawing's units.
 const ROW: f64 = 56.0;
 
-/// Characters of a name that have room.
+/// Maximum length of a displayed name, in characters.
 const ROOM: usize = 13;
 
-/// Client and server with the paths between them, and who looks where.
+/// Renders the client, the server, the paths between them, and an observer on each path.
 pub(super) fn sketch(facts: &TraceFacts, summary: &Summary) -> Markup {
     let paths = &summary.paths[..summary.paths.len().min(PATHS)];
     let height = ROW * paths.len() as f64 + 14.0;
@@ -44,7 +44,7 @@ fn end(x: f64, middle: f64, name: &str) -> Markup {
     }
 }
 
-/// A path with the eye of its observer and what he saw.
+/// Renders a path with its observer's eye and the shares that this observer saw.
 fn row(name: &str, path: &PathSummary, y: f64, middle: f64) -> Markup {
     let short: String = match name.chars().nth(ROOM) {
         Some(_) => name.chars().take(ROOM - 1).chain(['…']).collect(),

@@ -1,4 +1,4 @@
-//! What the page says in plain sentences.
+//! The sentences of the page.
 
 use anabranch_capture::{SizeUnit, Summary, TraceFacts};
 use anabranch_multipath::Every;
@@ -9,22 +9,22 @@ use super::{Direction, Part, Subject, sketch};
 use crate::figures::{grouped, named, percent, scaled, span};
 use crate::legible;
 
-/// A share of a direction from which on it counts as not split.
+/// Share of a direction above which it counts as not split.
 const NEARLY_ALL: f64 = 0.95;
 
-/// The lengths of runs: counted in time or in packets?
+/// Unit of run lengths.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) enum Measure {
     Time,
     Packets,
 }
 
-/// The words for what a row of the trace is and for what its size counts.
+/// Nouns for a row of the trace and for the unit of its size.
 #[derive(Clone, Copy)]
 pub(super) struct Units(pub(super) SizeUnit);
 
 impl Units {
-    /// One row.
+    /// Returns the noun for one row.
     pub(super) fn one(self) -> &'static str {
         match self.0 {
             SizeUnit::IpPacket => "packet",
@@ -33,7 +33,7 @@ impl Units {
         }
     }
 
-    /// Several rows.
+    /// Returns the noun for several rows.
     pub(super) fn plural(self) -> &'static str {
         match self.0 {
             SizeUnit::IpPacket => "packets",
@@ -42,12 +42,12 @@ impl Units {
         }
     }
 
-    /// So many rows.
+    /// Formats `count` rows.
     pub(super) fn many(self, count: u64) -> String {
         format!("{} {}", grouped(count), if count == 1 { self.one() } else { self.plural() })
     }
 
-    /// What the sum of sizes is called.
+    /// Returns the noun for a sum of sizes.
     pub(super) fn sizes(self) -> &'static str {
         match self.0 {
             SizeUnit::Direction => "units",
@@ -55,12 +55,12 @@ impl Units {
         }
     }
 
-    /// A sum of sizes, exactly.
+    /// Formats an exact sum of sizes.
     pub(super) fn size(self, sum: u64) -> String {
         grouped(sum)
     }
 
-    /// A sum of sizes, roughly, where it says more than the number of rows does.
+    /// Formats a rounded sum of sizes in brackets; empty if it would repeat the number of rows.
     fn about(self, sum: u64) -> String {
         match self.0 {
             SizeUnit::Direction => String::new(),
@@ -68,7 +68,7 @@ impl Units {
         }
     }
 
-    /// So much size in a second.
+    /// Formats a rate, given as size per second.
     pub(super) fn rate(self, per_second: f64) -> String {
         match self.0 {
             SizeUnit::Direction => format!("{per_second:.0} units/s"),
@@ -77,7 +77,7 @@ impl Units {
     }
 }
 
-/// The beginning of the page: all that a reader in a hurry should know.
+/// Renders the beginning of the page: the summary for a reader in a hurry.
 pub(super) fn in_short(subject: &Subject<'_>) -> Markup {
     let Subject { facts, summary, .. } = *subject;
     let units = Units(facts.unit);
@@ -123,7 +123,7 @@ fn what(summary: &Summary, units: Units) -> Markup {
     }
 }
 
-/// The schedule in its own words and in plain ones.
+/// Renders the schedule as configured, and in plain words.
 fn how(schedule: &str) -> Markup {
     html! {
         "The schedule was " code { bdi { (legible(schedule)) } }
@@ -146,7 +146,7 @@ fn every(schedule: &str) -> Option<Every> {
     every.split(' ').next()?.parse().ok()
 }
 
-/// What the schedule counts; packets where nobody knows.
+/// Returns the unit of run lengths that the schedule counts; packets if it is unknown.
 pub(super) fn measure(facts: &TraceFacts) -> Measure {
     match facts.schedule.as_deref().and_then(every) {
         Some(
@@ -156,7 +156,7 @@ pub(super) fn measure(facts: &TraceFacts) -> Measure {
     }
 }
 
-/// What a family of schedulers does, for people who never heard of it.
+/// Returns a plain explanation of a family of schedulers.
 fn meaning(family: &str) -> Option<&'static str> {
     FAMILIES.iter().find(|each| each.name == family).map(|each| each.plain)
 }
@@ -203,7 +203,7 @@ fn shown(subject: &Subject<'_>) -> Markup {
     }
 }
 
-/// What each observer of a part saw, and what nobody alone saw.
+/// Renders what each observer of a part saw, and the limit of what any single observer saw.
 pub(super) fn of_part(part: &Part<'_>) -> Markup {
     let whole = part.whole;
     let lasts = part.course.lasts;
@@ -240,7 +240,7 @@ fn observer(part: &Part<'_>, path: i16) -> Markup {
     }
 }
 
-/// The greatest shares, and a plain word where a direction was not split at all.
+/// Renders the largest shares of one observer, and a warning for a direction that was hardly split.
 fn nobody(part: &Part<'_>) -> Markup {
     let most =
         |way: Direction| part.paths.iter().map(|path| way.flow(path).share).fold(0.0, f64::max);
@@ -276,7 +276,7 @@ fn nobody(part: &Part<'_>) -> Markup {
     }
 }
 
-/// What must not be read into the page.
+/// Renders the limits of what the page shows.
 pub(super) fn limits(subject: &Subject<'_>) -> Markup {
     let sizes = match subject.facts.unit {
         SizeUnit::IpPacket => "Sizes are those of IP packets with their headers.",
