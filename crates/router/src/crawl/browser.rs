@@ -96,7 +96,7 @@ impl Browser {
         Ok(verdicts)
     }
 
-    /// Opens a page with these objects and returns the verdicts.
+    /// Opens a page with the objects of `batch` and returns the verdicts.
     fn open(&self, batch: &[(&str, String)]) -> Result<Vec<Verdict>, CrawlError> {
         let told = |why: String| CrawlError::Browser(why);
         let folder = tempfile::tempdir().map_err(|error| told(error.to_string()))?;
@@ -144,7 +144,7 @@ fn end_of(process: &mut Child) -> io::Result<Option<ExitStatus>> {
     Ok(None)
 }
 
-/// Runs a program to its end, and returns its output.
+/// Runs `command` to its end, and returns its output.
 fn run(command: &mut Command) -> Result<String, String> {
     let command = command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::null());
     let mut process = command.process_group(0).spawn().map_err(|error| error.to_string())?;

@@ -34,7 +34,7 @@ pub(super) fn read(source: impl Read, host: Option<&str>) -> Result<Found, Strin
     of_host(all, host, found).map_err(|why| why + cure)
 }
 
-/// Returns a connection's requests with their answers, until they can no longer be parsed.
+/// Returns the requests of `flow` with their answers, until they can no longer be parsed.
 fn exchanges(flow: &Flow) -> Vec<Exchange> {
     let (mut all, mut asked, mut answered) = (Vec::new(), 0, 0);
     while let Some(request) = Head::request(&flow.said[0][asked..]) {
@@ -98,7 +98,7 @@ impl Head {
         Some(Head::of(answer.code?.to_string(), String::new(), answer.headers, length))
     }
 
-    /// Parses the final answer to a request; also returns the length of the interim (1xx) answers
+    /// Parses the final answer in `bytes`; also returns the length of the interim (1xx) answers
     /// before it (RFC 9110, section 15.2).
     fn last_answer(bytes: &[u8]) -> Option<(Head, usize)> {
         let mut before = 0;
@@ -140,7 +140,7 @@ impl Head {
     }
 }
 
-/// Decodes a chunked body (RFC 9112, section 7.1); also returns its length on the wire.
+/// Decodes a chunked body (RFC 9112, section 7.1) in `bytes`; also returns its length on the wire.
 fn chunks(bytes: &[u8]) -> Option<(Vec<u8>, usize)> {
     let (mut body, mut at) = (Vec::new(), 0_usize);
     loop {

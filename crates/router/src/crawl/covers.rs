@@ -138,7 +138,7 @@ fn entry(fetched: &Fetched) -> Entry {
     Entry { path, headers, bytes: body.len(), slots: None }
 }
 
-/// Parses an index.
+/// Parses the index in `bytes`.
 ///
 /// # Errors
 /// One line: it is malformed.
@@ -175,8 +175,8 @@ pub(super) fn parse(bytes: &[u8]) -> Result<Document, String> {
     }
 }
 
-/// Reads covers: the source's objects, with bodies only for those that can hide bytes, and the kept
-/// ones.
+/// Reads covers from `folder`: the source's objects, with bodies only for those that can hide
+/// bytes, and the kept ones.
 ///
 /// # Errors
 /// They cannot be read, are invalid, or an object cannot hide as much as the index says.
@@ -210,7 +210,7 @@ pub fn read(folder: &Path) -> Result<(Found, Judged), CrawlError> {
     Ok((found, judged))
 }
 
-/// Returns the object of an entry, if it matches the entry.
+/// Returns the object of an entry, if it matches its `slots` and has `bytes` bytes.
 fn checked(fetched: &Fetched, slots: &SlotsEntry, bytes: usize) -> Result<Object, String> {
     if fetched.body.len() != bytes {
         return Err(format!("{} bytes, but the index says {bytes}", fetched.body.len()));

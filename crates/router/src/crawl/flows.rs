@@ -41,7 +41,7 @@ pub(super) struct Flow {
     early: [BTreeMap<usize, Vec<u8>>; 2],
 }
 
-/// Returns whether a file begins like a capture.
+/// Returns whether `bytes` begin like a capture.
 pub(super) fn is_capture(bytes: &[u8]) -> bool {
     let first = bytes.first_chunk::<4>();
     first.is_some_and(|first| *first == PCAPNG || PCAP.contains(first))
@@ -60,8 +60,8 @@ pub(super) struct Capture {
     pub(super) snapped: bool,
 }
 
-/// Reads the connections of a capture. Packets are sorted by time, because several interfaces are
-/// not written in that order. Only TCP segments are kept in memory.
+/// Reads the connections of the capture `source`. Packets are sorted by time, because several
+/// interfaces are not written in that order. Only TCP segments are kept in memory.
 ///
 /// # Errors
 /// It is no capture, is damaged, or has no whole packet.
@@ -174,7 +174,7 @@ impl From<String> for Stop {
     }
 }
 
-/// Returns whether the file ended too early.
+/// Returns whether `error` means that the file ended too early.
 fn ends_early(error: &PcapError) -> bool {
     match error {
         PcapError::IncompleteBuffer => true,
@@ -337,7 +337,7 @@ impl Segment {
 }
 
 impl Flow {
-    /// Processes a segment of the client (0) or the server (1).
+    /// Processes a segment of the client (`way` 0) or the server (1), captured at time `at`.
     fn take(&mut self, way: usize, at: Duration, segment: &Segment) {
         let first = segment.sequence.wrapping_add(u32::from(segment.syn));
         let next = *self.next[way].get_or_insert(first);

@@ -98,7 +98,7 @@ const TYPES: &[(&str, &[&str])] = &[
     ("video/x-msvideo", &["avi"]),
 ];
 
-/// Reads a folder: all files, and the objects that each page loads. Unreadable or excessive files
+/// Reads `folder`: all files, and the objects that each page loads. Unreadable or excessive files
 /// are left out.
 ///
 /// # Errors
@@ -137,7 +137,7 @@ fn fetched(path: String, file: &Path) -> io::Result<Option<Fetched>> {
     Ok(Some(Fetched { path, headers, body }))
 }
 
-/// Returns all files below a folder, by their paths on the site. Hidden files are skipped; links
+/// Returns all files below `folder`, by their paths on the site. Hidden files are skipped; links
 /// are left out, because they may lead outside.
 fn files(folder: &Path, found: &mut Found) -> BTreeMap<String, PathBuf> {
     let (mut files, mut left) = (BTreeMap::new(), VecDeque::from([folder.to_owned()]));
@@ -167,7 +167,7 @@ fn files(folder: &Path, found: &mut Found) -> BTreeMap<String, PathBuf> {
     files
 }
 
-/// Returns nginx's type for a file.
+/// Returns nginx's type for the file at `path`.
 fn content_type(path: &str) -> &'static str {
     let name = path.rsplit('/').next().unwrap_or_default();
     let end = name.rsplit_once('.').map_or("", |(_, end)| end).to_ascii_lowercase();
@@ -175,7 +175,7 @@ fn content_type(path: &str) -> &'static str {
     kind.map_or("application/octet-stream", |(kind, _)| kind)
 }
 
-/// Returns nginx's headers for a file.
+/// Returns nginx's headers for a file; `modified` is in seconds since 1970.
 fn headers(path: &str, body: &[u8], modified: u64) -> Vec<(String, String)> {
     let kind = content_type(path);
     let date = i64::try_from(modified).ok().and_then(|at| chrono::DateTime::from_timestamp(at, 0));
@@ -197,6 +197,7 @@ fn headers(path: &str, body: &[u8], modified: u64) -> Vec<(String, String)> {
 }
 
 /// Returns the pages with the objects they load; objects that no page loads form one more page.
+/// `objects` has the index of each path in [`Found::objects`].
 fn pages(found: &Found, objects: &BTreeMap<String, usize>) -> Vec<Page> {
     let (mut pages, mut pulled) = (Vec::new(), BTreeSet::new());
     for (path, &place) in objects {

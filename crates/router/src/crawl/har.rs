@@ -39,7 +39,7 @@ pub(super) fn read(bytes: &[u8], host: Option<&str>) -> Result<Found, String> {
     of_host(exchanges, host, found)
 }
 
-/// Parses an entry, or returns the reason for leaving it out.
+/// Parses `entry`, or returns the reason for leaving it out.
 fn exchange(entry: &Value) -> Result<Exchange, &'static str> {
     let at = entry["startedDateTime"].as_str().and_then(moment);
     let at = at.ok_or("an entry whose time cannot be read")?;
@@ -95,7 +95,8 @@ fn number(value: &Value) -> Option<i64> {
     value.as_i64().or_else(of_text).or_else(|| rounded().map(|it| it as i64))
 }
 
-/// Returns the headers that have a name and a value; none if there is no list.
+/// Returns the headers that have a name and a value; none if there is no list. If `small`, their
+/// names are lower-case and are capitalised.
 fn heads(headers: &Value, small: bool) -> Vec<(String, String)> {
     let all = headers.as_array().map(Vec::as_slice).unwrap_or_default().iter();
     let line = |header: &Value| {
@@ -120,7 +121,7 @@ fn capitals(name: &str) -> String {
     name.split('-').map(word).collect::<Vec<_>>().join("-")
 }
 
-/// Returns the host of a URL, and its path without the query.
+/// Returns the host of `url`, and its path without the query.
 fn split(url: &str) -> Option<(&str, &str)> {
     let rest = url.strip_prefix("http://").or_else(|| url.strip_prefix("https://"))?;
     let rest = rest.split(['?', '#']).next()?;

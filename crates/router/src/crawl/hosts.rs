@@ -22,7 +22,7 @@ pub(super) struct Exchange {
     pub(super) fetched: Result<Fetched, &'static str>,
 }
 
-/// Normalises a host: lower case, without the default port.
+/// Normalises `host`: lower case, without the default port.
 pub(super) fn plain(host: &str) -> String {
     let host = host.trim().to_ascii_lowercase();
     let bare = host.strip_suffix(":80").or_else(|| host.strip_suffix(":443"));
@@ -90,7 +90,7 @@ fn of_first_page(exchanges: &[Exchange]) -> Result<String, String> {
     }
 }
 
-/// Counts the objects of each host that has any.
+/// Counts the objects of each host in `exchanges` that has any.
 fn with_objects(exchanges: &[Exchange]) -> BTreeMap<&str, usize> {
     let mut hosts = BTreeMap::new();
     for one in exchanges.iter().filter(|one| one.fetched.is_ok()) {

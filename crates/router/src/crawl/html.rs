@@ -30,7 +30,7 @@ pub(super) fn parts(base: &str, html: &str) -> (Vec<String>, Vec<String>) {
     (parts, links)
 }
 
-/// Resolves a reference to a path on the same site, without query and fragment.
+/// Resolves `reference` in the page `base` to a path on the same site, without query and fragment.
 fn local(base: &str, reference: &str) -> Option<String> {
     let path = reference.trim().split(['?', '#']).next().unwrap_or_default();
     if path.is_empty() || path.contains(':') || path.starts_with("//") {

@@ -36,7 +36,7 @@ pub struct Judged {
 }
 
 impl Judged {
-    /// Counts a refused object.
+    /// Counts an object that is refused because of `why`.
     pub fn refuse(&mut self, why: &str) {
         *self.refused.entry(why.to_owned()).or_default() += 1;
     }
@@ -51,7 +51,7 @@ impl Judged {
     }
 }
 
-/// Judges all objects.
+/// Judges all objects of `found`.
 #[must_use]
 pub fn judge(found: &Found) -> Judged {
     let mut judged = Judged::default();
@@ -64,7 +64,7 @@ pub fn judge(found: &Found) -> Judged {
     judged
 }
 
-/// Returns the object, if it can hide bytes.
+/// Returns the object of `fetched`, if it can hide bytes.
 pub(super) fn object(fetched: &Fetched) -> Result<Object, String> {
     let Fetched { path, headers, body } = fetched;
     let object = Object::new(path, headers.clone(), body).map_err(|why| why.to_string())?;

@@ -111,12 +111,12 @@ pub struct Found {
 }
 
 impl Found {
-    /// Counts something that is left out.
+    /// Counts something that is left out because of `why`.
     fn leave_out(&mut self, why: &str) {
         *self.left_out.entry(why.to_owned()).or_default() += 1;
     }
 
-    /// Adds an object, unless its path is there already; returns the index.
+    /// Adds `object`, unless its path is there already; returns the index.
     fn add(&mut self, object: Fetched) -> usize {
         if let Some(place) = self.objects.iter().position(|other| other.path == object.path) {
             return place;
@@ -181,7 +181,7 @@ fn of_file(source: impl io::BufRead, host: Option<&str>) -> Result<Found, String
     har::read(&bytes, host)
 }
 
-/// Returns the shapes of the TCP connections in captures (pcap or pcapng, perhaps compressed with
+/// Returns the shapes of the TCP connections in `captures` (pcap or pcapng, perhaps compressed with
 /// gzip), named after their files. Also returns a message for each capture that ends within a
 /// packet.
 ///
@@ -199,7 +199,7 @@ pub fn shapes(captures: &[PathBuf]) -> Result<(Shapes, Vec<String>), CrawlError>
     Ok((Shapes::new(all).map_err(none)?, notes))
 }
 
-/// Returns the shapes in a capture, and whether it ends within a packet.
+/// Returns the shapes in `capture`, named after `path`, and whether it ends within a packet.
 fn shapes_of(path: &Path, capture: impl io::BufRead) -> Result<(Vec<Shape>, bool), String> {
     let stem = path.file_stem().unwrap_or_default().to_string_lossy().into_owned();
     let stem = stem.trim_end_matches(".pcapng").trim_end_matches(".pcap");
@@ -219,7 +219,7 @@ fn shapes_of(path: &Path, capture: impl io::BufRead) -> Result<(Vec<Shape>, bool
     if shapes.is_empty() { Err(why) } else { Ok((shapes, cut)) }
 }
 
-/// Opens a file for buffered reading, unless it is too large.
+/// Opens the file `path` for buffered reading, unless it is larger than `LARGEST`.
 fn open_file(path: &Path) -> Result<BufReader<File>, CrawlError> {
     let told = |error| CrawlError::File(path.to_owned(), error);
     let file = File::open(path).map_err(told)?;
@@ -235,8 +235,8 @@ fn read_file(path: &Path) -> Result<Vec<u8>, CrawlError> {
     read.map(|_| bytes).map_err(|error| CrawlError::File(path.to_owned(), error))
 }
 
-/// Returns whether a header concerns only the transfer or its original server, so that it does not
-/// belong in another server's answer.
+/// Returns whether the header `name` concerns only the transfer or its original server, so that it
+/// does not belong in another server's answer.
 fn is_of_transfer(name: &str) -> bool {
     let names = [
         "transfer-encoding",

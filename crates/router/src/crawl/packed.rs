@@ -15,7 +15,7 @@ const OTHERS: [(&[u8], &str, &str); 4] = [
     (b"BZh", "packed with bzip2", "bzip2 -d"),
 ];
 
-/// Returns a reader of the decompressed source.
+/// Returns a reader of the decompressed `source`.
 ///
 /// # Errors
 /// One line: it cannot be read, or is compressed in another way.

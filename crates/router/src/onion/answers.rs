@@ -26,7 +26,7 @@ pub enum Answer {
 pub struct Promise(Arc<OnceLock<Reply>>);
 
 impl Promise {
-    /// Stores the answer; later calls have no effect.
+    /// Stores the answer `reply`; later calls have no effect.
     pub fn keep(&self, reply: Reply) {
         let _ = self.0.set(reply);
     }

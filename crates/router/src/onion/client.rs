@@ -541,7 +541,7 @@ impl<'r> ClientLoop<'r> {
         }
     }
 
-    /// Reports the relays that the user names and the consensus lacks, if they have changed.
+    /// Reports the relays that the user names and `network` lacks, if they have changed.
     fn tell_unlisted(&mut self, network: &Network, watch: &mut dyn FnMut(ClientEvent)) {
         let unlisted = self.settings.wishes.unlisted(network);
         if unlisted == self.unlisted {
@@ -595,7 +595,7 @@ impl<'r> ClientLoop<'r> {
         }
     }
 
-    /// Returns the reason of a refusal, for messages.
+    /// Returns the reason of `refusal`, for messages.
     fn why(&self, refusal: Refusal, unix: u64) -> Why {
         let lack = match self.network.as_deref() {
             None => Lack::Consensus,
@@ -726,7 +726,7 @@ impl<'r> ClientLoop<'r> {
         }
     }
 
-    /// Returns a relay's nickname, or else its fingerprint.
+    /// Returns the nickname of `relay`, or else its fingerprint.
     fn name_of(&self, relay: &[u8; 20]) -> String {
         let authority =
             self.settings.dirclient.authorities().iter().find(|one| one.fingerprint == *relay);
@@ -734,7 +734,7 @@ impl<'r> ClientLoop<'r> {
         named.unwrap_or_else(|| hex(relay))
     }
 
-    /// Converts a core's event, adding the name of the relay or bridge.
+    /// Converts `event` of the core, adding the name of the relay or bridge.
     fn named(&self, event: Event) -> ClientEvent {
         match event {
             Event::LinkOpen { identity, .. } => {
@@ -756,13 +756,13 @@ impl<'r> ClientLoop<'r> {
         named.unwrap_or_else(|| "a relay".to_owned())
     }
 
-    /// Returns a relay's nickname.
+    /// Returns the nickname of relay `id`.
     fn name(&self, id: &[u8; 20]) -> Option<String> {
         self.circmgr.nickname(id).map(str::to_owned)
     }
 }
 
-/// Returns a circuit's relays, first hop first: each one's nickname, or else its fingerprint.
+/// Returns the relays of `circuit`, first hop first: each one's nickname, or else its fingerprint.
 fn names(circmgr: &CircuitManager, circuit: CircuitKey) -> Vec<String> {
     let name = |id: &[u8; 20]| circmgr.nickname(id).map_or_else(|| hex(id), str::to_owned);
     circmgr.path(circuit).unwrap_or_default().iter().map(name).collect()

@@ -110,7 +110,7 @@ impl Shelf {
         self.ready.get(kind).cloned()
     }
 
-    /// Stores a shared answer of the current edition, if there is room.
+    /// Stores the shared answer `reply` if it is of the current edition and there is room.
     fn put(&mut self, edition: u64, kind: Kind, reply: &Reply) {
         self.coming.remove(&(edition, kind.clone()));
         let bytes: usize = self.ready.values().map(Reply::length).sum();

@@ -97,7 +97,7 @@ pub(super) enum SocketRead {
 }
 
 impl Conn {
-    /// Wraps a connection that a neighbour opened.
+    /// Wraps a connection that the neighbour `peer` opened.
     pub(super) fn accepted(
         socket: TcpStream,
         peer: SocketAddr,
@@ -284,7 +284,7 @@ impl Conn {
         offset.is_some()
     }
 
-    /// Appends the plain bytes that arrived out of order.
+    /// Appends the plain bytes that arrived out of order to `plain`.
     pub(super) fn take_early(&mut self, plain: &mut Vec<u8>, tap: &mut Tap) {
         self.keep_up(tap);
         // Errors are ignored: the same records arrive in the stream, which reports them.
@@ -298,7 +298,7 @@ impl Conn {
         }
     }
 
-    /// Reads once, and appends the plain bytes.
+    /// Reads once, and appends the plain bytes to `plain`.
     pub(super) fn read(&mut self, now: Time, buffer: &mut [u8], plain: &mut Vec<u8>) -> SocketRead {
         let count = match self.socket.read(buffer) {
             Ok(0) => return SocketRead::End(None),
@@ -348,7 +348,7 @@ impl Conn {
         Some(before - self.sealed.capacity() + self.link.rest())
     }
 
-    /// Seals plain bytes.
+    /// Seals the bytes `plain`.
     pub(super) fn seal(&mut self, plain: &[u8]) {
         // Misuse means that the link was closed: nothing more is to be sent.
         let _ = self.link.write(plain);
@@ -401,7 +401,7 @@ impl TapState {
     }
 }
 
-/// Opens a TCP connection without waiting for it.
+/// Opens a TCP connection to `address` without waiting for it.
 pub(super) fn connecting(address: SocketAddr) -> io::Result<TcpStream> {
     connecting_by(address, TcpKind::Single, |_| ())
 }
@@ -443,7 +443,7 @@ fn carrier_fault(kind: PeerFaultKind) -> Option<CarrierFault> {
     })
 }
 
-/// Returns whether an error is transient.
+/// Returns whether `error` is transient.
 pub(crate) fn is_passing(error: &io::Error) -> bool {
     let early = error.raw_os_error() == Some(libc::ENOTCONN);
     early || matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::Interrupted)

@@ -164,7 +164,7 @@ impl DirClient {
         self.news.try_iter().collect()
     }
 
-    /// Publishes this descriptor, now and whenever that is due.
+    /// Publishes `description`, now and whenever that is due.
     pub fn publish(&self, description: Description) {
         // The thread lives for as long as we hold its queue.
         let _ = self.orders.send(DirCommand::Publish(Box::new(description)));
@@ -186,16 +186,16 @@ impl DirClient {
         let _ = self.orders.send(DirCommand::AskBridges);
     }
 
-    /// Signs descriptors with these keys from now on, and publishes again.
+    /// Signs descriptors with `keys` from now on, and publishes again.
     pub fn sign_with(&self, keys: Arc<RelayKeys>) {
         let _ = self.orders.send(DirCommand::Sign(keys));
     }
 }
 
 impl DirClient {
-    /// Uses these authorities from now on, and allows or forbids relays of one subnet in a path.
-    /// Documents that they have signed stay in use. Until they provide a network, the owner
-    /// continues with the one it has.
+    /// Uses `authorities` from now on, and allows relays of one subnet in a path if
+    /// `share_subnets`. Documents that they have signed stay in use. Until they provide a network,
+    /// the owner continues with the one it has.
     pub fn trust(&mut self, authorities: Vec<Authority>, share_subnets: bool) {
         self.authorities.clone_from(&authorities);
         let _ = self.orders.send(DirCommand::Trust(authorities, share_subnets));
@@ -331,8 +331,8 @@ impl DirThread {
         self.take(events);
     }
 
-    /// Reads a stored document; returns an empty text if it is absent, damaged or unreadable, so
-    /// that it is fetched again.
+    /// Reads the stored document `name`; returns an empty text if it is absent, damaged or
+    /// unreadable, so that it is fetched again.
     fn kept_text(&mut self, name: &str) -> String {
         let path = self.settings.data.join(name);
         let told = match read_text(&path) {
@@ -372,7 +372,7 @@ impl DirThread {
         self.description = Some(description);
     }
 
-    /// Makes a request, or has the owner make it over a circuit.
+    /// Makes the request of `job`, or has the owner make it over a circuit.
     fn carry(&mut self, job: Job) {
         let authorities = &self.settings.authorities;
         let place = match job.source {
@@ -542,7 +542,8 @@ impl DirThread {
         self.keep(MICRODESCS, &all);
     }
 
-    /// Writes a document to disk. Never writes an empty file, which would count as damaged.
+    /// Writes a document to the file `name`. Never writes an empty file, which would count as
+    /// damaged.
     fn keep(&mut self, name: &str, text: &str) {
         if text.is_empty() {
             return;
@@ -615,7 +616,7 @@ fn identities(settings: &Settings) -> Vec<AuthorityIdentity> {
     settings.authorities.iter().map(identity).collect()
 }
 
-/// Formats a time span in a suitable unit.
+/// Formats a time span of `seconds` in a suitable unit.
 fn ago(seconds: u64) -> String {
     match seconds {
         0..120 => format!("{seconds} s"),
@@ -625,7 +626,8 @@ fn ago(seconds: u64) -> String {
     }
 }
 
-/// Makes one request to a directory port and returns the answer.
+/// Makes one request to the directory port `server` and returns the answer, of at most `limit`
+/// bytes.
 fn ask(server: SocketAddr, request: &[u8], limit: usize) -> Result<Response, Failure> {
     let socket = TcpStream::connect_timeout(&server, CONNECT);
     let mut socket = socket.map_err(|_| Failure::Unreachable)?;

@@ -107,7 +107,7 @@ impl Resolver {
         &self.waker
     }
 
-    /// Starts a look-up; returns the question if too many are in progress.
+    /// Starts a look-up; returns `question` if too many are in progress.
     pub(super) fn ask(&self, question: Question) -> Result<(), Question> {
         let Ok(place) = Arc::clone(&self.places).try_acquire_owned() else { return Err(question) };
         self.questions.send((question, place)).map_err(|refused| refused.0.0)
@@ -209,7 +209,7 @@ fn host(data: &RData) -> Option<Answer> {
     Some(Answer::Name(name.0.to_utf8().trim_end_matches('.').to_owned()))
 }
 
-/// Converts an error into the client's answer. Only a name server's negative answer is final.
+/// Converts `error` into the client's answer. Only a name server's negative answer is final.
 fn without_answer(error: &NetError) -> Answer {
     let for_good = error.is_nx_domain() || error.is_no_records_found();
     let no_name = matches!(error, NetError::Proto(_));

@@ -142,7 +142,7 @@ pub fn line(data: &Path) -> Result<String, EmbeddedError> {
     authority::announced(&data.join(name(AUTHORITY))).map_err(EmbeddedError::Authority)
 }
 
-/// Returns a node's name, for messages and for the folder of its state.
+/// Returns the name of `node`, for messages and for the folder of its state.
 fn name(node: u8) -> String {
     match node {
         AUTHORITY => "authority".to_owned(),
@@ -427,7 +427,7 @@ fn is_exit(settings: &Settings, node: u8) -> bool {
     node > AUTHORITY + settings.relays.saturating_sub(settings.exits)
 }
 
-/// Returns a node's descriptor.
+/// Returns the descriptor of `node`.
 fn description(settings: &Settings, node: u8) -> Description {
     // The advertised policy is wider than the enforced one: relays that only allow loopback would
     // not be listed as exits.

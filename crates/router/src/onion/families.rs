@@ -29,7 +29,7 @@ pub fn families(data: &Path, files: &[PathBuf]) -> Result<Vec<FamilyKey>, StoreE
     Ok(families)
 }
 
-/// Returns the family key files of a folder, sorted by name.
+/// Returns the family key files in `folder`, sorted by name.
 fn kept(folder: &Path) -> Result<Vec<PathBuf>, StoreError> {
     let told = |error| StoreError::File(folder.to_owned(), error);
     let entries = match fs::read_dir(folder) {

@@ -66,7 +66,7 @@ pub fn read_json<T: DeserializeOwned>(path: &Path) -> Result<Stored<T>, StoreErr
     })
 }
 
-/// Checks that a file is readable or does not exist.
+/// Checks that the file `path` is readable or does not exist.
 ///
 /// # Errors
 /// It cannot be read.

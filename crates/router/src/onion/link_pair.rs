@@ -221,7 +221,7 @@ impl LinkPair {
     }
 }
 
-/// Returns a distinct cell that begins with its number.
+/// Returns a distinct cell that begins with `number`.
 fn timed_cell(number: u32) -> Vec<u8> {
     let mut cell = vec![number as u8; NUMBERED_CELL];
     cell[..4].copy_from_slice(&number.to_be_bytes());

@@ -20,15 +20,15 @@ pub(super) struct Meter {
 }
 
 impl Meter {
-    /// Creates a full bucket. A rate or a burst of 0 counts as 1.
+    /// Creates a full bucket. If `rate` or `burst` is 0, it counts as 1.
     pub(super) fn full(rate: u64, burst: u64) -> Meter {
         let meter = Meter { rate: Arc::default(), burst: Arc::default(), full_at: Arc::default() };
         meter.set(rate, burst);
         meter
     }
 
-    /// Changes rate and burst for all users. The bucket is full then: earlier use was under other
-    /// limits.
+    /// Changes `rate` and `burst` for all users. The bucket is full then: earlier use was under
+    /// other limits.
     pub(super) fn set(&self, rate: u64, burst: u64) {
         self.rate.store(rate.max(1), Ordering::Relaxed);
         self.burst.store(burst.max(1), Ordering::Relaxed);

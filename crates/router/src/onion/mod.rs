@@ -78,7 +78,7 @@ pub fn stop_signals() -> std::io::Result<UnixStream> {
     Ok(stop)
 }
 
-/// Returns the congestion control parameters in the consensus.
+/// Returns the congestion control parameters in the consensus of `network`.
 fn params(network: &Network) -> Arc<Params> {
     let mut params = Params::default();
     let given = &network.consensus().params;

@@ -21,7 +21,7 @@ pub(super) trait Inside {
     fn waiting(&self, stream: StreamKey) -> (&[u8], &[u8]);
     /// Reports that the destination has accepted `bytes` bytes.
     fn took(&mut self, stream: StreamKey, bytes: usize);
-    /// Adds bytes from the destination; returns how many there was room for.
+    /// Adds `bytes` from the destination; returns how many there was room for.
     fn give(&mut self, stream: StreamKey, bytes: &[u8]) -> usize;
 }
 
@@ -64,7 +64,7 @@ pub(super) enum Stir {
 }
 
 impl Outside {
-    /// Opens a connection without waiting for it.
+    /// Opens a connection to `peer` without waiting for it.
     ///
     /// # Errors
     /// The kernel's.
@@ -212,7 +212,7 @@ impl Outside {
     }
 }
 
-/// Returns the reason to report to the client (tor-spec, "Closing streams").
+/// Returns the reason to report to the client for `error` (tor-spec, "Closing streams").
 pub(super) fn reason(error: &io::Error) -> EndReason {
     use io::ErrorKind;
     match error.kind() {

@@ -533,7 +533,7 @@ impl<'r> MainShard<'r> {
     }
 }
 
-/// Returns the roles for links that others opened, and for those that we opened.
+/// Returns the roles for incoming links, and for outgoing ones.
 fn roles(credentials: Credentials) -> (Role, Role) {
     let credentials = Arc::new(credentials);
     (Role::Responder(Arc::clone(&credentials)), Role::Initiator(credentials))
@@ -580,7 +580,7 @@ fn shards(
     ring::shards(settings.threads.max(1))?.into_iter().enumerate().map(make).collect()
 }
 
-/// Makes all shards listen for QUIC at the first one's TCP addresses.
+/// Makes all shards listen for QUIC at the TCP addresses of the `first` one.
 fn take_quic(first: &mut Shard, others: &mut [Parts], entrance: &Entrance) -> io::Result<()> {
     let at = first.station.addresses()?;
     let mut sockets = quic::sockets(&at, 1 + others.len())?.into_iter();
@@ -612,12 +612,12 @@ fn config(settings: &Settings, credentials: &Credentials) -> Config {
     }
 }
 
-/// Returns a shard's share of a limit for all.
+/// Returns a shard's share of the limit `most` for all.
 fn shared_out(most: usize, settings: &Settings) -> usize {
     (most / settings.threads.max(1)).max(1)
 }
 
-/// Returns the credentials for links with this TLS certificate.
+/// Returns the credentials for links with this TLS `certificate`.
 fn credentials(keys: &RelayKeys, certificate: &[u8], unix: u64) -> io::Result<Credentials> {
     keys.credentials(&mut anabranch_os::entropy::generator()?, certificate, unix)
         .map_err(io::Error::other)

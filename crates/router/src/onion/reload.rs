@@ -21,9 +21,9 @@ pub struct Renewed<T> {
 /// Names of changed settings.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Names {
-    /// Those that were applied.
+    /// Names of settings that were applied.
     pub changed: Vec<&'static str>,
-    /// Those that require a restart: the old values stay in use.
+    /// Names of settings that require a restart: the old values stay in use.
     pub restart: Vec<&'static str>,
 }
 
@@ -45,7 +45,7 @@ impl fmt::Display for Names {
 /// stay.
 pub type Outcome = Result<Names, String>;
 
-/// Formats an outcome in one line.
+/// Formats `outcome` in one line.
 #[must_use]
 pub fn in_words(outcome: &Outcome) -> String {
     match outcome {

@@ -151,7 +151,7 @@ impl ClientState {
         Ok(ClientState { guards, build_times: written.build_times_ms, unknown })
     }
 
-    /// Writes the state; the old file stays if that fails.
+    /// Writes the state to `folder`; the old file stays if that fails.
     ///
     /// # Errors
     /// The system's.

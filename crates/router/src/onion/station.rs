@@ -181,7 +181,7 @@ impl<C: Core> Station<C> {
         self.carriers.quic.as_ref().map(QuicLinks::counts)
     }
 
-    /// Services a carrier's file: moves data between its links and the core.
+    /// Services the file `file` of `carrier`: moves data between its links and the core.
     pub(super) fn receive(&mut self, now: Time, (carrier, file): (u8, u64), ready: Ready) {
         if let Some(links) = self.carriers.get_mut(carrier) {
             links.receive(now, &self.poller, file, ready);
@@ -189,7 +189,7 @@ impl<C: Core> Station<C> {
         self.take_news(now, carrier);
     }
 
-    /// Processes the events of a carrier's links, and flushes each link.
+    /// Processes the events of the links of `carrier`, and flushes each link.
     fn take_news(&mut self, now: Time, carrier: u8) {
         loop {
             let Some(links) = self.carriers.get_mut(carrier) else { return };
@@ -205,7 +205,7 @@ impl<C: Core> Station<C> {
         }
     }
 
-    /// Reports a link whose handshake is complete to the core.
+    /// Reports to the core that the handshake of `link` is complete.
     fn link_opened(&mut self, now: Time, link: LinkId, opened: Opened) {
         let (peer, can) = (opened.peer.ip(), opened.capabilities);
         let wish = can.beside.then(|| self.carriers.wish(peer)).flatten();
@@ -254,7 +254,7 @@ impl<C: Core> Station<C> {
         self.dedicates_links
     }
 
-    /// Watches a single file of the role.
+    /// Watches a single file of the role, with `token`.
     ///
     /// # Errors
     /// The kernel's.
@@ -299,8 +299,8 @@ impl<C: Core> Station<C> {
         self.core.next_timeout().is_some_and(|time| time <= now)
     }
 
-    /// Resumes links that were rate-limited, gives up those that do not open, and shrinks the
-    /// buffers of idle links.
+    /// Resumes rate-limited links, gives up those that do not open, and shrinks the buffers of idle
+    /// links.
     pub(super) fn resume(&mut self, now: Time) {
         let sweeps = now.since(self.swept) >= TICK;
         if sweeps {
@@ -399,7 +399,7 @@ impl<C: Core> Station<C> {
         Moment { now, unix: self.unix(now) }
     }
 
-    /// Records that a link to this relay is open.
+    /// Records that `link` to a relay is open.
     pub(super) fn opened(&mut self, link: LinkId, identity: &Identity) {
         // The link may already be gone.
         let is_there = self.carriers.has(link);

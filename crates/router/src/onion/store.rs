@@ -19,7 +19,7 @@ use anabranch_os::file_lock::FileLock;
 /// as in C tor.
 const LOCK: &str = "lock";
 
-/// Creates a folder for its owner alone, if it is missing.
+/// Creates the folder `path` for its owner alone, if it is missing.
 ///
 /// # Errors
 /// It cannot be created, or is accessible to others.
@@ -64,7 +64,7 @@ pub fn own_folder(data: &Path) -> Result<Vec<String>, StoreError> {
     Ok(tightened)
 }
 
-/// Removes others' access to a folder of ours; returns a message if they had any.
+/// Removes others' access to `folder` if it is ours; returns a message if they had any.
 fn tighten(folder: &Path) -> Result<Option<String>, StoreError> {
     let told = |error| StoreError::File(folder.to_owned(), error);
     let metadata = fs::metadata(folder).map_err(told)?;
@@ -77,7 +77,7 @@ fn tighten(folder: &Path) -> Result<Option<String>, StoreError> {
     Ok(Some(format!("{shown}: other users could read it (mode {mode:o}); its mode is 700 now")))
 }
 
-/// Reserves the folder for this process until the lock is dropped.
+/// Reserves the folder `data` for this process until the lock is dropped.
 pub(super) fn locked(data: &Path) -> Result<FileLock, StoreError> {
     let path = data.join(LOCK);
     let told = |error| StoreError::File(path.clone(), error);
@@ -94,7 +94,7 @@ pub(super) fn locked(data: &Path) -> Result<FileLock, StoreError> {
     Ok(lock)
 }
 
-/// Writes a file atomically: at any moment it has either the old contents or the new.
+/// Writes the file `path` atomically: at any moment it has either the old contents or the new.
 ///
 /// # Errors
 /// The file cannot be written, for example because the disk is full: the old one is unchanged, and
@@ -151,7 +151,7 @@ pub(super) fn is_any_there(folder: &Path, names: &[&str]) -> Result<bool, StoreE
     Ok(false)
 }
 
-/// Reads the keys in a folder.
+/// Reads the keys in `folder`.
 pub(super) fn load(folder: &Path) -> Result<RelayKeys, StoreError> {
     // Before parsing any key, because an unreadable file must not count as missing.
     let read = |name| Ok((name, read_bytes(&folder.join(name))?));

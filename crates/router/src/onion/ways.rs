@@ -56,7 +56,7 @@ impl Transports {
         Ok(Transports(Arc::new(TransportDesk { table: Mutex::default(), bell, waker })))
     }
 
-    /// Records that a transport accepts SOCKS5 connections at this address.
+    /// Records that the transport `name` accepts SOCKS5 connections at `at`.
     pub fn ready(&self, name: &str, at: SocketAddr) {
         let mut table = self.table();
         table.ready.insert(name.to_owned(), at);
@@ -65,12 +65,12 @@ impl Transports {
         self.ring();
     }
 
-    /// Records that a transport has ended.
+    /// Records that the transport `name` has ended.
     pub fn gone(&self, name: &str) {
         self.table().ready.remove(name);
     }
 
-    /// Records that a bridge's transport listens at this address, with these arguments for clients.
+    /// Records that a bridge's transport `name` listens at `at`, with arguments `args` for clients.
     pub fn offer(&self, name: &str, at: SocketAddr, args: Args) {
         let mut table = self.table();
         table.offers.retain(|(other, ..)| other != name);
@@ -85,13 +85,13 @@ impl Transports {
         self.table().offers.clone()
     }
 
-    /// Adds a message for the log.
+    /// Adds the message `text` for the log.
     pub fn say(&self, text: String) {
         self.table().news.said.push(text);
         self.ring();
     }
 
-    /// Returns the address at which a transport accepts connections.
+    /// Returns the address at which the transport `name` accepts connections.
     #[must_use]
     pub fn at(&self, name: &str) -> Option<SocketAddr> {
         self.table().ready.get(name).copied()

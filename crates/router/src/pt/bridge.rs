@@ -219,7 +219,8 @@ fn is_host(text: &str) -> bool {
     (1..=255).contains(&text.len()) && text.bytes().all(plain)
 }
 
-/// Reads a server's key from its file: 43 characters of base64url. Generates it if there is none.
+/// Reads a server's key from the file `path`: 43 characters of base64url. Generates it if there is
+/// none.
 ///
 /// # Errors
 /// It cannot be read or written, or contains no key.

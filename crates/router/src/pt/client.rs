@@ -209,7 +209,7 @@ impl ClientStation {
         }
     }
 
-    /// Opens a link for a program.
+    /// Opens the link of program `number`, to `bridge`.
     fn open(
         &mut self,
         now: Time,
@@ -282,7 +282,7 @@ impl ClientStation {
         }
     }
 
-    /// Reads a program's SOCKS request.
+    /// Reads the SOCKS request of program `number`.
     fn listen_to(&mut self, now: Time, number: u64, mut asking: Asking) {
         let (mut buffer, mut answer) = ([0; 4096], Vec::new());
         let count = match asking.socket.read(&mut buffer) {

@@ -15,7 +15,7 @@ use super::backlog::Backlog;
 use super::socket_watch::SocketWatch;
 use crate::onion::{connecting_from, is_passing};
 
-/// Smallest token of a local connection, to which its link's number is added.
+/// Smallest token of a local connection; its link's number is added.
 pub(super) const LOCALS: u64 = 1 << 62;
 /// Bytes read at once, and limit of bytes queued for the program.
 const PIECE: usize = 64 << 10;
@@ -48,7 +48,7 @@ pub(super) fn pair() -> io::Result<(TcpStream, TcpStream)> {
 pub(super) trait LinkEnd {
     /// Returns how many bytes it accepts now.
     fn room(&self) -> usize;
-    /// Writes bytes, at most as many as there is room for.
+    /// Writes `bytes`, at most as many as there is room for.
     fn write(&mut self, bytes: &[u8]);
     /// Ends the outgoing stream.
     fn finish(&mut self);
@@ -135,7 +135,7 @@ impl Local {
         Interest { read, write: !self.connected || !self.out.is_empty() }
     }
 
-    /// Queues bytes for the program, ahead of the link's data.
+    /// Queues `bytes` for the program, ahead of the link's data.
     pub(super) fn say(&mut self, bytes: &[u8]) {
         self.out.push(bytes);
     }
@@ -152,7 +152,7 @@ impl Local {
         Ok(())
     }
 
-    /// Moves bytes between the connection and its link; returns whether any moved.
+    /// Moves bytes between the connection and `link`; returns whether any moved.
     ///
     /// # Errors
     /// The socket's, or the relay refuses the connection: it is over.
@@ -209,7 +209,7 @@ impl Local {
         Ok(())
     }
 
-    /// Reads from the program, at most as much as the link has room for.
+    /// Reads from the program, at most as much as `link` has room for.
     fn fill(&mut self, link: &mut dyn LinkEnd) -> io::Result<bool> {
         let room = link.room().min(PIECE);
         if !self.readable || self.ended || room == 0 {
@@ -231,7 +231,7 @@ impl Local {
         Ok(true)
     }
 
-    /// Writes the link's data to the program, until it accepts no more.
+    /// Writes the data of `link` to the program, until it accepts no more.
     fn drain(&mut self, now: Time, link: &mut dyn LinkEnd) -> io::Result<bool> {
         let mut moved = false;
         loop {

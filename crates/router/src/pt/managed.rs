@@ -268,8 +268,8 @@ pub fn server_settings(
     Ok((settings, told_of_pictures(refused)))
 }
 
-/// Returns the bridge line for clients, with placeholders for address and fingerprint, which only
-/// the operator may know.
+/// Returns the bridge line of `bridge` for clients, with placeholders for address and fingerprint,
+/// which only the operator may know.
 fn told_to_clients(bridge: &Bridge) -> String {
     let address = match bridge.address.ip().is_unspecified() {
         true => format!("ADDRESS:{}", bridge.address.port()),
@@ -291,7 +291,7 @@ fn tell(out: &mut dyn Write, line: &Line) -> Result<(), ManagedFailure> {
     })
 }
 
-/// Reports the reason to the parent, and returns it as a failure.
+/// Reports `line` to the parent, and returns it as a failure.
 fn refuse(out: &mut dyn Write, line: &Line) -> ManagedFailure {
     match tell(out, line) {
         Ok(()) => ManagedFailure(line.to_string()),

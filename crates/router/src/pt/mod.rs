@@ -95,7 +95,7 @@ impl<S: AsFd> Ends<'_, S> {
         Ok(())
     }
 
-    /// Returns whether the event with this token ends the run.
+    /// Returns whether the event with `token` ends the run.
     fn is_told(&self, token: u64) -> bool {
         match token {
             STOP => true,

@@ -318,7 +318,7 @@ impl Errors {
     }
 }
 
-/// Stops the program as the specification says: closes its input, then sends SIGTERM, then SIGKILL.
+/// Stops the program as pt-spec requires: closes its input, then sends SIGTERM, then SIGKILL.
 fn part(mut child: Child, over: &Over) {
     drop(child.stdin.take());
     let patience = if matches!(over, Over::Wanted) { PARTING } else { PARTING / 4 };
@@ -386,7 +386,7 @@ fn variables(settings: &PluginSettings, state: &Path) -> Vec<(&'static str, OsSt
     all
 }
 
-/// Returns an absolute path, as the specification requires.
+/// Returns `path` as an absolute path, as the specification requires.
 fn whole(path: &Path) -> OsString {
     path::absolute(path).unwrap_or_else(|_| path.to_owned()).into()
 }

@@ -269,7 +269,7 @@ impl ServerStation {
         }
     }
 
-    /// Ends a link whose local connection has failed.
+    /// Ends `link`, whose local connection has failed.
     fn fail(&mut self, link: LinkId, error: &io::Error) {
         self.hosts.get_mut(&link).into_iter().for_each(|host| *host = None);
         self.core.reset(link);
@@ -294,7 +294,7 @@ impl ServerStation {
         }
     }
 
-    /// Opens the local connection of a new link.
+    /// Opens the local connection of the new `link`.
     fn open(&mut self, link: LinkId) {
         let peer = self.peers.pop_front();
         let local = self.connect(peer).and_then(|mut local| {
@@ -336,7 +336,7 @@ impl ServerStation {
         }
     }
 
-    /// Moves bytes between a link and its local connection; returns whether any moved.
+    /// Moves bytes between `link` and its local connection; returns whether any moved.
     fn stir(&mut self, now: Time, link: LinkId) -> bool {
         let Some(host) = self.hosts.get_mut(&link) else { return false };
         let Some(local) = host else { return false };

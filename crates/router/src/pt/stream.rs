@@ -112,8 +112,8 @@ impl Write for Stream {
     }
 }
 
-/// Opens a stream to a server of our transport. If its profile uses shapes of connections, the
-/// built-in ones are used.
+/// Opens a stream to the server `bridge`. If its profile uses shapes of connections, the built-in
+/// ones are used.
 ///
 /// # Errors
 /// The server does not answer within 30 s, or the kernel's.

@@ -14,7 +14,7 @@ use super::backlog::Backlog;
 use super::socket_watch::SocketWatch;
 use crate::onion::{connecting_from, is_passing};
 
-/// Smallest token of a wire, to which its number is added.
+/// Smallest token of a wire; its number is added.
 pub(super) const WIRES: u64 = 1 << 61;
 /// Limits of bytes queued here for a socket, and of unsent bytes in the kernel. They are lost time
 /// if the connection is dead, so keep them small.
@@ -88,7 +88,7 @@ impl Wires {
         self.wires.len()
     }
 
-    /// Opens a connection; returns its number.
+    /// Opens a connection to `peer`; returns its number.
     ///
     /// # Errors
     /// The kernel's.
@@ -97,7 +97,7 @@ impl Wires {
         self.add(poller, (connecting_from(peer, from)?, false))
     }
 
-    /// Adds an incoming connection; returns its number.
+    /// Adds the incoming connection `socket`; returns its number.
     ///
     /// # Errors
     /// The kernel's.
@@ -146,7 +146,7 @@ impl Wires {
         if told { news } else { WireNews::default() }
     }
 
-    /// Queues bytes on a wire.
+    /// Queues `bytes` on the wire `number`.
     pub(super) fn send(&mut self, number: u64, bytes: &[u8]) {
         let Some(wire) = self.wires.get_mut(&number) else { return };
         wire.waits.push(bytes);
@@ -155,7 +155,7 @@ impl Wires {
         self.changed.insert(number);
     }
 
-    /// Closes a wire once its queue is sent. Nothing more is reported about it.
+    /// Closes the wire `number` once its queue is sent. Nothing more is reported about it.
     pub(super) fn close(&mut self, now: Time, number: u64) {
         if let Some(wire) = self.wires.get_mut(&number) {
             wire.closing = Some(now);
@@ -208,12 +208,12 @@ impl Wires {
         self.wires.iter().find(|(_, wire)| silent(wire)).map(|(&number, _)| number)
     }
 
-    /// Returns the number of bytes queued for a wire.
+    /// Returns the number of bytes queued for the wire `number`.
     pub(super) fn waits(&self, number: u64) -> usize {
         self.wires.get(&number).map_or(0, |wire| wire.waits.len())
     }
 
-    /// Stops or resumes reading from a wire.
+    /// Stops reading from the wire `number`, or resumes it if not `paused`.
     pub(super) fn pause(&mut self, poller: &Poller, number: u64, paused: bool) {
         if let Some(wire) = self.wires.get_mut(&number) {
             wire.paused = paused;
@@ -234,7 +234,7 @@ impl Wires {
         self.wires.get(&number).is_none_or(|wire| wire.ended && wire.shut)
     }
 
-    /// Drops a wire at once.
+    /// Drops the wire `number` at once.
     pub(super) fn drop_now(&mut self, number: u64) {
         self.wires.remove(&number);
     }

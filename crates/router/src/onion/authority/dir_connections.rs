@@ -94,7 +94,7 @@ impl DirConnections {
         }
     }
 
-    /// Answers the waiting requests that have an answer by now.
+    /// Looks again for answers to the waiting requests in `answers`.
     pub(super) fn call(&mut self, now: Time, poller: &Poller, answers: &dyn Answers) {
         let waits = |visitor: &Visitor| matches!(visitor.stage, Stage::Waiting(_));
         let waiting = self.visitors.iter().filter(|(_, visitor)| waits(visitor));

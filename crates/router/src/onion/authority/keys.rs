@@ -17,12 +17,13 @@ const SIGNING: &str = "authority_signing_key";
 const CERTIFICATE: &str = "authority_certificate";
 /// The previous certificate: its key has signed the last consensus.
 const BEFORE: &str = "authority_certificate.old";
-/// The certificate of a signing key that is about to be replaced by a new one's.
+/// The new certificate, until the signing key that it certifies is in place.
 const COMING: &str = "authority_certificate.coming";
 /// Time before a certificate's expiry at which it is renewed, in seconds; at most a third of its
 /// lifetime.
 const EARLY: u64 = 30 * 86_400;
-/// Allowance for clocks behind ours, in seconds: a certificate is valid from this long ago.
+/// Allowance for slow clocks of others, in seconds: a certificate's validity starts this much
+/// earlier.
 const SKEW: u64 = 600;
 
 /// The keys in the folder `keys` of an authority's data.
@@ -79,7 +80,7 @@ impl Cabinet {
         &self.troubles
     }
 
-    /// Sets the lifetime of the next signing key's certificate, in seconds.
+    /// Sets the lifetime of the next signing key's certificate to `seconds`.
     pub fn set_certified_for(&mut self, seconds: u64) {
         self.certified_for = seconds;
     }
@@ -96,7 +97,7 @@ impl Cabinet {
         [self.present.clone()].into_iter().chain(self.before.clone()).collect()
     }
 
-    /// Returns whether the current certificate has expired or is due for renewal.
+    /// Returns whether the current certificate has expired at `unix_now`, or is due for renewal.
     #[must_use]
     pub fn is_old(&self, unix_now: u64) -> bool {
         let (from, until) = self.present.holds();
@@ -109,7 +110,7 @@ impl Cabinet {
         self.present.holds().1
     }
 
-    /// Generates a new signing key and certifies it.
+    /// Generates a new signing key with `rng` and certifies it.
     ///
     /// # Errors
     /// The identity key is not here, or a file cannot be written: the current keys stay in use.
@@ -177,8 +178,8 @@ fn rename(folder: &Path) -> Result<(), StoreError> {
     fs::rename(folder.join(COMING), &path).map_err(|error| StoreError::File(path, error))
 }
 
-/// Reads the signing key and its certificate. The damaged certificate of an interrupted renewal is
-/// set aside.
+/// Reads the signing key and its certificate from `folder`. The damaged certificate of an
+/// interrupted renewal is set aside.
 fn signing(folder: &Path, troubles: &mut Vec<String>) -> Result<AuthorityKeys, StoreError> {
     let read = |name: &str| {
         let path = folder.join(name);
@@ -202,7 +203,7 @@ fn signing(folder: &Path, troubles: &mut Vec<String>) -> Result<AuthorityKeys, S
     AuthorityKeys::from_files(&key, &read(CERTIFICATE)?).map_err(told)
 }
 
-/// Reads the previous certificate. A damaged one is set aside.
+/// Reads the previous certificate from `folder`. A damaged one is set aside.
 fn before(folder: &Path, troubles: &mut Vec<String>) -> Result<Option<AuthorityCert>, StoreError> {
     let instead = "clients cannot verify what the signing key before this one signed";
     certificate(&folder.join(BEFORE), instead, troubles)

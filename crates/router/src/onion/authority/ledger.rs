@@ -51,7 +51,7 @@ impl Ledger {
         std::mem::take(&mut self.changed).then(|| Arc::clone(&self.cache))
     }
 
-    /// Reports an event to the operator.
+    /// Reports the event `told` to the operator.
     pub(super) fn tell(&mut self, told: AuthorityEvent) {
         (self.tell)(told);
     }
@@ -81,7 +81,7 @@ impl Ledger {
         taken
     }
 
-    /// Makes a consensus.
+    /// Makes a consensus at `unix_now`.
     ///
     /// # Errors
     /// The key cannot sign: the last consensus stays.
@@ -111,13 +111,13 @@ impl Ledger {
         self.show_relays(unix_now);
     }
 
-    /// Applies new settings, and drops everything about relays that they ban.
+    /// Applies new `settings`, and drops everything about relays that they ban.
     pub(super) fn adopt(&mut self, unix_now: u64, settings: Settings, contact: String) {
         self.authority.adopt(unix_now, settings, contact);
         self.drop_relays();
     }
 
-    /// Serves these certificates from now on.
+    /// Serves `certificates` from now on.
     pub(super) fn certify(&mut self, certificates: Vec<AuthorityCert>) {
         self.cache().own_certs(certificates);
     }

@@ -305,7 +305,7 @@ impl Registry {
     }
 }
 
-/// Returns the reply to an upload.
+/// Returns the reply to an upload, whose result is `taken`.
 fn verdict(taken: &Result<UploadOutcome, Refusal>) -> Reply {
     // The reply that C tor's relays understand.
     let no_news = || Reply::new(200, "OK").header("X-Descriptor-Not-New", "Yes");

@@ -69,7 +69,7 @@ impl SharedAnswers {
         }
     }
 
-    /// Sends a letter to the registry.
+    /// Sends `letter` to the registry.
     pub(super) fn write(&self, letter: Letter) {
         // There is no reader once the authority has ended.
         let _ = lock(&self.letters).send(letter);

@@ -92,7 +92,7 @@ impl Vault {
         replace(&self.place(&id), text.as_bytes())
     }
 
-    /// Deletes a relay's descriptor.
+    /// Deletes the descriptor of relay `id`.
     pub(super) fn remove(&self, id: &[u8; 20]) {
         // If a file stays, the next start reads it and drops it again.
         let _ = fs::remove_file(self.place(id));
@@ -178,7 +178,8 @@ impl Vault {
         Ok(troubles)
     }
 
-    /// Restores the last consensus; returns messages about damaged or useless files.
+    /// Restores the last consensus into `authority`; returns messages about damaged or useless
+    /// files.
     fn consensus(&self, authority: &mut Authority, now: u64) -> Result<Vec<String>, StoreError> {
         let mut troubles = Vec::new();
         let mut texts = Vec::new();

@@ -13,9 +13,9 @@ const SETTLING: u64 = 300;
 /// A step of the machine's clock.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Step {
-    /// Seconds by which its lead over our own awake time has grown.
+    /// Growth of its lead over our own awake time, in seconds.
     pub(super) by: i64,
-    /// Seconds by which it was set forward; 0 if the machine slept.
+    /// Seconds added by whoever set it, negative if it was set back; 0 if the machine slept.
     pub(super) set: i64,
 }
 

@@ -79,7 +79,7 @@ impl DirRequests {
         std::mem::take(&mut self.done)
     }
 
-    /// Starts a request to the named authority or bridge, or else to a guard.
+    /// Starts `dir_request`: to the named authority or bridge, or else to a guard.
     pub(super) fn begin(&mut self, at: &mut At<'_>, dir_request: DirRequest) {
         let whom = match &dir_request.to {
             Some(target) => {
@@ -99,7 +99,7 @@ impl DirRequests {
         at.core.handle(at.now, Input::Build { circuit, hops: vec![hop] });
     }
 
-    /// Returns whether an output belongs to a directory request.
+    /// Returns whether `output` belongs to a directory request.
     pub(super) fn concerns(&self, output: &Output) -> bool {
         match output {
             Output::Built { circuit, .. } | Output::CircuitClosed { circuit, .. } => {
@@ -111,7 +111,7 @@ impl DirRequests {
         }
     }
 
-    /// Processes an output that belongs to a directory request.
+    /// Processes an `output` that belongs to a directory request.
     pub(super) fn take(&mut self, at: &mut At<'_>, output: Output) {
         match output {
             Output::Built { circuit, .. } => self.built(at, circuit),
@@ -161,7 +161,7 @@ impl DirRequests {
         }
     }
 
-    /// Writes as much of the request as the stream has room for.
+    /// Writes as much of the request as `stream` has room for.
     fn say(&mut self, at: &mut At<'_>, stream: StreamKey) {
         let circuit = self.streams.get(&stream);
         let Some(out) = circuit.and_then(|circuit| self.out.get_mut(circuit)) else { return };
@@ -183,7 +183,7 @@ impl DirRequests {
         }
     }
 
-    /// Ends a request, successful or not.
+    /// Ends the request on `circuit`, successful unless there is a `failure`.
     fn finish(&mut self, at: &mut At<'_>, circuit: CircuitKey, failure: Option<Failure>) {
         let Some(out) = self.out.remove(&circuit) else { return };
         self.streams.retain(|_, other| *other != circuit);

@@ -39,7 +39,7 @@ impl ClientMetrics {
         Ok(ClientMetrics { numbers, server })
     }
 
-    /// Records an event. Returns a warning once programs can connect: others may read the numbers.
+    /// Records `event`. Returns a warning once programs can connect: others may read the numbers.
     pub fn note(&self, event: &ClientEvent) -> Option<String> {
         // The numbers are never half updated, so poisoning is harmless.
         let mut numbers = self.numbers.lock().unwrap_or_else(PoisonError::into_inner);

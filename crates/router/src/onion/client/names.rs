@@ -2,7 +2,7 @@
 
 use std::net::IpAddr;
 
-/// Returns whether a name is an onion service's.
+/// Returns whether `host` is an onion service's name.
 pub(super) fn is_onion(host: &str) -> bool {
     let host = host.trim_end_matches('.').to_ascii_lowercase();
     host.ends_with(".onion")

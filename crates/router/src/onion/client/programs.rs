@@ -40,7 +40,7 @@ enum Program {
     Streaming(StreamKey, Outside),
 }
 
-/// Returns the answer to a request that needs no circuit: an address resolves to itself, as in C
+/// Returns the answer to `request` if it needs no circuit: an address resolves to itself, as in C
 /// tor.
 fn known(request: &ProxyRequest) -> Option<Outcome> {
     match request {
@@ -122,8 +122,8 @@ impl Programs {
         self.programs.values().filter(waits).count()
     }
 
-    /// Accepts all waiting connections of a listener. Connections beyond the limit are closed at
-    /// once.
+    /// Accepts all waiting connections of the listener `place`. Connections beyond `MOST` are
+    /// closed at once.
     ///
     /// # Errors
     /// The kernel's: a connection was lost.
@@ -142,7 +142,7 @@ impl Programs {
         Ok(())
     }
 
-    /// Services a program whose socket is ready.
+    /// Services the program `number`, whose socket is ready.
     pub(super) fn take(
         &mut self,
         now: Time,
@@ -216,7 +216,8 @@ impl Programs {
         }
     }
 
-    /// Detaches a program's stream from a circuit that does not answer; another is being found.
+    /// Detaches the stream of program `number` from a circuit that does not answer; another is
+    /// being found.
     pub(super) fn detach(&mut self, now: Time, station: &mut Station<Client>, number: u64) {
         if let Some(stream) = self.stream_of(number) {
             self.streams.remove(&stream);
@@ -228,7 +229,8 @@ impl Programs {
         self.streams.iter().find(|(_, (owner, _))| *owner == number).map(|(stream, _)| *stream)
     }
 
-    /// Refuses a program's request for which there is no circuit, and records that for the user.
+    /// Refuses the request of program `number`, for which there is no circuit, and records `why`
+    /// for the user.
     pub(super) fn refuse(&mut self, number: u64, why: Why) {
         let Some(Program::Waiting(waiting)) = self.programs.get(&number) else { return };
         let port = match waiting.request {
@@ -279,7 +281,7 @@ impl Programs {
         }
     }
 
-    /// Answers a program's name or address look-up.
+    /// Answers a program's name or address look-up with `answers`.
     pub(super) fn resolved(
         &mut self,
         now: Time,
@@ -304,7 +306,7 @@ impl Programs {
         let _ = waiting.socket.write_all(&waiting.dialogue.answer(&outcome));
     }
 
-    /// Reads from a program until its request is complete.
+    /// Reads from the program `number` until its request is complete.
     fn listen_to(
         &mut self,
         now: Time,
@@ -338,7 +340,7 @@ impl Programs {
         }
     }
 
-    /// Requests a circuit for a program's request.
+    /// Requests a circuit for the `request` of program `number`.
     fn want(
         &mut self,
         now: Time,
@@ -434,7 +436,7 @@ impl Programs {
         matches!(program, Some(Program::Waiting(waiting)) if waiting.tries < TRIES)
     }
 
-    /// Sends a program the reason of its request's failure.
+    /// Sends the program `number` the `reason` why its request has failed.
     fn fail(&mut self, number: u64, reason: Reason) {
         if let Some(Program::Waiting(mut waiting)) = self.programs.remove(&number) {
             let answer = waiting.dialogue.answer(&Outcome::Failed(reason));
@@ -459,7 +461,7 @@ impl Programs {
         }
     }
 
-    /// Closes the stream of a program that has ended.
+    /// Closes the stream of the program `number`, which has ended.
     fn leave_stream(
         &mut self,
         now: Time,
@@ -475,7 +477,7 @@ impl Programs {
         station.core.handle(now, Input::Ended { stream });
     }
 
-    /// Removes a program that has gone before its answer.
+    /// Removes the program `number`, which has gone before its answer.
     fn leave(
         &mut self,
         now: Time,
@@ -490,7 +492,7 @@ impl Programs {
         }
     }
 
-    /// Handles a stream that the exit has ended, or whose circuit is gone.
+    /// Handles a `stream` that the exit has ended, or whose circuit is gone.
     fn ended(
         &mut self,
         now: Time,
@@ -525,8 +527,8 @@ impl Programs {
     }
 }
 
-/// Returns whether the exit rather than the destination may be at fault. C tor uses the same
-/// reasons, and also tries three exits.
+/// Returns whether `reason` may be the exit's fault rather than the destination's. C tor uses the
+/// same reasons, and also tries three exits.
 fn is_worth_another_try(reason: EndReason) -> bool {
     [
         EndReason::DESTROY,

@@ -42,7 +42,7 @@ pub enum Exits {
     Any,
     /// Exits that the user has named.
     Named,
-    /// Exits that support sets of this design, perhaps only those that the user has named.
+    /// Exits with support for sets of this design, perhaps only some that the user has named.
     Linking(Design),
 }
 

@@ -31,12 +31,12 @@ impl SetBook {
         self.0.insert(circuit, SetLeg { set, leg });
     }
 
-    /// Removes a circuit that is gone.
+    /// Removes `circuit`, which is gone.
     pub(super) fn end(&mut self, circuit: CircuitKey) {
         self.0.remove(&circuit);
     }
 
-    /// Returns the set and leg of a circuit for programs.
+    /// Returns the set and leg of `circuit`, if it is one for programs.
     pub(super) fn get(&self, circuit: CircuitKey) -> Option<SetLeg> {
         self.0.get(&circuit).copied()
     }

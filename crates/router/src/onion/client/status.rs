@@ -36,7 +36,7 @@ pub struct Status {
     pub wire: [u64; 2],
     /// Padding cells: received, sent.
     pub padding: [u64; 2],
-    /// Bytes of queued cells: all, including those that wait for other legs; only the latter.
+    /// Bytes of queued cells: in total, including cells that wait for other legs; only the latter.
     pub waiting: [usize; 2],
     /// Maximum bytes that have ever waited in one set for other legs.
     pub most_reordered: usize,

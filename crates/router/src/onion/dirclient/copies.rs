@@ -95,7 +95,7 @@ impl DirThread {
         (Some(authority.name.clone()), outcome)
     }
 
-    /// Serves new documents, and writes them to disk once none are missing.
+    /// Serves new `documents`, and writes them to disk once none are missing.
     fn take_copies(&mut self, documents: &[Document]) {
         for document in documents {
             match document {

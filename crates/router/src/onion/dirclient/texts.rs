@@ -16,7 +16,7 @@ pub(super) struct Texts {
 }
 
 impl Texts {
-    /// Adds a text with its digest.
+    /// Adds `text`, whose digest is `digest`.
     pub(super) fn put(&mut self, digest: [u8; 32], text: String) {
         self.all.insert(digest, text);
         self.is_changed = true;

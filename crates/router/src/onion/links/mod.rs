@@ -29,13 +29,13 @@ pub(super) const CARRIERS: u64 = 1 << 60;
 /// Bits of a file's number in a token.
 const FILE: u32 = 52;
 
-/// Returns the token of a carrier's file.
+/// Returns the token of the file `file` of `carrier`.
 pub(super) const fn token(carrier: u8, file: u64) -> u64 {
     debug_assert!(file >> FILE == 0, "a file's number has 52 bits");
     CARRIERS | (carrier as u64) << FILE | file
 }
 
-/// Returns the carrier and the file of a token.
+/// Returns the carrier and the file of `token`.
 pub(super) const fn file(token: u64) -> (u8, u64) {
     ((token >> FILE) as u8, token & ((1 << FILE) - 1))
 }
@@ -91,7 +91,7 @@ pub(super) enum LinkEnd {
 
 /// A set of links over one kind of transport.
 pub(super) trait Carrier {
-    /// Returns whether it has this link.
+    /// Returns whether it has the link `link`.
     fn has(&self, link: LinkId) -> bool;
 
     /// Returns the number of links, open or not.
@@ -110,13 +110,13 @@ pub(super) trait Carrier {
     /// the news.
     fn resume(&mut self, now: Time, poller: &Poller) -> Vec<LinkId>;
 
-    /// Services a file that is ready; the caller then takes the news.
+    /// Services the file number `file`, which is ready; the caller then takes the news.
     fn receive(&mut self, now: Time, poller: &Poller, file: u64, ready: Ready);
 
     /// Returns the next event of a link, after passing received data to `give`, in order.
     fn next_news(&mut self, now: Time, give: &mut dyn FnMut(LinkId, &[u8])) -> Option<LinkNews>;
 
-    /// Notes that the core has something to send on a link.
+    /// Notes that the core has something to send on `link`.
     fn wants(&mut self, link: LinkId);
 
     /// Sends the core's data for a link, as far as there is room. Returns false once the link is
@@ -147,7 +147,7 @@ pub(super) trait Carrier {
     /// Closes a link, once a last [`Carrier::flush`] has sent the remaining data.
     fn close(&mut self, link: LinkId);
 
-    /// Removes a link, and returns how it ended.
+    /// Removes `link`, and returns how it ended.
     fn end(&mut self, now: Time, poller: &Poller, link: LinkId) -> LinkEnd;
 
     /// Releases the buffers of links that were idle since the last call, and returns those links.
@@ -200,12 +200,12 @@ impl Carriers {
         tcp.chain(quic).chain(self.rings.iter().map(|rings| rings as &dyn Carrier))
     }
 
-    /// Returns whether any carrier has this link.
+    /// Returns whether any carrier has `link`.
     pub(super) fn has(&self, link: LinkId) -> bool {
         self.iter().any(|carrier| carrier.has(link))
     }
 
-    /// Limits all links by these meters: for receiving and for sending.
+    /// Limits all links by `meters`: for receiving and for sending.
     pub(super) fn limit(&mut self, meters: &[Meter; 2]) {
         for carrier in 0..Carriers::COUNT {
             self.get_mut(carrier).into_iter().for_each(|links| links.limit(meters.clone()));
@@ -223,12 +223,13 @@ impl Carriers {
         shown.into_iter().collect()
     }
 
-    /// Returns the parameters for a second link to this neighbour, over QUIC, if that is enabled.
+    /// Returns the parameters for a second link to the neighbour at `peer`, over QUIC, if that is
+    /// enabled.
     pub(super) fn wish(&self, peer: IpAddr) -> Option<QuicWish> {
         self.quic.as_ref().map(|quic| quic.wish(peer))
     }
 
-    /// Opens a second link alongside another; returns the carrier that will have its events.
+    /// Opens a second link alongside `link`; returns the carrier that will have its events.
     ///
     /// # Errors
     /// The kernel's or the library's, or no carrier supports that.

@@ -113,8 +113,8 @@ impl Port {
         self.send(queue, packets, &bytes)
     }
 
-    /// Sends datagrams; returns the number of bytes sent. Those that the socket's buffer has no
-    /// room for wait. Those that fail otherwise are lost, like packets in a network.
+    /// Sends datagrams; returns the number of bytes sent. Datagrams wait if the socket's buffer is
+    /// full; those that fail otherwise are lost, like packets in a network.
     fn send(&mut self, queue: &mut SendQueue, packets: Packets, bytes: &[u8]) -> u64 {
         let mut batch = queue.batch(&self.socket);
         batch.push(datagrams(&packets, bytes));
@@ -210,7 +210,7 @@ impl QuicLinks {
         }
     }
 
-    /// Accepts links at these sockets.
+    /// Accepts links at `sockets`; `entrance` limits them.
     ///
     /// # Errors
     /// The kernel's, for example for lack of randomness.
@@ -339,8 +339,8 @@ impl QuicLinks {
         }
     }
 
-    /// Sends the packets that wait for a socket; once it has room, marks the waiting links as
-    /// touched.
+    /// Sends the packets that wait for the socket `place`; once it has room, marks the waiting
+    /// links as touched.
     fn unblock(&mut self, now: Time, poller: &Poller, place: usize) {
         let Some(port) = self.ports.get_mut(place).filter(|port| port.blocked.is_some()) else {
             return;
@@ -386,7 +386,7 @@ impl QuicLinks {
         self.ports[conn.port].endpoint.link(conn.conn)
     }
 
-    /// Writes the core's data for a link, up to about one send; returns whether there was any.
+    /// Writes the core's data for `link`, up to about `SEND` bytes; returns whether there was any.
     fn fill(&mut self, now: Time, link: LinkId, fetch: &mut Fetch<'_>) -> bool {
         let mut written = 0;
         while let Some(conn) = self.links.get_mut(&link).filter(|conn| conn.wants)
@@ -408,7 +408,7 @@ impl QuicLinks {
         written > 0
     }
 
-    /// Sends all datagrams of a link.
+    /// Sends all datagrams of the connection `conn`.
     fn transmit(&mut self, now: Time, place: usize, conn: ConnId) {
         let Some(port) = self.ports.get_mut(place) else { return };
         let mut sent = 0;
@@ -437,7 +437,7 @@ impl QuicLinks {
         self.count_sent(now, sent);
     }
 
-    /// Reads a link, and stores its events.
+    /// Reads `link`, and stores its events.
     fn read(&mut self, link: LinkId) {
         self.arrived.clear();
         let Some(conn) = self.links.get_mut(&link) else { return };

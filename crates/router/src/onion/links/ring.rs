@@ -81,7 +81,7 @@ pub(in crate::onion) struct Rings {
     rung: VecDeque<LinkId>,
 }
 
-/// Relays to which any shard has a link, shared by the shards.
+/// Table of the relays that any shard has a link to, shared by the shards.
 pub(in crate::onion) struct ShardClaims {
     shard: usize,
     claims: Arc<Mutex<Claims>>,
@@ -162,7 +162,7 @@ struct RingEnd<End> {
     full: Arc<AtomicBool>,
 }
 
-/// Creates the shards of one relay, with rings between all pairs.
+/// Creates `count` shards of one relay, with rings between all pairs.
 ///
 /// # Errors
 /// The kernel's: no file descriptors are left.
@@ -199,7 +199,7 @@ fn way() -> (RingEnd<Producer<u8>>, RingEnd<Consumer<u8>>) {
     (RingEnd { ring: writer, full: Arc::clone(&full) }, RingEnd { ring: reader, full })
 }
 
-/// Returns the link to this shard.
+/// Returns the link to the shard `shard`.
 fn sibling(shard: usize) -> LinkId {
     LinkId::new(CARRIER, shard as u64)
 }
@@ -329,7 +329,7 @@ impl ShardClaims {
         self.counted.insert(link, neighbour);
     }
 
-    /// Releases the claim on `neighbour`, to which no link can be opened.
+    /// Releases the claim on `neighbour`, because no link to it can be opened.
     pub(in crate::onion) fn failed(&self, neighbour: [u8; 20]) {
         self.claims().gone(neighbour, self.shard);
     }
@@ -342,14 +342,14 @@ impl ShardClaims {
         }
     }
 
-    /// Transfers the count of a link to the one that replaces it.
+    /// Transfers the count of `link` to the link `by` that replaces it.
     pub(in crate::onion) fn replaced(&mut self, link: LinkId, by: LinkId) {
         if let Some(neighbour) = self.counted.remove(&link) {
             self.counted.insert(by, neighbour);
         }
     }
 
-    /// Removes the count of a link that is gone.
+    /// Removes the count of `link`, which is gone.
     pub(in crate::onion) fn gone(&mut self, link: LinkId) {
         if let Some(neighbour) = self.counted.remove(&link) {
             self.failed(neighbour);

@@ -57,7 +57,7 @@ pub(in crate::onion) struct TcpLinks {
     limits: Option<Limits>,
     /// Kind of the sockets of direct connections.
     pub(in crate::onion) tcp: TcpKind,
-    /// The only bridges to which links are opened, and the routes to them.
+    /// The bridges that are the only relays to dial, and the routes to them.
     ways: Option<BridgeWays>,
     /// Cells wait in the core until the kernel has room.
     by_room: bool,
@@ -261,7 +261,7 @@ impl TcpLinks {
         None
     }
 
-    /// Reads a link that is ready, and stores its events.
+    /// Reads `link`, which is ready, and stores its events.
     fn read(&mut self, now: Time, poller: &Poller, link: LinkId, ready: Ready) {
         self.plain.clear();
         let Some(conn) = self.conns.get_mut(&link) else { return };
@@ -309,8 +309,8 @@ impl TcpLinks {
         self.fresh = Some(Fresh::new(link, opened, ended));
     }
 
-    /// Dials the relay's next address, if this link's could not be reached and there is another. It
-    /// uses a new number; the core does not know the old one.
+    /// Dials the relay's next address, if that of `link` could not be reached and there is another.
+    /// It uses a new number; the core does not know the old one.
     fn dial_again(&mut self, poller: &Poller, link: LinkId) -> Option<LinkId> {
         let conn = self.conns.get(&link).filter(|conn| !conn.told)?;
         let (target, next) = (conn.target.clone()?, conn.place + 1);

@@ -64,12 +64,12 @@ impl Exits {
         self.names.trouble()
     }
 
-    /// Sets the policy for new streams.
+    /// Sets the `policy` for new streams.
     pub(super) fn set_policy(&mut self, policy: ExitPolicy) {
         self.policy = policy;
     }
 
-    /// Connects a stream to its destination, if the policy allows that.
+    /// Connects `stream` to its destination, if the policy allows that.
     pub(super) fn connect(
         &mut self,
         now: Time,
@@ -88,7 +88,7 @@ impl Exits {
         }
     }
 
-    /// Resolves a name, for a stream's destination or for a client's look-up.
+    /// Resolves `name`, for the destination of `stream` (`begin`) or for a client's look-up.
     pub(super) fn seek(
         &mut self,
         now: Time,
@@ -121,7 +121,7 @@ impl Exits {
         station.core.handle(now, Input::Connected { stream, reached: None });
     }
 
-    /// Serves new documents, also to waiting requests.
+    /// Serves new documents from `cache`, also to waiting requests.
     pub(super) fn set_cache(
         &mut self,
         now: Time,
@@ -172,7 +172,7 @@ impl Exits {
         }
     }
 
-    /// Moves a stream's bytes.
+    /// Moves the bytes of `stream`.
     pub(super) fn stir(
         &mut self,
         now: Time,

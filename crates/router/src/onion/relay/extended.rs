@@ -1,4 +1,4 @@
-//! The Extended ORPort (ext-orport-spec), to which pluggable transports connect with a bridge's
+//! The Extended ORPort (ext-orport-spec): pluggable transports connect to it with a bridge's
 //! clients and their addresses. Handshakes run on a thread of their own, so that no event loop that
 //! carries cells waits.
 

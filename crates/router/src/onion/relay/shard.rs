@@ -129,7 +129,7 @@ impl Shard {
         Ok((now, others))
     }
 
-    /// Services a file that is ready; returns its token if it belongs to the caller.
+    /// Services a file that is `ready`; returns its token if it belongs to the caller.
     fn take(&mut self, now: Time, ready: Ready) -> Option<Token> {
         match Token::of(ready.token) {
             Token::File(NAMES) => self.exits.take_names(now, &mut self.station),
@@ -173,7 +173,7 @@ impl Shard {
         }
     }
 
-    /// Applies new settings. Open streams stay.
+    /// Applies the new settings `live`. Open streams stay.
     pub(super) fn adopt(&mut self, live: &Live, behaviour: Behaviour) {
         self.exits.set_policy(live.exit_policy());
         self.station.own.clone_from(&live.own);

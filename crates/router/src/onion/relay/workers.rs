@@ -26,7 +26,7 @@ pub(super) enum WorkerOrder {
     Link(Newcomer),
     Params(NetworkParams),
     Cache(Arc<dyn Answers>),
-    /// Credentials for links that others opened, and for those that we open.
+    /// Credentials for incoming links, and for outgoing ones.
     Roles(Role, Role),
     /// Context with the certificate of new TLS links.
     Tls(Context),
@@ -75,7 +75,7 @@ impl Workers {
         Ok(Workers { workers, told, numbers, turn: 0 })
     }
 
-    /// Gives a connection to the next shard; returns it if that is the first one.
+    /// Gives `newcomer` to the next shard; returns it if that is the first one.
     pub(super) fn hand(&mut self, newcomer: Newcomer) -> Option<Newcomer> {
         let turn = self.turn;
         self.turn = (turn + 1) % (self.workers.len() + 1);
@@ -88,7 +88,7 @@ impl Workers {
         }
     }
 
-    /// Sends an order to each of them.
+    /// Sends an `order` to each of them.
     pub(super) fn tell(&self, order: impl Fn() -> WorkerOrder) {
         self.workers.iter().for_each(|hand| hand.tell(order()));
     }

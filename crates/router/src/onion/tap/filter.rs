@@ -59,7 +59,8 @@ impl Filter {
         Cookie::of(socket)
     }
 
-    /// Adds a socket to the table; returns false if its slot is taken.
+    /// Adds a socket to the table, with the next byte's sequence `number`; returns false if its
+    /// slot is taken.
     pub(super) fn begin(&self, cookie: Cookie, number: u32) -> bool {
         let at = place(cookie);
         let holder = self.sockets.long(at).load(Ordering::Relaxed);
@@ -123,7 +124,7 @@ fn place(cookie: Cookie) -> usize {
     (cookie.0 as usize & (SOCKETS - 1)) * ENTRY
 }
 
-/// Parses an entry of the ring, as the program writes it.
+/// Parses `entry` of the ring, as the program writes it.
 fn segment(entry: &[u8]) -> Option<Segment<'_>> {
     let (head, bytes) = entry.split_first_chunk::<HEAD>()?;
     let cookie = Cookie(u64::from_ne_bytes(*head.first_chunk()?));

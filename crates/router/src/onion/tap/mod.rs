@@ -142,8 +142,8 @@ impl Tap {
         }
     }
 
-    /// Starts delivery of segments that begin after sequence number `number`, up to which the
-    /// stream was read. Returns false if that is impossible.
+    /// Starts delivery of segments that begin after sequence number `number`: the stream was read
+    /// up to there. Returns false if that is impossible.
     pub(super) fn begin(&mut self, cookie: Cookie, number: u32) -> bool {
         match &mut self.0 {
             Kind::None => false,
@@ -152,7 +152,7 @@ impl Tap {
         }
     }
 
-    /// Records that the stream was read up to this sequence number.
+    /// Records that the stream was read up to sequence number `number`.
     pub(super) fn advance(&mut self, cookie: Cookie, number: u32) {
         match &mut self.0 {
             Kind::None => {}
@@ -180,7 +180,7 @@ impl Tap {
     }
 }
 
-/// Drops the taps' capabilities for this thread and those that it starts.
+/// Drops the taps' capabilities for this thread and for threads that it starts.
 fn renounce() {
     let Ok(CapabilitySets { effective, permitted, inheritable }) = capabilities(None) else {
         return;

@@ -38,7 +38,7 @@ pub(super) struct Packets {
 #[derive(Debug)]
 struct Connection {
     addresses: [SocketAddr; 2],
-    /// Sequence number up to which the stream was read; `None` before delivery starts.
+    /// Sequence number that the stream was read up to; `None` before delivery starts.
     expected: Option<u32>,
 }
 
@@ -74,8 +74,8 @@ impl Packets {
         self.known.insert(cookie, Connection { addresses, expected: None });
     }
 
-    /// Records the sequence number up to which the stream was read; returns false if the connection
-    /// is not watched.
+    /// Records that the stream was read up to sequence number `number`; returns false if the
+    /// connection is not watched.
     pub(super) fn expect(&mut self, cookie: Cookie, number: u32) -> bool {
         let known = self.known.get_mut(&cookie);
         known.map(|watched| watched.expected = Some(number)).is_some()

@@ -2,8 +2,8 @@
 //!
 //! It runs for each segment of its socket. A SYN is reported. For data, the socket's cookie selects
 //! an entry in the table of sockets, which has a sequence number. A segment that begins there or
-//! before is in order, and advances the number. One that begins after it is copied into the ring,
-//! in pieces. In any case the segment goes on to the socket.
+//! before is in order, and advances the number. A segment that begins after it is copied into the
+//! ring, in pieces. In any case the segment goes on to the socket.
 
 /// Maximum bytes of a segment in one ring entry: longer segments, merged by the kernel, take
 /// several entries.

@@ -44,8 +44,8 @@ impl Visitors {
 }
 
 impl ServerStation {
-    /// Opens a wire to the site for a new peer. A failure is reported only if the peer is a
-    /// stranger.
+    /// Opens a wire to the site for the new peer `wire`. A failure is reported only if the peer is
+    /// a stranger.
     pub(super) fn announce(&mut self, wire: u64) {
         let Some(site) = self.site else { return };
         let Ok(to) = self.wires.dial(&self.poller, site) else { return };
@@ -113,17 +113,17 @@ impl ServerStation {
         Ok(Early { wire: self.wires.dial(&self.poller, site)?, told: 0 })
     }
 
-    /// Returns whether a wire belongs to a stranger, or leads to the site.
+    /// Returns whether `wire` belongs to a stranger, or leads to the site.
     pub(super) fn is_of_visit(&self, wire: u64) -> bool {
         self.is_strangers(wire) || self.visitors.owners.contains_key(&wire)
     }
 
-    /// Returns whether a wire belongs to a stranger, or leads to the site for one.
+    /// Returns whether `wire` belongs to a stranger, or leads to the site for one.
     pub(super) fn is_strangers(&self, wire: u64) -> bool {
         self.visitors.pairs.contains_key(&wire)
     }
 
-    /// Drops a wire at once, together with the one joined with it.
+    /// Drops `wire` at once, together with the one joined with it.
     pub(super) fn dismiss(&mut self, now: Time, wire: u64) {
         self.wires.drop_now(wire);
         let Some(&other) = self.visitors.pairs.get(&wire) else { return self.forget(now, wire) };
@@ -131,7 +131,7 @@ impl ServerStation {
         self.part(now, wire, other);
     }
 
-    /// Processes data from a wire of a visit.
+    /// Processes data from a `wire` of a visit.
     pub(super) fn visit(&mut self, now: Time, wire: u64, news: &WireNews) {
         if let Some(&owner) = self.visitors.owners.get(&wire) {
             return self.site_spoke(now, owner, news);
@@ -158,7 +158,7 @@ impl ServerStation {
         }
     }
 
-    /// Forwards data from one of two joined wires to the other.
+    /// Forwards data from `wire` to `other`, with which it is joined.
     fn splice(&mut self, now: Time, (wire, other): (u64, u64), news: &WireNews) {
         self.wires.send(other, &news.bytes);
         if news.ended {

@@ -43,7 +43,7 @@ pub(in crate::onion) fn sockets(at: &[SocketAddr], shards: usize) -> io::Result<
     Ok(all)
 }
 
-/// Creates one socket per shard at one address, in the order of shards.
+/// Creates one socket per shard at the address `at`, in the order of shards.
 fn group(mut at: SocketAddr, shards: usize) -> io::Result<Vec<UdpSocket>> {
     let options = UdpOptions { share_port: true, error_queue: false, ..UdpOptions::default() };
     let mut group = Vec::new();
