@@ -252,7 +252,7 @@ fn is_of_transfer(name: &str) -> bool {
     name.starts_with(':') || names.iter().any(|one| name.eq_ignore_ascii_case(one))
 }
 
-/// Entry for the fuzzer: reads bytes as each kind of source, and as an index of covers.
+/// Reads `bytes` as each kind of source, and as an index of covers; for the fuzzer.
 #[doc(hidden)]
 pub fn fuzz(bytes: &[u8]) {
     let Some((&kind, rest)) = bytes.split_first() else { return };

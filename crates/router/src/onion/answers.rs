@@ -44,7 +44,7 @@ pub trait Answers: fmt::Debug + Send + Sync {
     /// than a table look-up.
     fn answer(&self, request: &Request, peer: Option<IpAddr>) -> Answer;
 
-    /// Maximum length of a request's body, in bytes.
+    /// Returns the maximum length of a request's body, in bytes.
     fn longest(&self) -> usize {
         32 << 10
     }

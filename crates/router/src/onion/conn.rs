@@ -335,8 +335,8 @@ impl Conn {
         self.sealed.len() - self.sent < SEALED
     }
 
-    /// If the link was idle since the last call, releases the buffers that bursts took, and returns
-    /// how many bytes that was.
+    /// Releases the buffers that bursts took, if the link was idle since the last call. Returns how
+    /// many bytes that was.
     pub(super) fn rest(&mut self) -> Option<usize> {
         let carried = self.carried.iter().sum();
         let since = carried - std::mem::replace(&mut self.asked, carried);

@@ -67,7 +67,7 @@ pub struct Settings {
     pub authorities: Vec<Authority>,
     /// Folder of the stored documents; created if it is missing.
     pub data: PathBuf,
-    /// Whether relays of one path may share a subnet.
+    /// Allow relays of one subnet in a path.
     pub share_subnets: bool,
     /// A relay's keys, which sign its descriptors.
     pub keys: Option<Arc<RelayKeys>>,

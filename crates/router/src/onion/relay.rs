@@ -165,7 +165,7 @@ pub struct Numbers {
     pub mptcp: Option<MptcpCounts>,
     /// Each extended circuit has its own link.
     pub dedicates_links: bool,
-    /// Sets that end here, those with the most waiting bytes first; at most [`SETS`].
+    /// Sets that end here, with the fullest reordering buffers first; at most `SETS`.
     pub sets: Vec<SetNumbers>,
 }
 
@@ -202,19 +202,19 @@ fn both<T>(one: Option<T>, other: Option<T>, with: impl Fn(T, T) -> T) -> Option
 
 /// Observer of a relay.
 pub trait Watch {
-    /// The relay listens at these addresses.
+    /// Receives the addresses at which the relay listens, once it does.
     fn listening(&mut self, at: &[SocketAddr]);
-    /// An event of the relay's core.
+    /// Receives an event of the relay's core.
     fn event(&mut self, now: Time, event: &Event);
-    /// The current numbers, about once a second.
+    /// Receives the current numbers, about once a second.
     fn numbers(&mut self, now: Time, numbers: &Numbers);
-    /// A message for the log.
+    /// Receives a message for the log.
     fn note(&mut self, text: &str);
-    /// The settings were read again after SIGHUP.
+    /// Receives the outcome of reading settings again after SIGHUP.
     fn reloaded(&mut self, outcome: &Outcome) {
         self.note(&in_words(outcome));
     }
-    /// A clock is wrong, or ours is right again.
+    /// Receives a verdict: a clock is wrong, or ours is right again.
     fn clock(&mut self, skew: &Skew) {
         self.note(&skew.to_string());
     }

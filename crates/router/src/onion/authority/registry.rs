@@ -49,7 +49,7 @@ pub(super) struct Registry {
     /// Our relay's description to publish, and when it was last published.
     description: Option<Description>,
     published: u64,
-    /// Whether the relay is in its own list: a consensus without relays would be malformed.
+    /// The relay is in its own list: a consensus without relays would be malformed.
     listed: bool,
     /// Time of the next try after a failure, in seconds since 1970.
     retry: u64,

@@ -21,8 +21,7 @@ pub(super) struct SetBook(BTreeMap<CircuitKey, SetLeg>);
 impl SetBook {
     /// Adds a circuit that is begun: as a further leg of the set of `head`, or else as a new set.
     pub(super) fn begin(&mut self, circuit: CircuitKey, head: Option<CircuitKey>) {
-        // If the head is gone, use its number: it began the set itself, or the set has no circuits
-        // left.
+        // The head is gone if the set has outlived all its circuits; then it began the set itself.
         let of = |head: CircuitKey| self.get(head).map_or(head.0, |place| place.set);
         let set = head.map_or(circuit.0, of);
         let is_taken =

@@ -592,7 +592,7 @@ impl Carrier for QuicLinks {
         }
     }
 
-    /// Also sends the closing packets.
+    /// Removes `link` after sending the closing packets.
     fn end(&mut self, now: Time, _poller: &Poller, link: LinkId) -> LinkEnd {
         let Some(conn) = self.links.remove(&link) else { return LinkEnd::Unknown };
         self.by_conn.remove(&(conn.port, conn.conn));

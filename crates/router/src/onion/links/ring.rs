@@ -261,12 +261,12 @@ impl Carrier for Rings {
         self.others.contains_key(&link)
     }
 
-    /// They do not count, as they lead to no neighbour.
+    /// Returns 0: links to other shards are not counted, as they lead to no neighbour.
     fn len(&self) -> usize {
         0
     }
 
-    /// They use no wire.
+    /// Returns no bytes, because memory is no wire.
     fn transferred(&self) -> [u64; 2] {
         [0; 2]
     }

@@ -38,6 +38,9 @@ pub(super) struct BridgeSide {
 }
 
 impl BridgeSide {
+    /// Starts watching the bridge's transports on `shard`; bridge lines are written to the folder
+    /// `data`.
+    ///
     /// # Errors
     /// The kernel's.
     pub(super) fn start(

@@ -80,6 +80,8 @@ pub(super) struct Shard {
 }
 
 impl Shard {
+    /// Assembles a shard of its `parts`.
+    ///
     /// # Errors
     /// An address cannot be listened on (the error names it), or the kernel is out of file
     /// descriptors.

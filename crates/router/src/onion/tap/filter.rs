@@ -37,6 +37,8 @@ pub(super) struct Filter {
 }
 
 impl Filter {
+    /// Loads the program, and creates its table and ring.
+    ///
     /// # Errors
     /// The kernel's: CAP_BPF is missing, or the kernel is older than 5.8.
     pub(super) fn open() -> io::Result<Filter> {

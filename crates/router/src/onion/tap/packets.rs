@@ -53,6 +53,8 @@ struct TcpSegment<'a> {
 }
 
 impl Packets {
+    /// Opens the packet socket.
+    ///
     /// # Errors
     /// The kernel's: CAP_NET_RAW is missing.
     pub(super) fn open() -> io::Result<Packets> {
