@@ -237,7 +237,7 @@ impl Programs {
             ProxyRequest::Connect { port, .. } => Some(port),
             ProxyRequest::Resolve(_) | ProxyRequest::Name(_) => None,
         };
-        // All exits whose policy was not known to refuse the stream have been tried.
+        // No exit is left because the policies of those that were tried refuse the stream.
         let by_policy = matches!(why, Why::NoExit(..)) && !waiting.avoid.is_empty();
         let why = if by_policy { Why::Policy } else { why };
         self.refused.push(Refused { port, why, cure: None });
