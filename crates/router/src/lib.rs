@@ -1,4 +1,4 @@
-//! The programs of the onion network around the cores of `anabranch_onion`, and pluggable
+//! The programs of the onion network, built around the cores of `anabranch_onion`; and pluggable
 //! transports.
 //!
 //! * [`onion`] has the loops of client, relay and authority, and their files.

@@ -1,5 +1,5 @@
-//! A browser's word: headless Chromium opens each object as it is once it is changed. Pictures
-//! have to be decoded, JSON and scripts to be parsed; nothing is run.
+//! Check of covers by a browser: headless Chromium opens each object after a change. Pictures have
+//! to decode, JSON and scripts to parse; nothing is executed.
 
 use std::io::Read;
 use std::os::unix::process::CommandExt;
@@ -13,11 +13,11 @@ use base64ct::{Base64, Encoding};
 
 use super::CrawlError;
 
-/// Bytes of objects that a page of the browser's gets.
+/// Size of the objects in one page for the browser, in bytes.
 const BATCH: usize = 1 << 20;
-/// How long it may take for one.
+/// Timeout for one page.
 const PATIENCE: Duration = Duration::from_secs(120);
-/// What it is told, beside the page.
+/// Command-line options, in addition to the page.
 const OPTIONS: [&str; 10] = [
     "--headless=new",
     "--disable-gpu",
@@ -28,11 +28,11 @@ const OPTIONS: [&str; 10] = [
     "--disable-sync",
     "--dump-dom",
     "--virtual-time-budget=60000",
-    // No object of a page can lead it anywhere.
+    // No object can make the browser connect anywhere.
     "--proxy-server=127.0.0.1:9",
 ];
-/// The page: `given` are pairs of a kind and an object in base64; the body becomes their verdicts,
-/// a digit each.
+/// The page: `given` has pairs of a kind and an object in base64. The script replaces the body by
+/// their verdicts, a digit each.
 const PAGE: &str = "<!doctype html><meta charset=utf-8><body><script>
 const text = data => new TextDecoder('utf-8', {fatal: true})
   .decode(Uint8Array.from(atob(data), one => one.charCodeAt(0)));
@@ -55,28 +55,28 @@ async function takes([kind, data]) {
   document.body.textContent = 'verdicts:' + verdicts.join('') + '.';
 })();
 </script>";
-/// Before the verdicts.
+/// Text before the verdicts.
 const BEGINS: &str = "verdicts:";
 
-/// A browser that can be asked.
+/// Path of a browser.
 #[derive(Clone, Debug)]
 pub struct Browser(pub PathBuf);
 
-/// What it says of one object.
+/// Verdict about one object.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Verdict {
-    /// It takes it as it is changed.
+    /// The browser accepts the changed object.
     Takes,
-    /// It does not.
+    /// The browser rejects it.
     Rejects,
 }
 
 impl Browser {
-    /// What the browser says of each object, changed: bodies in which nothing was hidden before are
-    /// no test. Of opaque ones it has nothing to say: whoever asks leaves them out.
+    /// Returns the verdict about each object, after hiding noise in it: unchanged bodies would be
+    /// no test. Opaque objects must not be among `objects`, because a browser cannot check them.
     ///
     /// # Errors
-    /// It does not start, or gives no answer.
+    /// The browser cannot be started, or does not answer.
     pub fn ask(&self, objects: &[&Object]) -> Result<Vec<Verdict>, CrawlError> {
         let (mut verdicts, mut batch, mut bytes) = (Vec::new(), Vec::new(), 0);
         for object in objects {
@@ -96,7 +96,7 @@ impl Browser {
         Ok(verdicts)
     }
 
-    /// Opens a page with these objects.
+    /// Opens a page with the objects of `batch` and returns the verdicts.
     fn open(&self, batch: &[(&str, String)]) -> Result<Vec<Verdict>, CrawlError> {
         let told = |why: String| CrawlError::Browser(why);
         let folder = tempfile::tempdir().map_err(|error| told(error.to_string()))?;
@@ -105,7 +105,7 @@ impl Browser {
         let text = format!("<script>const given = {given};</script>{PAGE}");
         fs::write(&page, text).map_err(|error| told(error.to_string()))?;
         let mut command = Command::new(&self.0);
-        // Chromium does not run as root in its sandbox.
+        // Chromium's sandbox does not work for root.
         command.args(rustix::process::geteuid().is_root().then_some("--no-sandbox"));
         command.args(OPTIONS).arg(format!("--user-data-dir={}/own", folder.path().display()));
         command.arg(format!("file://{}", page.display())).env("HOME", folder.path());
@@ -132,7 +132,7 @@ fn kind(object: &Object) -> &'static str {
     }
 }
 
-/// How a program ends; `None` if it takes too long.
+/// Waits for a process to end; returns `None` after the timeout.
 fn end_of(process: &mut Child) -> io::Result<Option<ExitStatus>> {
     let began = Instant::now();
     while began.elapsed() < PATIENCE {
@@ -144,7 +144,7 @@ fn end_of(process: &mut Child) -> io::Result<Option<ExitStatus>> {
     Ok(None)
 }
 
-/// Runs a program to its end, and gives what it prints.
+/// Runs `command` to its end, and returns its output.
 fn run(command: &mut Command) -> Result<String, String> {
     let command = command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::null());
     let mut process = command.process_group(0).spawn().map_err(|error| error.to_string())?;
@@ -155,7 +155,7 @@ fn run(command: &mut Command) -> Result<String, String> {
     });
     let group = rustix::process::Pid::from_child(&process);
     let ended = end_of(&mut process);
-    // Whatever it has started ends with it: it may hold its output, and write to its folder.
+    // Also end the processes it started: they may hold the output open, and write to the folder.
     let _ = rustix::process::kill_process_group(group, rustix::process::Signal::KILL);
     let Some(ended) = ended.map_err(|error| error.to_string())? else {
         let _ = process.wait();

@@ -1,4 +1,4 @@
-//! Captures with plain HTTP: requests and answers of each connection, in the order of their times.
+//! Captures of plain HTTP: each connection's requests and answers, in the order of their times.
 
 use std::io::Read;
 
@@ -6,10 +6,10 @@ use super::flows::{Flow, read as read_flows};
 use super::hosts::{Exchange, of_host, plain};
 use super::{CUT, Fetched, Found, is_of_transfer};
 
-/// Headers of a head at most.
+/// Maximum number of headers in a request or an answer.
 const HEADERS: usize = 96;
 
-/// Reads a capture: the GETs of `host`, or of the first page's host, that were answered with 200.
+/// Reads a capture: the GET requests to `host`, or to the first page's host, with status 200.
 ///
 /// # Errors
 /// It is no capture, is damaged, or has no such request.
@@ -23,7 +23,7 @@ pub(super) fn read(source: impl Read, host: Option<&str>) -> Result<Found, Strin
     if capture.cut {
         found.leave_out(CUT);
     }
-    // A connection is forgotten when its bodies are taken.
+    // Each connection is dropped once its bodies are extracted.
     let all: Vec<Exchange> = capture.flows.into_iter().flat_map(|flow| exchanges(&flow)).collect();
     if all.is_empty() {
         let skipped = capture.skipped;
@@ -34,7 +34,7 @@ pub(super) fn read(source: impl Read, host: Option<&str>) -> Result<Found, Strin
     of_host(all, host, found).map_err(|why| why + cure)
 }
 
-/// Requests and answers of a connection, in turns, as far as they can be followed.
+/// Returns the requests of `flow` with their answers, until they can no longer be parsed.
 fn exchanges(flow: &Flow) -> Vec<Exchange> {
     let (mut all, mut asked, mut answered) = (Vec::new(), 0, 0);
     while let Some(request) = Head::request(&flow.said[0][asked..]) {
@@ -69,16 +69,16 @@ fn taken(request: &Head, answer: &Head, body: Vec<u8>) -> Result<Fetched, &'stat
     Ok(Fetched { path, headers: answer.headers.iter().filter(own).cloned().collect(), body })
 }
 
-/// The head of a request or an answer.
+/// Head of a request or an answer.
 struct Head {
-    /// The method, or the status.
+    /// Method, or status.
     word: String,
-    /// Of a request.
+    /// Target of a request.
     target: String,
     headers: Vec<(String, String)>,
-    /// Its bytes.
+    /// Length in bytes.
     length: usize,
-    /// What it says of its body's length.
+    /// `Content-Length`.
     body: Option<usize>,
 }
 
@@ -98,8 +98,8 @@ impl Head {
         Some(Head::of(answer.code?.to_string(), String::new(), answer.headers, length))
     }
 
-    /// The answer to a request, and the bytes of those before it that say no more than "go on"
-    /// (RFC 9110, section 15.2).
+    /// Parses the final answer in `bytes`; also returns the length of the interim (1xx) answers
+    /// before it (RFC 9110, section 15.2).
     fn last_answer(bytes: &[u8]) -> Option<(Head, usize)> {
         let mut before = 0;
         loop {
@@ -126,8 +126,8 @@ impl Head {
         found.map(|(_, value)| &**value)
     }
 
-    /// The body of an answer, of which `rest` begins with it, and how long it was on the wire;
-    /// `None` if it is not all there.
+    /// Returns the body of an answer, which begins at `rest`, and its length on the wire; `None` if
+    /// it is incomplete.
     fn body_in(&self, rest: &[u8], request: &Head) -> Option<(Vec<u8>, usize)> {
         if request.word == "HEAD" || matches!(&*self.word, "204" | "304") {
             return Some((Vec::new(), 0));
@@ -140,7 +140,7 @@ impl Head {
     }
 }
 
-/// A body in chunks (RFC 9112, section 7.1), and its length with what is around it.
+/// Decodes a chunked body (RFC 9112, section 7.1) in `bytes`; also returns its length on the wire.
 fn chunks(bytes: &[u8]) -> Option<(Vec<u8>, usize)> {
     let (mut body, mut at) = (Vec::new(), 0_usize);
     loop {
@@ -153,7 +153,7 @@ fn chunks(bytes: &[u8]) -> Option<(Vec<u8>, usize)> {
         let data = rest.get(head..head.checked_add(length)?)?;
         body.extend_from_slice(data);
         at += head + length;
-        // A last chunk is followed by an empty line, unless trailers are.
+        // The last chunk is followed by an empty line; trailers are not supported.
         (bytes.get(at..at + 2)? == b"\r\n").then_some(())?;
         at += 2;
         if length == 0 {

@@ -1,4 +1,4 @@
-//! Covers: a folder with `covers.json` and the bodies of the objects that hide bytes
+//! Covers: a folder with the index `covers.json` and the bodies of objects that can hide bytes
 //! (`docs/formats.md`).
 
 use std::collections::BTreeMap;
@@ -14,27 +14,27 @@ use serde::{Deserialize, Serialize};
 use super::judge::object;
 use super::{CrawlError, Fetched, Found, Judged, OBJECTS, read_file};
 
-/// What covers call themselves.
+/// Format name and version of the index.
 const FORMAT: &str = "anabranch covers";
 const VERSION: u32 = 1;
-/// The rule by which hidden bytes are found: both ends of a link have the same.
+/// Version of the rule that finds hidden bytes: both ends of a link must use the same.
 const FINDER: u32 = 1;
-/// The file that says what is there, and the folder with bodies.
+/// File name of the index, and of the folder with bodies.
 const INDEX: &str = "covers.json";
 const BODIES: &str = "bodies";
 
-/// What the index says.
+/// Contents of the index.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct Document {
     format: String,
     version: u32,
     finder: u32,
-    /// The head of a page's request, in its order.
+    /// Headers of a page's request, in order.
     request: Vec<(String, String)>,
     objects: Vec<Entry>,
     pages: Vec<PageEntry>,
-    /// What was left out, and how often.
+    /// Reasons for leaving objects out, and how often each applied.
     left_out: BTreeMap<String, usize>,
 }
 
@@ -44,7 +44,7 @@ struct Entry {
     path: String,
     headers: Vec<(String, String)>,
     bytes: usize,
-    /// Of objects that hide bytes.
+    /// Present for objects that can hide bytes.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     slots: Option<SlotsEntry>,
 }
@@ -54,9 +54,9 @@ struct Entry {
 struct SlotsEntry {
     hiding: String,
     hides: usize,
-    /// The file in the folder of bodies.
+    /// File name in the folder of bodies.
     body: String,
-    /// Whether a browser took it changed.
+    /// A browser accepted it after a change.
     browser: bool,
 }
 
@@ -76,11 +76,11 @@ fn name(hiding: Hiding) -> &'static str {
     }
 }
 
-/// Writes covers to a folder that is not there yet: all of it, or nothing. `browser` is whether
-/// a browser has taken what is kept.
+/// Writes covers to a new folder, completely or not at all. `browser` is whether a browser has
+/// accepted the kept objects.
 ///
 /// # Errors
-/// The folder is there, or cannot be written to: a full disk leaves nothing behind.
+/// The folder exists, or cannot be written: if the disk is full, nothing is left behind.
 pub fn write(
     folder: &Path,
     found: &Found,
@@ -93,7 +93,7 @@ pub fn write(
     }
     let parent = folder.parent().filter(|parent| !parent.as_os_str().is_empty());
     let parent = parent.unwrap_or(Path::new("."));
-    // Others may not read what somebody's visitors see.
+    // Others must not see which pages somebody's visitors have seen.
     let own = fs::Permissions::from_mode(0o700);
     let mut draft = tempfile::Builder::new();
     let draft = draft.prefix(".covers-").permissions(own).tempdir_in(parent).map_err(told)?;
@@ -138,10 +138,10 @@ fn entry(fetched: &Fetched) -> Entry {
     Entry { path, headers, bytes: body.len(), slots: None }
 }
 
-/// Reads what an index says.
+/// Parses the index in `bytes`.
 ///
 /// # Errors
-/// It is none: one line.
+/// One line: it is malformed.
 pub(super) fn parse(bytes: &[u8]) -> Result<Document, String> {
     let document: Document = serde_json::from_slice(bytes).map_err(|error| {
         format!("not an index of covers: {}", in_plain_words(&error.to_string()))
@@ -175,10 +175,11 @@ pub(super) fn parse(bytes: &[u8]) -> Result<Document, String> {
     }
 }
 
-/// Reads covers: what they were made of, as far as it hides anything, and what they keep.
+/// Reads covers from `folder`: the source's objects, with bodies only for those that can hide
+/// bytes, and the kept ones.
 ///
 /// # Errors
-/// It cannot be read, says something that it may not, or an object does not hide what it says.
+/// They cannot be read, are invalid, or an object cannot hide as much as the index says.
 pub fn read(folder: &Path) -> Result<(Found, Judged), CrawlError> {
     let index = folder.join(INDEX);
     let wrong = |why: String| CrawlError::Source(index.clone(), why);
@@ -209,7 +210,7 @@ pub fn read(folder: &Path) -> Result<(Found, Judged), CrawlError> {
     Ok((found, judged))
 }
 
-/// The object of an entry, if it is what the entry says.
+/// Returns the object of an entry, if it matches its `slots` and has `bytes` bytes.
 fn checked(fetched: &Fetched, slots: &SlotsEntry, bytes: usize) -> Result<Object, String> {
     if fetched.body.len() != bytes {
         return Err(format!(
@@ -231,10 +232,10 @@ fn checked(fetched: &Fetched, slots: &SlotsEntry, bytes: usize) -> Result<Object
     Ok(object)
 }
 
-/// The site that covers are, for a server.
+/// Reads covers as a site for a server.
 ///
 /// # Errors
-/// As [`read`]; and there is nothing in it that hides anything.
+/// Those of [`read`], or none of the objects can hide bytes.
 pub fn site(folder: &Path) -> Result<Site, CrawlError> {
     let (found, judged) = read(folder)?;
     let objects: BTreeMap<usize, Object> =

@@ -1,5 +1,4 @@
-//! TCP connections of a capture (pcap, pcapng): what each end said, and the packets that carried
-//! it.
+//! TCP connections of a capture (pcap, pcapng): the bytes that each end sent, and their packets.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::{self, Read};
@@ -15,7 +14,7 @@ use pcap_file::pcapng::blocks::interface_description::{
 use pcap_file::pcapng::{Block, PcapNgReader};
 use pcap_file::{DataLink, PcapError, TsResolution};
 
-/// How a pcapng file begins; a pcap file begins with one of the others.
+/// First bytes of a pcapng file, and of the variants of a pcap file.
 const PCAPNG: [u8; 4] = [0x0a, 0x0d, 0x0d, 0x0a];
 const PCAP: [[u8; 4]; 4] = [
     [0xd4, 0xc3, 0xb2, 0xa1],
@@ -23,46 +22,46 @@ const PCAP: [[u8; 4]; 4] = [
     [0x4d, 0x3c, 0xb2, 0xa1],
     [0xa1, 0xb2, 0x3c, 0x4d],
 ];
-/// Connections at most.
+/// Maximum number of connections.
 const FLOWS: usize = 10_000;
 
 /// One connection.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Flow {
-    /// Packets that brought something new, in the order in which they passed.
+    /// Packets with new data, in the order of their times.
     pub(super) passed: Vec<Passed>,
-    /// What the client and the server said, as far as it was captured without a gap.
+    /// The bytes that client and server sent, up to the first gap in the capture.
     pub(super) said: [Vec<u8>; 2],
-    /// When what each end said passed: how much had come, and when.
+    /// For each end, the number of bytes received by each time.
     pub(super) when: [Vec<(usize, Duration)>; 2],
-    /// The next sequence number of each end, once one is known; whether bytes are missing.
+    /// For each end: the next sequence number, once one is known; whether bytes are missing.
     next: [Option<u32>; 2],
     gap: [bool; 2],
-    /// What came too soon, by its place in what is said.
+    /// Out-of-order data, by its offset in `said`.
     early: [BTreeMap<usize, Vec<u8>>; 2],
 }
 
-/// Whether a file begins as a capture does.
+/// Returns whether `bytes` begin like a capture.
 pub(super) fn is_capture(bytes: &[u8]) -> bool {
     let first = bytes.first_chunk::<4>();
     first.is_some_and(|first| *first == PCAPNG || PCAP.contains(first))
 }
 
-/// What a capture holds.
+/// Contents of a capture.
 #[derive(Debug, Default)]
 pub(super) struct Capture {
     /// Its connections, in the order in which they began.
     pub(super) flows: Vec<Flow>,
-    /// Packets that belong to none.
+    /// Number of packets without a TCP segment.
     pub(super) skipped: usize,
-    /// Whether it ends within a packet, which is not read.
+    /// It ends within a packet, which is ignored.
     pub(super) cut: bool,
-    /// Whether payloads were captured in part alone, as with a snap length (`tcpdump -s 96`).
+    /// Only the beginnings of payloads were captured, as with a snap length (`tcpdump -s 96`).
     pub(super) snapped: bool,
 }
 
-/// Reads the connections of a capture, in the order of its packets' times: several interfaces are
-/// not written in it. Only segments of TCP are held.
+/// Reads the connections of the capture `source`. Packets are sorted by time, because several
+/// interfaces are not written in that order. Only TCP segments are kept in memory.
 ///
 /// # Errors
 /// It is no capture, is damaged, or has no whole packet.
@@ -77,12 +76,12 @@ pub(super) fn read(source: impl Read) -> Result<Capture, String> {
     Ok(Capture { flows: all.flows, skipped: held.skipped, cut, snapped })
 }
 
-/// Segments with their times, as they are written.
+/// Segments with their times, in the order of the file.
 #[derive(Default)]
 struct Segments {
     segments: Vec<(Duration, Segment)>,
     skipped: usize,
-    /// Pairs of ends, and the connections that they began.
+    /// Pairs of ends, and the number of connections that they have begun.
     ends: BTreeSet<[SocketAddr; 2]>,
     begun: usize,
 }
@@ -103,10 +102,10 @@ impl Segments {
     }
 }
 
-/// Connections, as far as their packets were read.
+/// Connections, as far as their packets were processed.
 #[derive(Default)]
 struct Flows {
-    /// By its two ends: which connection is the last between them, and its client.
+    /// For each pair of ends, its last connection and the client.
     places: BTreeMap<[SocketAddr; 2], (usize, SocketAddr)>,
     flows: Vec<Flow>,
 }
@@ -115,7 +114,7 @@ impl Flows {
     fn take(&mut self, at: Duration, segment: &Segment) {
         let (key, begins) = (segment.ends(), segment.begins());
         if begins || !self.places.contains_key(&key) {
-            // Without its beginning the server is the end with the lower port.
+            // If the beginning is missing, the end with the lower port is the server.
             let up = begins || !segment.syn && segment.from.port() > segment.to.port();
             let client = if up { segment.from } else { segment.to };
             self.places.insert(key, (self.flows.len(), client));
@@ -127,13 +126,13 @@ impl Flows {
     }
 }
 
-/// Takes a packet: its link's type, when it passed, and its bytes.
+/// Callback for a packet: its link type, its time and its bytes.
 type Take<'a> = dyn FnMut(DataLink, Duration, &[u8]) -> Result<(), String> + 'a;
 
-/// Gives each packet of a capture to `each`; returns whether the last one is cut.
+/// Passes each packet of a capture to `each`; returns whether the last one is cut off.
 ///
 /// # Errors
-/// It is no capture, is damaged, or is cut before its first packet is whole.
+/// It is no capture, is damaged, or has no complete packet.
 fn packets(mut source: impl Read, each: &mut Take<'_>) -> Result<bool, String> {
     let mut first = Vec::new();
     source.by_ref().take(4).read_to_end(&mut first).map_err(|error| error.to_string())?;
@@ -157,7 +156,7 @@ fn packets(mut source: impl Read, each: &mut Take<'_>) -> Result<bool, String> {
     }
 }
 
-/// Why no more packets are read.
+/// Reason for not reading more packets.
 enum Stop {
     Capture(PcapError),
     Content(String),
@@ -175,7 +174,7 @@ impl From<String> for Stop {
     }
 }
 
-/// Whether the file ended where more should have followed.
+/// Returns whether `error` means that the file ended too early.
 fn ends_early(error: &PcapError) -> bool {
     match error {
         PcapError::IncompleteBuffer => true,
@@ -184,8 +183,8 @@ fn ends_early(error: &PcapError) -> bool {
     }
 }
 
-/// Packets are taken as they stand: the reader's own check refuses each that was longer than the
-/// snap length (`tcpdump -s`), of which the capture has the beginning.
+/// Passes raw packets to `each`: the reader's own check would refuse packets that were cut to the
+/// snap length (`tcpdump -s`).
 fn packets_of_pcap(source: impl Read, each: &mut Take<'_>) -> Result<(), Stop> {
     let mut reader = PcapReader::new(source)?;
     let header = reader.header();
@@ -228,13 +227,13 @@ fn packets_of_pcapng(source: impl Read, each: &mut Take<'_>) -> Result<(), Stop>
     Ok(())
 }
 
-/// What a section of pcapng says of an interface.
+/// A pcapng section's description of an interface.
 #[derive(Clone)]
 struct Interface {
     link: DataLink,
-    /// `if_tsresol`.
+    /// Unit of times (`if_tsresol`).
     units: u8,
-    /// Seconds to be added to its times (`if_tsoffset`).
+    /// Seconds to add to its times (`if_tsoffset`).
     offset: u64,
 }
 
@@ -256,7 +255,7 @@ impl Interface {
     }
 }
 
-/// A time in units of an interface (`if_tsresol`): ten, or two, to the minus so many.
+/// Converts a time in an interface's units (`if_tsresol`): a negative power of ten, or of two.
 fn in_units(count: u128, units: u8) -> Duration {
     let power = u32::from(units & 0x7f);
     let base: u128 = if units & 0x80 == 0 { 10 } else { 2 };
@@ -265,27 +264,27 @@ fn in_units(count: u128, units: u8) -> Duration {
     Duration::from_nanos(u64::try_from(nanos).unwrap_or(u64::MAX))
 }
 
-/// A segment of TCP.
+/// A TCP segment.
 struct Segment {
     from: SocketAddr,
     to: SocketAddr,
     sequence: u32,
     syn: bool,
     ack: bool,
-    /// How long its payload was, and what was captured of it.
+    /// Original length of its payload, and the captured bytes.
     length: usize,
     payload: Vec<u8>,
 }
 
 impl Segment {
-    /// Its two ends, the lower one first.
+    /// Returns its two ends, the lower one first.
     fn ends(&self) -> [SocketAddr; 2] {
         let mut ends = [self.from, self.to];
         ends.sort_unstable();
         ends
     }
 
-    /// Whether it begins a connection.
+    /// Returns whether it begins a connection.
     fn begins(&self) -> bool {
         self.syn && !self.ack
     }
@@ -301,7 +300,7 @@ impl Segment {
                 let kind = EtherType(u16::from_be_bytes(*bytes.get(14..)?.first_chunk()?));
                 LaxSlicedPacket::from_ether_type(kind, bytes.get(16..)?)
             }
-            // What tcpdump writes of all interfaces since 4.99.
+            // The format of tcpdump on all interfaces since version 4.99.
             DataLink::LINUX_SLL2 => {
                 let kind = EtherType(u16::from_be_bytes(*bytes.first_chunk()?));
                 LaxSlicedPacket::from_ether_type(kind, bytes.get(20..)?)
@@ -338,7 +337,7 @@ impl Segment {
 }
 
 impl Flow {
-    /// Takes a segment of the client's (0) or the server's (1).
+    /// Processes a segment of the client (`way` 0) or the server (1), captured at time `at`.
     fn take(&mut self, way: usize, at: Duration, segment: &Segment) {
         let first = segment.sequence.wrapping_add(u32::from(segment.syn));
         let next = *self.next[way].get_or_insert(first);
@@ -346,18 +345,18 @@ impl Flow {
             return;
         }
         let ends = first.wrapping_add(segment.length as u32);
-        // Sequence numbers go round: half of them are before any one.
+        // Sequence numbers wrap around: half of them count as earlier.
         let new = ends.wrapping_sub(next) as i32;
         if new <= 0 {
             return;
         }
         let fresh = segment.length.min(new as usize);
-        // A segment of which the capture has a part alone leaves a gap.
+        // A segment that was captured only in part leaves a gap.
         self.gap[way] |= segment.payload.len() < segment.length;
         if self.gap[way] {
             self.next[way] = Some(ends);
         } else {
-            // While there is no gap, `next` is the number of the byte behind what is said.
+            // Without a gap, `next` is the number of the byte after those in `said`.
             let place = self.said[way].len() + (new as usize - fresh);
             let part = segment.payload[segment.length - fresh..].to_vec();
             if self.early[way].insert(place, part).is_some() {
@@ -368,7 +367,7 @@ impl Flow {
         self.passed.push((way == 0, fresh, at));
     }
 
-    /// Puts what came in order.
+    /// Appends the data that is in order to `said`.
     fn put(&mut self, way: usize, at: Duration) {
         while let Some(first) = self.early[way].first_entry() {
             let Some(known) = self.said[way].len().checked_sub(*first.key()) else { return };
@@ -381,7 +380,7 @@ impl Flow {
         }
     }
 
-    /// When the byte at a place had passed.
+    /// Returns the time at which the byte at offset `place` had passed.
     pub(super) fn at(&self, way: usize, place: usize) -> Duration {
         let when = &self.when[way];
         let found = when.partition_point(|(bytes, _)| *bytes <= place);

@@ -8,12 +8,12 @@ use std::time::UNIX_EPOCH;
 
 use super::{CrawlError, Fetched, Found, LARGEST, OBJECTS, Page, html};
 
-/// Bytes of a file at most: longer ones hide nothing, and no page is so long.
+/// Maximum size of a file in bytes: larger ones hide nothing, and no page is that large.
 const LONGEST: u64 = 4 << 20;
 
-/// Types and the ends of names that have them, as nginx's own list has them; other files are
-/// `application/octet-stream`. It has to be whole: who asks for a file gets nginx's type, and an
-/// object of another would be told by it.
+/// Types with their file name extensions, as in nginx's list; other files are
+/// `application/octet-stream`. The list must be complete: another type than nginx's would reveal
+/// that an object is a cover.
 const TYPES: &[(&str, &[&str])] = &[
     ("text/html", &["html", "htm", "shtml"]),
     ("text/css", &["css"]),
@@ -98,8 +98,8 @@ const TYPES: &[(&str, &[&str])] = &[
     ("video/x-msvideo", &["avi"]),
 ];
 
-/// Reads a folder: all files, and what each of its pages pulls in. What cannot be read in it is
-/// left out, as is what is too much.
+/// Reads `folder`: all files, and the objects that each page loads. Unreadable or excessive files
+/// are left out.
 ///
 /// # Errors
 /// The folder itself cannot be read.
@@ -125,7 +125,7 @@ pub(super) fn read(folder: &Path) -> Result<Found, CrawlError> {
     Ok(found)
 }
 
-/// A file as it would be answered, unless it is too long.
+/// Reads a file with the headers of its answer; returns `None` if it is too large.
 fn fetched(path: String, file: &Path) -> io::Result<Option<Fetched>> {
     let about = fs::metadata(file)?;
     if about.len() > LONGEST {
@@ -137,8 +137,8 @@ fn fetched(path: String, file: &Path) -> io::Result<Option<Fetched>> {
     Ok(Some(Fetched { path, headers, body }))
 }
 
-/// All files below a folder, by their paths on the site. Hidden ones are none of it, and links,
-/// which may lead anywhere, are left out.
+/// Returns all files below `folder`, by their paths on the site. Hidden files are skipped; links
+/// are left out, because they may lead outside.
 fn files(folder: &Path, found: &mut Found) -> BTreeMap<String, PathBuf> {
     let (mut files, mut left) = (BTreeMap::new(), VecDeque::from([folder.to_owned()]));
     while let Some(next) = left.pop_front() {
@@ -167,7 +167,7 @@ fn files(folder: &Path, found: &mut Found) -> BTreeMap<String, PathBuf> {
     files
 }
 
-/// The type that nginx gives a file.
+/// Returns nginx's type for the file at `path`.
 fn content_type(path: &str) -> &'static str {
     let name = path.rsplit('/').next().unwrap_or_default();
     let end = name.rsplit_once('.').map_or("", |(_, end)| end).to_ascii_lowercase();
@@ -175,7 +175,7 @@ fn content_type(path: &str) -> &'static str {
     kind.map_or("application/octet-stream", |(kind, _)| kind)
 }
 
-/// The head that nginx gives a file.
+/// Returns nginx's headers for a file; `modified` is in seconds since 1970.
 fn headers(path: &str, body: &[u8], modified: u64) -> Vec<(String, String)> {
     let kind = content_type(path);
     let date = i64::try_from(modified).ok().and_then(|at| chrono::DateTime::from_timestamp(at, 0));
@@ -196,7 +196,8 @@ fn headers(path: &str, body: &[u8], modified: u64) -> Vec<(String, String)> {
     .to_vec()
 }
 
-/// Pages, and what they pull in; what no page does is a page of its own.
+/// Returns the pages with the objects they load; objects that no page loads form one more page.
+/// `objects` has the index of each path in [`Found::objects`].
 fn pages(found: &Found, objects: &BTreeMap<String, usize>) -> Vec<Page> {
     let (mut pages, mut pulled) = (Vec::new(), BTreeSet::new());
     for (path, &place) in objects {

@@ -1,6 +1,6 @@
-//! HAR files (HTTP Archive 1.2), as browsers' developer tools and proxies write them.
+//! HAR files (HTTP Archive 1.2), as written by the developer tools of browsers and by proxies.
 //!
-//! Writers differ: what is missing or of another form costs its entry alone.
+//! Writers differ: if something is missing or malformed, only its entry is left out.
 
 use std::time::Duration;
 
@@ -12,10 +12,10 @@ use serde_json::Value;
 use super::hosts::{Exchange, of_host, plain};
 use super::{Fetched, Found, is_of_transfer};
 
-/// The mark that some editors put before UTF-8.
+/// UTF-8 byte order mark, which some editors write.
 const BYTE_ORDER_MARK: &[u8] = b"\xef\xbb\xbf";
 
-/// Reads a file: the GETs of `host`, or of the first page's host, each with its body.
+/// Reads a file: the GET requests to `host`, or to the first page's host, with their bodies.
 ///
 /// # Errors
 /// It is no HAR file, or has no such request.
@@ -39,7 +39,7 @@ pub(super) fn read(bytes: &[u8], host: Option<&str>) -> Result<Found, String> {
     of_host(exchanges, host, found)
 }
 
-/// What an entry has, or why it is left out.
+/// Parses `entry`, or returns the reason for leaving it out.
 fn exchange(entry: &Value) -> Result<Exchange, &'static str> {
     let at = entry["startedDateTime"].as_str().and_then(moment);
     let at = at.ok_or("an entry whose time cannot be read")?;
@@ -54,7 +54,8 @@ fn exchange(entry: &Value) -> Result<Exchange, &'static str> {
     })
 }
 
-/// A time as RFC 3339 writes it, with a zone such as `+0530`, or without one (UTC): since 1970.
+/// Parses a time in RFC 3339 format, or with a zone such as `+0530`, or without one (UTC); returns
+/// the time since 1970.
 fn moment(text: &str) -> Option<Duration> {
     let text = text.trim();
     let zoned = DateTime::parse_from_rfc3339(text)
@@ -65,7 +66,7 @@ fn moment(text: &str) -> Option<Duration> {
     (at - DateTime::UNIX_EPOCH).to_std().ok()
 }
 
-/// The object of an entry, or why it is none.
+/// Returns the object of an entry, or the reason why it has none.
 fn object(request: &Value, response: &Value, path: &str) -> Result<Fetched, &'static str> {
     (request["method"] == "GET").then_some(()).ok_or("not a GET request")?;
     (number(&response["status"]) == Some(200)).then_some(()).ok_or("not answered with 200")?;
@@ -76,7 +77,7 @@ fn object(request: &Value, response: &Value, path: &str) -> Result<Fetched, &'st
         Some("base64") => Base64::decode_vec(text).map_err(|_| "a body that is not base64")?,
         Some(_) => return Err("a body of an unknown encoding"),
     };
-    // Names of HTTP/2 and 3 are in small letters; those of HTTP/1 begin with great ones.
+    // HTTP/2 and 3 have lower-case names; HTTP/1 capitalises them.
     let version = response["httpVersion"].as_str().unwrap_or_default();
     let first = version.get(..6).is_some_and(|one| one.eq_ignore_ascii_case("http/1"));
     let mut headers = heads(&response["headers"], !first && !version.is_empty());
@@ -87,14 +88,15 @@ fn object(request: &Value, response: &Value, path: &str) -> Result<Fetched, &'st
     Ok(Fetched { path: path.to_owned(), headers, body })
 }
 
-/// A whole number, which some write as `"200"` or `200.0`.
+/// Parses an integer, which some programs write as `"200"` or `200.0`.
 fn number(value: &Value) -> Option<i64> {
     let of_text = || value.as_str().and_then(|text| text.trim().parse().ok());
     let rounded = || value.as_f64().filter(|it| it.fract() == 0.0 && it.abs() < 1e9);
     value.as_i64().or_else(of_text).or_else(|| rounded().map(|it| it as i64))
 }
 
-/// Headers that have a name and a value; none where there is no list.
+/// Returns the headers that have a name and a value; none if there is no list. If `small`, their
+/// names are lower-case and are capitalised.
 fn heads(headers: &Value, small: bool) -> Vec<(String, String)> {
     let all = headers.as_array().map(Vec::as_slice).unwrap_or_default().iter();
     let line = |header: &Value| {
@@ -105,7 +107,7 @@ fn heads(headers: &Value, small: bool) -> Vec<(String, String)> {
     all.filter_map(line).collect()
 }
 
-/// `content-type` as `Content-Type`, and `etag` as `ETag`.
+/// Capitalises a header name: `content-type` as `Content-Type`, and `etag` as `ETag`.
 fn capitals(name: &str) -> String {
     let word = |word: &str| match word {
         "etag" => "ETag".to_owned(),
@@ -119,7 +121,7 @@ fn capitals(name: &str) -> String {
     name.split('-').map(word).collect::<Vec<_>>().join("-")
 }
 
-/// Host and path of an address, without its query.
+/// Returns the host of `url`, and its path without the query.
 fn split(url: &str) -> Option<(&str, &str)> {
     let rest = url.strip_prefix("http://").or_else(|| url.strip_prefix("https://"))?;
     let rest = rest.split(['?', '#']).next()?;

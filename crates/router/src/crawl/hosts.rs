@@ -1,39 +1,39 @@
-//! The host whose objects are covers, of all that a visit fetched.
+//! Selection of the host whose objects become covers, among all hosts of a visit.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
 
 use super::{Fetched, Found};
 
-/// Hosts that browsers and systems ask for a page to find out whether a portal stands before the
-/// network: they are no site that somebody visited.
+/// Hosts that browsers and systems contact to detect captive portals: nobody has visited them as a
+/// site.
 const CHECKS: [&str; 3] =
     ["detectportal.firefox.com", "captive.apple.com", "conncheck.opensuse.org"];
 
-/// A request, and what became of it.
+/// A request and its result.
 #[derive(Clone, Debug)]
 pub(super) struct Exchange {
-    /// In small letters; without the port if it is the usual one.
+    /// The host in lower case, without the default port.
     pub(super) host: String,
     pub(super) at: Duration,
-    /// The head of the request.
+    /// Headers of the request.
     pub(super) request: Vec<(String, String)>,
-    /// What came, or why it is no object.
+    /// The object, or the reason why there is none.
     pub(super) fetched: Result<Fetched, &'static str>,
 }
 
-/// A host as others write it, too: in small letters, without the usual port.
+/// Normalises `host`: lower case, without the default port.
 pub(super) fn plain(host: &str) -> String {
     let host = host.trim().to_ascii_lowercase();
     let bare = host.strip_suffix(":80").or_else(|| host.strip_suffix(":443"));
     bare.map_or(host.clone(), str::to_owned)
 }
 
-/// Takes the objects of one host into `found`: of the one `wanted`, or else of the first page (a
-/// GET that was answered with 200 and `text/html`, so that redirects before it are followed).
+/// Adds the objects of one host to `found`: of `wanted`, or else of the first page. That is the
+/// first GET with status 200 and `text/html`, so redirects before it are followed.
 ///
 /// # Errors
-/// Nothing of that host can be taken, or no page says which one to take: one line that names hosts.
+/// One line that names hosts: that host has no objects, or no page determines the host.
 pub(super) fn of_host(
     mut exchanges: Vec<Exchange>,
     wanted: Option<&str>,
@@ -68,7 +68,7 @@ pub(super) fn of_host(
     Ok(found)
 }
 
-/// The host of the first page, or the only one with objects.
+/// Returns the host of the first page, or the only host with objects.
 fn of_first_page(exchanges: &[Exchange]) -> Result<String, String> {
     let is_page = |one: &&Exchange| {
         let page = |object: &Fetched| object.content_type().eq_ignore_ascii_case("text/html");
@@ -90,7 +90,7 @@ fn of_first_page(exchanges: &[Exchange]) -> Result<String, String> {
     }
 }
 
-/// Objects of each host that has any.
+/// Counts the objects of each host in `exchanges` that has any.
 fn with_objects(exchanges: &[Exchange]) -> BTreeMap<&str, usize> {
     let mut hosts = BTreeMap::new();
     for one in exchanges.iter().filter(|one| one.fetched.is_ok()) {
@@ -113,7 +113,7 @@ fn nothing_of(host: &str, exchanges: &[Exchange]) -> String {
     }
 }
 
-/// `b.net (12 objects), a.net (3)`: the five with most.
+/// Formats the five hosts with most objects, such as `b.net (12 objects), a.net (3)`.
 fn counted(hosts: &BTreeMap<&str, usize>) -> String {
     let mut hosts: Vec<(&str, usize)> = hosts.iter().map(|(host, count)| (*host, *count)).collect();
     hosts.sort_by_key(|(_, count)| std::cmp::Reverse(*count));

@@ -1,9 +1,9 @@
-//! What a page pulls in: the local paths that its HTML names.
+//! References in a page: the local paths in its HTML.
 
 use html5gum::{Token, Tokenizer};
 
-/// The paths of pictures, scripts, styles and media of a page, in their order, and of the pages
-/// that it leads to; `base` is its own path.
+/// Returns the paths of a page's pictures, scripts, styles and media, in order, and those of the
+/// pages that it links to. `base` is the page's own path.
 pub(super) fn parts(base: &str, html: &str) -> (Vec<String>, Vec<String>) {
     let (mut parts, mut links) = (Vec::new(), Vec::new());
     for token in Tokenizer::new(html) {
@@ -30,7 +30,7 @@ pub(super) fn parts(base: &str, html: &str) -> (Vec<String>, Vec<String>) {
     (parts, links)
 }
 
-/// The path that a reference of a page means on the same site, without query and fragment.
+/// Resolves `reference` in the page `base` to a path on the same site, without query and fragment.
 fn local(base: &str, reference: &str) -> Option<String> {
     let path = reference.trim().split(['?', '#']).next().unwrap_or_default();
     if path.is_empty() || path.contains(':') || path.starts_with("//") {

@@ -1,5 +1,5 @@
-//! Which objects may hide bytes: those that strict parsers take as they are, and again once they
-//! are changed.
+//! Selection of objects that can hide bytes: strict parsers must accept them both unchanged and
+//! changed.
 
 use std::collections::BTreeMap;
 
@@ -8,39 +8,40 @@ use serde::de::IgnoredAny;
 
 use super::{Fetched, Found};
 
-/// An object that may hide bytes.
+/// An object that can hide bytes.
 #[derive(Clone, Debug)]
 pub struct Kept {
-    /// Its place in what was found.
+    /// Index in [`Found::objects`].
     pub place: usize,
     /// The object.
     pub object: Object,
 }
 
 impl Kept {
-    /// Whether a strict parser of ours can judge it; of a script the browser has to.
+    /// Returns whether only a browser can check the object, because it is a script: our own strict
+    /// parser checks JSON.
     #[must_use]
     pub fn wants_browser(&self, found: &Found) -> bool {
         self.object.hiding() == Hiding::Text && !is_json(&found.objects[self.place])
     }
 }
 
-/// What became of all that was found.
+/// Result of judging all objects.
 #[derive(Clone, Debug, Default)]
 pub struct Judged {
-    /// Objects that may hide bytes.
+    /// Objects that can hide bytes.
     pub kept: Vec<Kept>,
-    /// Why others may not, and how many.
+    /// Reasons for refusing the others, and how often each applied.
     pub refused: BTreeMap<String, usize>,
 }
 
 impl Judged {
-    /// Refuses an object.
+    /// Counts an object that is refused because of `why`.
     pub fn refuse(&mut self, why: &str) {
         *self.refused.entry(why.to_owned()).or_default() += 1;
     }
 
-    /// Refuses those kept objects that `keeps` is false for.
+    /// Refuses the kept objects for which `keeps` returns false.
     pub fn retain(&mut self, why: &str, mut keeps: impl FnMut(&Kept) -> bool) {
         let before = self.kept.len();
         self.kept.retain(|kept| keeps(kept));
@@ -50,7 +51,7 @@ impl Judged {
     }
 }
 
-/// Judges all objects.
+/// Judges all objects of `found`.
 #[must_use]
 pub fn judge(found: &Found) -> Judged {
     let mut judged = Judged::default();
@@ -63,7 +64,7 @@ pub fn judge(found: &Found) -> Judged {
     judged
 }
 
-/// The object that hides bytes, if it is one.
+/// Returns the object of `fetched`, if it can hide bytes.
 pub(super) fn object(fetched: &Fetched) -> Result<Object, String> {
     let Fetched { path, headers, body } = fetched;
     let object = Object::new(path, headers.clone(), body).map_err(|why| why.to_string())?;

@@ -1,13 +1,13 @@
-//! Covers of an operator's own: of what a site, a HAR file or a capture has the objects with which
-//! a server of `http-site` answers; of connections in captures shapes for `embed`.
+//! Covers from an operator's own pages: a site, a HAR file or a capture gives the objects with
+//! which a server of `http-site` answers. Connections in captures give shapes for `embed`.
 //!
-//! * `folder`, `har`, `capture`: the sources, each read into [`Found`]. `html`: what a page pulls
-//!   in. `flows`: TCP connections of a capture. `hosts`: the host that was visited. `packed`:
-//!   sources that are packed.
-//! * `judge`: which objects may hide bytes. `browser`: Chromium's word on it.
-//! * `covers`: the folder that keeps it all (`docs/formats.md`).
+//! * `folder`, `har`, `capture`: the sources, each read into [`Found`]. `html`: references in
+//!   pages. `flows`: TCP connections of a capture. `hosts`: the host that was visited. `packed`:
+//!   compressed sources.
+//! * `judge`: selection of objects that can hide bytes. `browser`: a check by Chromium.
+//! * `covers`: the folder with the result (`docs/formats.md`).
 //!
-//! Nothing enters that strict parsers do not take again once it is changed.
+//! Covers contain only objects that strict parsers still accept after a change.
 
 mod browser;
 mod capture;
@@ -34,21 +34,21 @@ pub use judge::{Judged, Kept, judge};
 pub use anabranch_stego::{Hiding, Object};
 use anabranch_stego::{Shape, ShapeFault, Shapes};
 
-/// Bytes of a source at most.
+/// Maximum size of a source, in bytes.
 const LARGEST: u64 = 512 << 20;
-/// Why the end of a capture is missing.
+/// Description of a capture's missing end.
 const CUT: &str = "the capture's last packet, which is cut";
-/// Objects of covers at most, and pages.
+/// Maximum number of objects in covers, and of pages.
 const OBJECTS: usize = 20_000;
 
-/// Why there are no covers.
+/// Reason why there are no covers.
 #[derive(Debug)]
 pub enum CrawlError {
     /// A file or a folder cannot be read or written.
     File(PathBuf, io::Error),
-    /// A source, or an index of covers, says something that it may not; what, and where.
+    /// A source, or an index of covers, is invalid: its path and the fault.
     Source(PathBuf, String),
-    /// The browser cannot be asked.
+    /// The browser cannot be used.
     Browser(String),
 }
 
@@ -64,19 +64,19 @@ impl fmt::Display for CrawlError {
 
 impl std::error::Error for CrawlError {}
 
-/// What a server answered to a GET, with 200.
+/// An answer to a GET request with status 200.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Fetched {
     /// The path, without a query.
     pub path: String,
-    /// The head of the answer in its order, without what the transfer alone needs.
+    /// Headers of the answer in order, without those that only concern the transfer.
     pub headers: Vec<(String, String)>,
-    /// The body, as it was before the transfer.
+    /// The body, without transfer encodings.
     pub body: Vec<u8>,
 }
 
 impl Fetched {
-    /// Its type, without parameters.
+    /// Returns its type, without parameters.
     #[must_use]
     pub fn content_type(&self) -> &str {
         let kind = self.headers.iter().find(|(name, _)| name.eq_ignore_ascii_case("content-type"));
@@ -84,39 +84,39 @@ impl Fetched {
     }
 }
 
-/// A page, and the objects that it asks for, by their places.
+/// A page, and the objects that it loads, by index.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Page {
     /// Its path.
     pub path: String,
-    /// The objects, itself among them, in the order in which they are asked for.
+    /// The objects including the page itself, in the order of their requests.
     pub objects: Vec<usize>,
-    /// How long it was looked at before the next one.
+    /// Time until the next page was requested.
     pub pause: Duration,
 }
 
-/// What a source has.
+/// Contents of a source.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Found {
-    /// Objects, each path once.
+    /// Objects; each path occurs once.
     pub objects: Vec<Fetched>,
     /// Pages.
     pub pages: Vec<Page>,
-    /// The head of a page's request, in its order; empty where the source has none.
+    /// Headers of a page's request, in order; empty if the source has none.
     pub request: Vec<(String, String)>,
-    /// What was left out, by the reason, and how often.
+    /// Reasons for leaving things out, and how often each applied.
     pub left_out: BTreeMap<String, usize>,
-    /// Other hosts with objects, for people: `b.net (12), a.net (3)`; empty if there are none.
+    /// Other hosts with objects, for messages: `b.net (12), a.net (3)`; empty if there are none.
     pub others: String,
 }
 
 impl Found {
-    /// Leaves something out.
+    /// Counts something that is left out because of `why`.
     fn leave_out(&mut self, why: &str) {
         *self.left_out.entry(why.to_owned()).or_default() += 1;
     }
 
-    /// Takes an object: its place. One of a path that is there already is the same.
+    /// Adds `object`, unless its path is there already; returns the index.
     fn add(&mut self, object: Fetched) -> usize {
         if let Some(place) = self.objects.iter().position(|other| other.path == object.path) {
             return place;
@@ -125,7 +125,8 @@ impl Found {
         self.objects.len() - 1
     }
 
-    /// Takes what was fetched one after the other, each at its time: a document begins a page.
+    /// Adds objects that were fetched one after another, each with its time: a document begins a
+    /// page.
     fn follow(&mut self, fetched: Vec<(Fetched, Duration)>) {
         let mut last = Duration::ZERO;
         for (object, at) in fetched {
@@ -149,11 +150,11 @@ impl Found {
 }
 
 /// Reads a source: a site's folder, a HAR file (1.2), or a capture (pcap or pcapng) with plain
-/// HTTP; of the latter two, which gzip may have packed, the objects of `host`, or of the first
-/// page's host.
+/// HTTP. HAR files and captures may be compressed with gzip; only objects of `host`, or of the
+/// first page's host, are taken.
 ///
 /// # Errors
-/// It cannot be read, is none of these, or has no object of the host: one line.
+/// One line: it cannot be read, has another format, or has no object of the host.
 pub fn crawl(source: &Path, host: Option<&str>) -> Result<Found, CrawlError> {
     let file = |error| CrawlError::File(source.to_owned(), error);
     let told = |why: String| CrawlError::Source(source.to_owned(), why);
@@ -180,11 +181,12 @@ fn of_file(source: impl io::BufRead, host: Option<&str>) -> Result<Found, String
     har::read(&bytes, host)
 }
 
-/// The shapes of the TCP connections in captures (pcap or pcapng, maybe packed by gzip), called
-/// after their files, and a line for each capture that ends within a packet.
+/// Returns the shapes of the TCP connections in `captures` (pcap or pcapng, perhaps compressed with
+/// gzip), named after their files. Also returns a message for each capture that ends within a
+/// packet.
 ///
 /// # Errors
-/// A file cannot be read, is no capture, or has no connection that can be played: one line.
+/// One line: a file cannot be read, is no capture, or has no connection that can be replayed.
 pub fn shapes(captures: &[PathBuf]) -> Result<(Shapes, Vec<String>), CrawlError> {
     let (mut all, mut notes) = (Vec::new(), Vec::new());
     for path in captures {
@@ -197,7 +199,7 @@ pub fn shapes(captures: &[PathBuf]) -> Result<(Shapes, Vec<String>), CrawlError>
     Ok((Shapes::new(all).map_err(none)?, notes))
 }
 
-/// The shapes of a capture, and whether it ends within a packet.
+/// Returns the shapes in `capture`, named after `path`, and whether it ends within a packet.
 fn shapes_of(path: &Path, capture: impl io::BufRead) -> Result<(Vec<Shape>, bool), String> {
     let stem = path.file_stem().unwrap_or_default().to_string_lossy().into_owned();
     let stem = stem.trim_end_matches(".pcapng").trim_end_matches(".pcap");
@@ -217,7 +219,7 @@ fn shapes_of(path: &Path, capture: impl io::BufRead) -> Result<(Vec<Shape>, bool
     if shapes.is_empty() { Err(why) } else { Ok((shapes, cut)) }
 }
 
-/// Opens a file to be read piece by piece, unless it is too large.
+/// Opens the file `path` for buffered reading, unless it is larger than `LARGEST`.
 fn open_file(path: &Path) -> Result<BufReader<File>, CrawlError> {
     let told = |error| CrawlError::File(path.to_owned(), error);
     let file = File::open(path).map_err(told)?;
@@ -233,7 +235,8 @@ fn read_file(path: &Path) -> Result<Vec<u8>, CrawlError> {
     read.map(|_| bytes).map_err(|error| CrawlError::File(path.to_owned(), error))
 }
 
-/// Headers that say how a transfer went, or who it was: they have no place in another's answer.
+/// Returns whether the header `name` concerns only the transfer or its original server, so that it
+/// does not belong in another server's answer.
 fn is_of_transfer(name: &str) -> bool {
     let names = [
         "transfer-encoding",
@@ -249,7 +252,7 @@ fn is_of_transfer(name: &str) -> bool {
     name.starts_with(':') || names.iter().any(|one| name.eq_ignore_ascii_case(one))
 }
 
-/// For the fuzzer: reads bytes as each source, and as an index of covers.
+/// Reads `bytes` as each kind of source, and as an index of covers; for the fuzzer.
 #[doc(hidden)]
 pub fn fuzz(bytes: &[u8]) {
     let Some((&kind, rest)) = bytes.split_first() else { return };

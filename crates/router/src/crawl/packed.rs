@@ -1,4 +1,4 @@
-//! Sources that are packed: gzip is unpacked as it is read, others are named.
+//! Compressed sources: gzip is decompressed while reading; other formats are reported.
 
 use std::io::{self, BufRead, BufReader, Read};
 
@@ -7,7 +7,7 @@ use flate2::bufread::MultiGzDecoder;
 use super::LARGEST;
 
 const GZIP: &[u8] = b"\x1f\x8b";
-/// How files begin that others have packed, what they are, and what unpacks them.
+/// First bytes of files in other formats, their names, and the programs that unpack them.
 const OTHERS: [(&[u8], &str, &str); 4] = [
     (b"PK\x03\x04", "a zip archive", "unzip"),
     (b"\xfd7zXZ", "packed with xz", "xz -d"),
@@ -15,10 +15,10 @@ const OTHERS: [(&[u8], &str, &str); 4] = [
     (b"BZh", "packed with bzip2", "bzip2 -d"),
 ];
 
-/// A source as it was before it was packed.
+/// Returns a reader of the decompressed `source`.
 ///
 /// # Errors
-/// It cannot be read, or is packed in another way: one line.
+/// One line: it cannot be read, or is compressed in another way.
 pub(super) fn unpacked<'a>(mut source: impl BufRead + 'a) -> Result<Box<dyn BufRead + 'a>, String> {
     let begin = source.fill_buf().map_err(|error| error.to_string())?;
     if let Some((_, what, with)) = OTHERS.iter().find(|(magic, ..)| begin.starts_with(magic)) {
@@ -31,7 +31,7 @@ pub(super) fn unpacked<'a>(mut source: impl BufRead + 'a) -> Result<Box<dyn BufR
     Ok(Box::new(BufReader::new(bounded)))
 }
 
-/// A reader of which no more than `left` bytes may come.
+/// A reader that fails after `left` bytes.
 struct Bounded<R> {
     source: R,
     left: u64,

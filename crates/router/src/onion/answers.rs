@@ -1,5 +1,5 @@
-//! Who answers directory requests, at once or after a while: what takes long is done by others, so
-//! that no thread that moves bytes waits for it.
+//! Answers to directory requests, given at once or later. Other threads do the slow work, so no
+//! thread that moves bytes waits for it.
 
 use std::fmt;
 use std::net::IpAddr;
@@ -9,41 +9,42 @@ use anabranch_onion::directory::cache::Cache;
 use anabranch_onion::directory::http::Request;
 use anabranch_onion::directory::reply::Reply;
 
-/// What becomes of a request.
+/// Result of a directory request.
 #[derive(Clone, Debug)]
 pub enum Answer {
-    /// This.
+    /// The answer is ready.
     Reply(Reply),
-    /// It is worth waiting: ask again when there is something new.
+    /// No answer yet: ask again after the next notification.
     Later,
-    /// Somebody makes it.
+    /// Another thread is preparing the answer.
     Promised(Promise),
 }
 
-/// An answer that somebody makes. Who has kept it says that there is something new.
+/// An answer that another thread prepares. After [`Promise::keep`] the caller has to notify the
+/// thread that waits.
 #[derive(Clone, Debug, Default)]
 pub struct Promise(Arc<OnceLock<Reply>>);
 
 impl Promise {
-    /// Gives the answer; the first one counts.
+    /// Stores the answer `reply`; later calls have no effect.
     pub fn keep(&self, reply: Reply) {
         let _ = self.0.set(reply);
     }
 
-    /// The answer, once it is there.
+    /// Returns the answer, once it is stored.
     #[must_use]
     pub fn kept(&self) -> Option<Reply> {
         self.0.get().cloned()
     }
 }
 
-/// Who answers directory requests.
+/// A source of answers to directory requests.
 pub trait Answers: fmt::Debug + Send + Sync {
-    /// What becomes of a request from `peer`, if that is known. Takes no longer than looking
-    /// something up.
+    /// Answers `request` from `peer`, if the address is known. Must not block: it takes no longer
+    /// than a table look-up.
     fn answer(&self, request: &Request, peer: Option<IpAddr>) -> Answer;
 
-    /// The longest body of a request that is taken, in bytes.
+    /// Returns the maximum length of a request's body, in bytes.
     fn longest(&self) -> usize {
         32 << 10
     }
@@ -55,7 +56,7 @@ impl Answers for Cache {
     }
 }
 
-/// A request that has no answer yet.
+/// A request that has not been answered yet.
 #[derive(Debug)]
 pub struct PendingRequest {
     request: Request,
@@ -63,13 +64,14 @@ pub struct PendingRequest {
 }
 
 impl PendingRequest {
-    /// A request that came.
+    /// Wraps a request that has arrived.
     #[must_use]
     pub fn new(request: Request) -> PendingRequest {
         PendingRequest { request, promise: None }
     }
 
-    /// The answer, if it is there by now; with what every directory says besides, at `unix_now`.
+    /// Returns the answer once there is one, with the headers that every directory adds (`unix_now`
+    /// is the date, `peer` the client's address).
     pub fn look(
         &mut self,
         answers: &dyn Answers,

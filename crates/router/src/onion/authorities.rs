@@ -1,4 +1,4 @@
-//! Authorities as a user names them: `DirAuthority` lines of torrc.
+//! Authorities as users configure them: the `DirAuthority` lines of `torrc`.
 
 use std::fmt;
 use std::net::SocketAddr;
@@ -9,19 +9,19 @@ use anabranch_onion::wire::text::twenty;
 /// One authority.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Authority {
-    /// Its name.
+    /// Nickname.
     pub name: String,
-    /// Where it answers HTTP.
+    /// Address of the HTTP directory port.
     pub directory: SocketAddr,
-    /// The port for links, at the same address.
+    /// `orport`: port for links, at the same address.
     pub orport: Option<u16>,
-    /// The digest of the identity key by which it signs consensuses.
+    /// `v3ident`: digest of the identity key that certifies the keys of its consensuses.
     pub v3: [u8; 20],
-    /// The fingerprint of the relay that it is.
+    /// Fingerprint of the authority's relay.
     pub fingerprint: [u8; 20],
 }
 
-/// A line that names no authority.
+/// Error for a malformed `DirAuthority` line.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct AuthorityError {
     line: String,
@@ -42,19 +42,19 @@ impl fmt::Display for AuthorityError {
 impl std::error::Error for AuthorityError {}
 
 impl Authority {
-    /// Where it is reached by a link, if its line says that. Of its keys the line names the RSA
-    /// identity alone.
+    /// Returns the relay's link address, if the line has an `orport`. The line contains only the
+    /// relay's RSA identity, so `ed25519` is `None`.
     #[must_use]
     pub fn target(&self) -> Option<Target> {
         let address = SocketAddr::new(self.directory.ip(), self.orport?);
         Some(Target { addresses: vec![address], rsa: self.fingerprint, ed25519: None })
     }
 
-    /// Reads `[DirAuthority] NAME [orport=N] [no-v2] v3ident=HEX ADDRESS:PORT FINGERPRINT`, as
-    /// torrc has it.
+    /// Parses `[DirAuthority] NAME [orport=N] [no-v2] v3ident=HEX ADDRESS:PORT FINGERPRINT`, the
+    /// format of `torrc`.
     ///
     /// # Errors
-    /// What the line lacks.
+    /// The part that is missing or malformed.
     pub fn parse(line: &str) -> Result<Authority, AuthorityError> {
         let told = |what| AuthorityError { line: line.to_owned(), what };
         let mut words = line.split_whitespace().skip_while(|&word| word == "DirAuthority");
@@ -83,7 +83,7 @@ impl Authority {
     }
 }
 
-/// Twenty bytes of 40 hexadecimal digits, with or without the `$` that Tor puts before relays.
+/// Parses 40 hexadecimal digits into 20 bytes; Tor's `$` before fingerprints is optional.
 #[must_use]
 pub fn digest(text: &str) -> Option<[u8; 20]> {
     twenty(text.strip_prefix('$').unwrap_or(text))

@@ -1,18 +1,20 @@
-//! A directory authority on a machine: [`start`] runs the core of [`anabranch_onion::authority`] on
-//! a thread of its own, with its keys and its files, and its port for requests in the clear and its
-//! probes of relays on another.
+//! A directory authority on a machine. [`start`] runs the core of [`anabranch_onion::authority`],
+//! with its keys and files, on one thread; a second thread serves plain HTTP requests and probes
+//! relays.
 //!
-//! The authority is a relay as well, which [`super::relay`] runs: what it publishes goes to us by
-//! the [`DirClient`] that [`start`] gives, and both ports answer from the same `SharedAnswers`.
+//! The authority is also a relay, which [`super::relay`] runs. That relay publishes its descriptor
+//! through the [`DirClient`] that [`start`] returns, and both ports answer from the same
+//! `SharedAnswers`.
 //!
-//! * [`keys`]: the identity, the signing key and its certificate, which is renewed in time.
-//! * `vault`: descriptors, what is known of relays, the last consensus: all on disk before anybody
-//!   is told.
-//! * `registry`: the thread that owns all that changes (`ledger`) and does what is due;
-//!   `wall_clock`: what the machine's clock does meanwhile.
-//! * `dir_port`: the thread of the port in the clear and of probes; `dir_connections`: its
+//! * [`keys`]: the identity key, and the signing key with its certificate, which is renewed in
+//!   time.
+//! * `vault`: descriptors, the history of relays and the last consensus, on disk before anything is
+//!   served.
+//! * `registry`: the thread that owns the changing state (`ledger`) and runs what is due;
+//!   `wall_clock`: steps of the machine's clock.
+//! * `dir_port`: the thread of the directory port and of probes; `dir_connections`: its
 //!   connections.
-//! * `shared_answers`: what both ports and the registry have in common.
+//! * `shared_answers`: state shared by both ports and the registry.
 
 use std::fmt;
 use std::fs;
@@ -48,38 +50,38 @@ mod shared_answers;
 mod vault;
 mod wall_clock;
 
-/// The file with our `DirAuthority` line, for `--authorities` and for torrc's `%include`.
+/// File name of our `DirAuthority` line, for `--authorities` and for torrc's `%include`.
 const LINE: &str = "authorities";
 
-/// How an authority is to run.
+/// Settings of an authority.
 pub struct Settings {
-    /// Its name: as the relay's.
+    /// Nickname, the same as the relay's.
     pub nickname: String,
-    /// Where it is reached.
+    /// Its public address.
     pub address: Ipv4Addr,
-    /// The port for links that is announced.
+    /// The advertised port for links.
     pub or_port: u16,
-    /// Where requests come in the clear; the first one's port is announced.
+    /// Addresses of the directory port; the first one's port is advertised.
     pub listen: Vec<SocketAddr>,
-    /// How to reach the operator; one line.
+    /// The operator's contact, in one line.
     pub contact: String,
-    /// Where keys and state are kept; the folder is made.
+    /// Folder of keys and state; created if it is missing.
     pub data: PathBuf,
     /// The relay's keys.
     pub relay: Arc<RelayKeys>,
     /// How relays are judged, and when consensuses are made.
     pub core: core::Settings,
-    /// Bandwidths that somebody measured: read again for each consensus.
+    /// File of measured bandwidths, read again for each consensus.
     pub bandwidths: Option<PathBuf>,
-    /// For how many seconds a signing key is certified.
+    /// Lifetime of a signing key's certificate, in seconds.
     pub certified_for: u64,
 }
 
-/// Seconds for which a signing key is certified if nobody says.
+/// Default lifetime of a signing key's certificate, in seconds.
 const CERTIFIED: u64 = 365 * 86_400;
 
 impl Settings {
-    /// Of the authority that is this relay as well.
+    /// Creates settings for the authority that is also the relay of `description`.
     #[must_use]
     pub fn new(
         description: &Description,
@@ -103,22 +105,22 @@ impl Settings {
     }
 }
 
-/// What an authority was told anew.
+/// New settings of a running authority.
 #[derive(Clone, Debug)]
 pub struct Changes {
-    /// How relays are judged; of it what may change ([`core::Authority::adopt`]).
+    /// How relays are judged; [`core::Authority::adopt`] lists what may change.
     pub core: core::Settings,
-    /// How to reach the operator; one line.
+    /// The operator's contact, in one line.
     pub contact: String,
-    /// Bandwidths that somebody measured.
+    /// File of measured bandwidths.
     pub bandwidths: Option<PathBuf>,
-    /// For how many seconds the next signing key is certified.
+    /// Lifetime of the next signing key's certificate, in seconds.
     pub certified_for: u64,
 }
 
 impl Changes {
-    /// Of the authority that is this relay as well; what may differ from that is as in
-    /// [`Settings::new`].
+    /// Creates changes for the authority that is also the relay of `description`, with the defaults
+    /// of [`Settings::new`].
     #[must_use]
     pub fn new(description: &Description, core: core::Settings) -> Changes {
         Changes { core, contact: contact(description), bandwidths: None, certified_for: CERTIFIED }
@@ -129,30 +131,30 @@ fn contact(description: &Description) -> String {
     description.contact.clone().unwrap_or_else(|| "nobody".to_owned())
 }
 
-/// What an operator is told.
+/// Events for the operator.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum AuthorityEvent {
-    /// The line by which tors and we are told of this authority.
+    /// The `DirAuthority` line that configures tor and this program to use this authority.
     Line(String),
-    /// A consensus was made: how many relays it lists, and when it holds.
+    /// A consensus was made, with its number of relays and its times.
     Consensus(usize, core::Times),
-    /// A relay's descriptor was taken: its RSA identity, and how many are known.
+    /// A relay's descriptor was accepted: its RSA identity, and the number of known relays.
     Relay([u8; 20], usize),
-    /// What was published was refused; why.
+    /// An upload was refused, with the reason.
     Refused(String),
-    /// A line for the log: something did not work, or is not as it should be.
+    /// A message for the log: something failed or is unusual.
     Trouble(String),
 }
 
-/// Who is told; called by the thread that does all the work, which waits for it.
+/// Callback for events; it runs on the registry's thread, which waits for it.
 pub type Tell = Box<dyn FnMut(AuthorityEvent) + Send>;
 
-/// Why there is no authority.
+/// Reason why an authority cannot start.
 #[derive(Debug)]
 pub enum AuthorityError {
-    /// A file.
+    /// A file cannot be read or written.
     Store(StoreError),
-    /// A port cannot be had, or the kernel has nothing left.
+    /// A port cannot be bound, or the kernel is out of resources.
     System(io::Error),
 }
 
@@ -173,21 +175,20 @@ impl From<StoreError> for AuthorityError {
     }
 }
 
-/// An authority that runs. It ends when the directory client's owner lets go of that; then call
-/// [`Running::join`].
+/// A running authority. It ends when the directory client is dropped; then call [`Running::join`].
 pub struct Running {
-    /// Where it takes requests in the clear.
+    /// Bound addresses of the directory port.
     pub at: Vec<SocketAddr>,
-    /// The line that makes a tor part of its network.
+    /// The `DirAuthority` line that makes a tor part of its network.
     pub line: String,
     shared_answers: Arc<SharedAnswers>,
     threads: [JoinHandle<()>; 2],
-    /// Held as long as it runs.
+    /// Held for as long as the authority runs.
     _lock: FileLock,
 }
 
 impl Running {
-    /// Goes by these settings from now on.
+    /// Applies new settings.
     pub fn adopt(&self, changes: Changes) {
         self.shared_answers.write(Letter::Settings(Box::new(changes)));
     }
@@ -195,18 +196,18 @@ impl Running {
     /// Waits until the last state is written.
     pub fn join(self) {
         for thread in self.threads {
-            // A panic of it has been printed.
+            // The panic has been printed already.
             let _ = thread.join();
         }
     }
 }
 
-/// Starts an authority: reads or makes keys, takes up the state of an earlier run, listens. The
-/// directory client is for its relay.
+/// Starts an authority: reads or generates keys, restores the state of an earlier run, and listens.
+/// The returned directory client is for its relay.
 ///
 /// # Errors
-/// [`AuthorityError`]: nothing runs then, and no file was changed but for keys that were missing
-/// and damaged files, which have another name.
+/// [`AuthorityError`]: nothing runs then. Missing keys may have been generated and damaged files
+/// renamed; no other file was changed.
 pub fn start(settings: Settings, mut tell: Tell) -> Result<(DirClient, Running), AuthorityError> {
     private_folder(&settings.data)?;
     let lock = locked(&settings.data)?;
@@ -230,7 +231,7 @@ pub fn start(settings: Settings, mut tell: Tell) -> Result<(DirClient, Running),
     let ends = Ends { letters: written, orders, probes };
     let registry = Registry::new(ledger, Arc::clone(&shared_answers), ends, cabinet, &settings);
     let (dir_port, at) = open(settings.listen, Arc::clone(&shared_answers), heard, wanted)?;
-    // Without a registry the directory port ends as well.
+    // If the registry ends, the directory port ends too.
     let thread = thread::Builder::new().name("registry".into());
     let registry = thread.spawn(move || registry.run()).map_err(AuthorityError::System)?;
     Ok((
@@ -239,14 +240,14 @@ pub fn start(settings: Settings, mut tell: Tell) -> Result<(DirClient, Running),
     ))
 }
 
-/// What rings at the directory port's thread, and what hears it there.
+/// Returns the sender that wakes the directory port's thread, and the receiving end.
 fn desk_bell() -> io::Result<(dirclient::NewsSender, DirClient)> {
-    // Nobody gives orders to it.
+    // Nothing sends commands to it.
     let (heard, bell, _) = DirClient::counters()?;
     Ok((bell, heard))
 }
 
-/// Starts the directory port's thread, once its addresses are listened at.
+/// Starts the directory port's thread and waits until it listens.
 fn open(
     listen: Vec<SocketAddr>,
     shared_answers: Arc<SharedAnswers>,
@@ -254,7 +255,7 @@ fn open(
     probes: Receiver<Vec<Probe>>,
 ) -> Result<(JoinHandle<()>, Vec<SocketAddr>), AuthorityError> {
     let (ready, listens) = channel();
-    // What a thread waits with stays in that thread.
+    // The poller is created on the thread that uses it.
     let work = move || match DirPort::new(&listen, shared_answers, heard, probes) {
         Ok((dir_port, at)) => {
             let _ = ready.send(Ok(at));
@@ -268,8 +269,8 @@ fn open(
     Ok((thread, at.map_err(AuthorityError::System)?))
 }
 
-/// The line of the authority that keeps its state in this folder, as its last start wrote it.
-/// Nothing is changed there.
+/// Returns the `DirAuthority` line that the authority in the folder `data` wrote at its last start.
+/// Changes nothing.
 ///
 /// # Errors
 /// [`AuthorityError::Store`]: no authority has run there.
@@ -291,7 +292,7 @@ fn about(settings: &Settings, identity: [u8; 20]) -> About {
     }
 }
 
-/// As torrc has it.
+/// Formats a `DirAuthority` line of torrc.
 fn line(about: &About) -> String {
     let About { nickname, or_port, address, dir_port, .. } = about;
     let (v3, relay) = (hex(&about.identity), hex(&about.relay));

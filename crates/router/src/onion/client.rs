@@ -1,7 +1,8 @@
-//! A client on real sockets: programs come by SOCKS or HTTP CONNECT, and leave by circuits.
+//! A client on real sockets: programs connect by SOCKS or HTTP CONNECT, and their streams use
+//! circuits.
 //!
-//! Two cores side by side: the protocol's ([`Client`]) and the client's mind ([`CircuitManager`]),
-//! which says what circuits are built and which stream goes by which.
+//! It joins two cores: the protocol's ([`Client`]), and the [`CircuitManager`], which decides which
+//! circuits to build and which circuit each stream uses.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -56,106 +57,106 @@ mod sets;
 mod status;
 mod trace;
 
-/// Tokens of the single files.
+/// Poller tokens of single files.
 const STOP: u64 = 0;
 const NEWS: u64 = 1;
 const HANGUP: u64 = 2;
 const TRANSPORTS: u64 = 3;
 
-/// How a client is to run.
+/// Settings of a client.
 pub struct Settings {
-    /// Where programs come in; SOCKS and HTTP are told apart by their first byte.
+    /// Addresses for programs; the first byte distinguishes SOCKS from HTTP.
     pub listen: Vec<SocketAddr>,
-    /// Who talks to authorities.
+    /// Client of the directory authorities and caches.
     pub dirclient: DirClient,
-    /// Where guards and build times are kept.
+    /// Folder of the state: guards and build times.
     pub data: PathBuf,
-    /// Which relays the user wants, and which not.
+    /// Relays that the user requires or excludes.
     pub wishes: Wishes,
-    /// The bridges by which alone the network is entered, if it is: those that `dirclient` asks.
+    /// The bridges that are the only entries to the network, if any; `dirclient` asks the same
+    /// ones.
     pub ways: Option<BridgeWays>,
-    /// Whether SOCKS5 is answered in Tor's own codes where something is wrong with an onion
-    /// service.
+    /// Use Tor's extended SOCKS5 error codes for onion services.
     pub extended_errors: bool,
-    /// How much padding the user wants.
+    /// Amount of padding.
     pub padding: Amount,
     /// Limit of queued cells, in bytes.
     pub memory: usize,
-    /// The order among the circuits of a link.
+    /// Scheduler among the circuits of a link.
     pub circuitmux: circuitmux::Kind,
-    /// Legs of a circuit; `None`: as many as the network wants.
+    /// Legs of a circuit; `None` for the network's recommendation.
     pub legs: Option<usize>,
-    /// Which design circuits of several legs are of.
+    /// Design of circuits with several legs.
     pub design: Design,
-    /// How what programs send is dealt among legs; `None`: as the exit wishes.
+    /// Scheduling of upstream data among legs; `None` for the exit's choice.
     pub dealing: Option<Dealing>,
-    /// Tap that shows segments before their turn ([`Tap::open_all`]), if links may be unordered: a
-    /// guard that knows such links sees that this client asks for them.
+    /// Tap for out-of-order delivery ([`Tap::open_all`]), if links may be unordered. Guards that
+    /// support such links see that this client requests them.
     pub tap: Option<Tap>,
-    /// The kind of links over TCP.
+    /// Kind of TCP links.
     pub links: &'static StreamFamily,
-    /// Whether there are QUIC links to guards that have them, and if, whether beside unordered
-    /// ones, too.
+    /// Whether to use QUIC links to guards that support them, and if so, whether also in addition
+    /// to unordered TCP links.
     pub quic: Option<QuicLinking>,
-    /// Where what each guard sees is written, if anywhere.
+    /// File for the trace of cells, if one is wanted.
     pub trace: Option<PathBuf>,
 }
 
-/// What a client was told anew.
+/// New settings of a running client.
 #[derive(Debug)]
 pub struct Changes {
-    /// Which relays the user wants, and which not.
+    /// Relays that the user requires or excludes.
     pub wishes: Wishes,
-    /// How much padding the user wants.
+    /// Amount of padding.
     pub padding: Amount,
     /// Legs of a circuit, as in [`Settings`].
     pub legs: Option<usize>,
     /// Limit of queued cells, in bytes.
     pub memory: usize,
-    /// Whom to ask, and whether relays of one path may share a subnet, if either has changed.
+    /// The authorities, and whether relays of one path may share a subnet, if either has changed.
     pub trust: Option<(Vec<Authority>, bool)>,
 }
 
-/// What a person, or a machine, may want to know.
+/// Events for a person or a machine.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ClientEvent {
-    /// Programs may come, at these addresses.
+    /// The client accepts programs at these addresses.
     Listening(Vec<SocketAddr>),
-    /// Circuits can be built: how many relays are known.
+    /// Circuits can be built; the number of usable relays.
     Ready(usize),
     /// A circuit is complete: its number, its relays, first hop first, and whether its last hop
     /// uses Counter Galois Onion.
     Built(u64, Vec<String>, bool),
-    /// A circuit is a leg of a set now: its number, the set's design, and how long its last relay
-    /// took to say so.
+    /// A circuit has joined a set: its number, the set's design, and the time until its last
+    /// relay's confirmation.
     Linked(u64, Design, Duration),
-    /// A circuit is gone: its number, its relays as in `Built`, and why.
+    /// A circuit is closed: its number, its relays as in `Built`, and the reason.
     Closed(u64, Vec<String>, String),
-    /// What there is to see, each second.
+    /// The client's state, once a second.
     Status(Box<Status>),
     /// A link to this relay or bridge is open.
     LinkOpen(String),
-    /// This relay or bridge broke the protocol.
+    /// This relay or bridge violated the protocol.
     Violation(String, Violation),
-    /// The memory for cells is full: the circuit whose cells waited longest was closed.
+    /// The memory for cells is full: the circuit with the longest-waiting cells was closed.
     OutOfMemory,
-    /// A program's wish could not be met.
+    /// A program's request was refused.
     Refused(Refused),
-    /// A directory request was made.
+    /// A directory request has ended.
     Fetched(Fetched),
-    /// SIGHUP has come, and settings were read again.
+    /// The settings were read again after SIGHUP.
     Reloaded(Outcome),
     /// A clock is wrong, or ours is right again.
     Clock(Skew),
-    /// Something did not work; it will be tried again.
+    /// A failure; the operation will be retried.
     Trouble(String),
 }
 
 /// Runs a client until `stop` is readable.
 ///
 /// # Errors
-/// An address cannot be listened on, the state that was kept cannot be read, the kernel has no
-/// files left at the start, or the trace could not be written to its end.
+/// An address cannot be listened on, the saved state cannot be read, the kernel is out of files at
+/// the start, or the trace could not be written completely.
 pub fn run(
     settings: Settings,
     rng: ChaCha20Rng,
@@ -165,7 +166,7 @@ pub fn run(
     run_rereading(settings, rng, stop, None, watch)
 }
 
-/// The same for a client that reads its settings again on SIGHUP. Streams go on under the new ones.
+/// Runs a client that reads its settings again on SIGHUP. Streams continue under the new settings.
 ///
 /// # Errors
 /// As [`run`].
@@ -187,13 +188,13 @@ pub fn run_rereading(
     desk.end(watch)
 }
 
-/// Why no path of a network can be built, whatever its exit lets out.
+/// Returns why `network` allows no path at all, regardless of the exits' policies.
 fn pathless(network: &Network, wishes: &Wishes) -> Option<Why> {
     let none = network.has_path(Target { port: 443, v6: false }, wishes).err()?;
     matches!(none.0, Position::Guard | Position::Middle).then_some(Why::NoPath(none))
 }
 
-/// A line for a user whose proxy is within reach of others.
+/// Returns a warning for a user whose proxy can be reached from other machines.
 fn open_to_others(at: &SocketAddr) -> String {
     format!(
         "--listen {at}: anyone who reaches this address can use the network in your name, and the \
@@ -210,23 +211,23 @@ struct ClientLoop<'r> {
     clocks: Clocks,
     sets: SetBook,
     trace: Option<CellTrace>,
-    /// Writing the trace failed during the run, which then ends with an error.
+    /// Writing the trace failed; the client's run will end with an error.
     trace_failed: bool,
     rng: ChaCha20Rng,
     network: Option<Arc<Network>>,
-    /// Relays that it lists, and those that can be used.
+    /// Relays in the consensus, and usable ones.
     relays: [usize; 2],
-    /// Relays that the user names and it does not list, by the option, as was last said.
+    /// Relays that the user names and the consensus lacks, by option, as last reported.
     unlisted: Vec<(&'static str, Vec<[u8; 20]>)>,
     settings: Settings,
     reload: Option<Reload<'r, Changes>>,
-    /// SIGHUP asked for the end.
+    /// SIGHUP has requested the end.
     ends: bool,
     unkept: bool,
-    /// No path could be built of the relays that were known last.
+    /// The relays known last allow no path.
     pathless: bool,
     file_watch: FileWatch,
-    /// Fields of the state's file that this version does not know.
+    /// Fields of the state file that this version does not know.
     unknown: UnknownState,
     ticked: Time,
 }
@@ -254,7 +255,7 @@ impl<'r> ClientLoop<'r> {
             CellTrace::create(target, &clock, settings.dealing.as_ref())
         });
         let context = Context::new(unix()).map_err(io::Error::other)?;
-        // A client tells nobody its addresses.
+        // A client does not advertise its addresses.
         let mut station =
             Station::new(clock, core, context, (TcpKind::Single, &settings.listen), Vec::new())?;
         settings.tap.take().map(|tap| station.unorder(tap)).transpose()?;
@@ -300,7 +301,7 @@ impl<'r> ClientLoop<'r> {
         })
     }
 
-    /// Waits, takes what is ready to the cores, does what they say; false if it is time to end.
+    /// Waits for events and services both cores; returns false when it is time to end.
     fn turn(&mut self, watch: &mut dyn FnMut(ClientEvent)) -> io::Result<bool> {
         let ready = self.station.wait(self.circmgr.next_timeout())?;
         let now = self.station.clock.now();
@@ -342,7 +343,7 @@ impl<'r> ClientLoop<'r> {
             age: now.since(seen.begun),
             stage: seen.stage,
             streams: seen.streams,
-            // What a set carried is told once, with its first circuit.
+            // A set's bytes are shown once, with its first circuit.
             carried: match seen.set.is_none_or(|head| head == seen.key) {
                 true => self.station.core.carried(seen.key),
                 false => [0; 2],
@@ -382,7 +383,7 @@ impl<'r> ClientLoop<'r> {
         };
         let of_set = |mut seen: SetNumbers| {
             let known = |leg: &LegNumbers| leg.circuit.and_then(place);
-            // What is gone for the circuit manager is being closed.
+            // The circuit manager has dropped these legs, so they are being closed.
             seen.legs.retain(|leg| known(leg).is_some());
             let (numbers, places): (Vec<u64>, _) = seen.legs.iter().filter_map(known).unzip();
             Some(SetStatus { number: *numbers.first()?, seen, places })
@@ -398,7 +399,7 @@ impl<'r> ClientLoop<'r> {
         RelayName { nickname, fingerprint: hex(id).to_uppercase() }
     }
 
-    /// Writes the cells that were seen to the trace, if there is one.
+    /// Writes the cells seen since the last call to the trace, if there is one.
     fn trace_cells(&mut self, watch: &mut dyn FnMut(ClientEvent)) {
         let Some(trace) = &mut self.trace else { return };
         let seen = self.station.core.take_seen();
@@ -408,17 +409,17 @@ impl<'r> ClientLoop<'r> {
         }
     }
 
-    /// The trace cannot be written: the client goes on, and its exit code reports that.
+    /// Gives up the trace after `error`: the client continues, and its exit code reports the loss.
     fn lose_trace(&mut self, error: &io::Error, watch: &mut dyn FnMut(ClientEvent)) {
         (self.trace, self.trace_failed) = (None, true);
         let told = format!("writing the trace stopped ({error}); what was written before is kept");
         watch(ClientEvent::Trouble(told));
     }
 
-    /// Keeps the state and completes the trace.
+    /// Saves the state and completes the trace.
     ///
     /// # Errors
-    /// The trace could not be written to its end.
+    /// The trace could not be written completely.
     fn end(mut self, watch: &mut dyn FnMut(ClientEvent)) -> io::Result<()> {
         self.keep(watch);
         if self.trace_failed {
@@ -456,7 +457,7 @@ impl<'r> ClientLoop<'r> {
         self.obey(now, watch);
     }
 
-    /// A transport has come up, or there is something to say of one.
+    /// Processes events of pluggable transports: messages, and a transport that has started.
     fn on_transports(&mut self, watch: &mut dyn FnMut(ClientEvent)) {
         let Some(ways) = &self.settings.ways else { return };
         let TransportNews { has_come_up, said } = ways.transports().news();
@@ -467,7 +468,7 @@ impl<'r> ClientLoop<'r> {
         }
     }
 
-    /// SIGHUP has come.
+    /// Reads the settings again after SIGHUP.
     fn on_hangup(&mut self, watch: &mut dyn FnMut(ClientEvent)) {
         let Some(reload) = &mut self.reload else { return };
         let outcome = match reload.take() {
@@ -527,7 +528,7 @@ impl<'r> ClientLoop<'r> {
         }
     }
 
-    /// Enough relays are known: reports that, or that no three of them make a path.
+    /// Reports that enough relays are known, or that no three of them make a path.
     fn on_ready(&mut self, watch: &mut dyn FnMut(ClientEvent)) {
         let bridges = self.settings.ways.is_some();
         let network = self.network.as_ref().filter(|_| !bridges);
@@ -540,7 +541,7 @@ impl<'r> ClientLoop<'r> {
         }
     }
 
-    /// Says which relays that the user names there are none of, if that has changed.
+    /// Reports the relays that the user names and `network` lacks, if they have changed.
     fn tell_unlisted(&mut self, network: &Network, watch: &mut dyn FnMut(ClientEvent)) {
         let unlisted = self.settings.wishes.unlisted(network);
         if unlisted == self.unlisted {
@@ -556,7 +557,7 @@ impl<'r> ClientLoop<'r> {
         self.unlisted = unlisted;
     }
 
-    /// Does what both cores say, until neither has anything to say.
+    /// Executes the outputs of both cores until neither has any.
     fn obey(&mut self, now: Time, watch: &mut dyn FnMut(ClientEvent)) {
         loop {
             let at = self.station.moment(now);
@@ -584,7 +585,7 @@ impl<'r> ClientLoop<'r> {
         }
     }
 
-    /// Which exits circuits may end at.
+    /// Returns the set of permitted last hops, for messages.
     fn exits(&self) -> Exits {
         let Settings { design, wishes, .. } = &self.settings;
         match (self.circmgr.needs_able_exits(), wishes.exit.is_empty()) {
@@ -594,7 +595,7 @@ impl<'r> ClientLoop<'r> {
         }
     }
 
-    /// Why a program's wish is refused.
+    /// Returns the reason of `refusal`, for messages.
     fn why(&self, refusal: Refusal, unix: u64) -> Why {
         let lack = match self.network.as_deref() {
             None => Lack::Consensus,
@@ -656,7 +657,7 @@ impl<'r> ClientLoop<'r> {
         }
     }
 
-    /// Does something about directory requests, and reports what came of them.
+    /// Calls `act` on the directory requests, and reports the finished ones.
     fn at_dir_requests<T>(
         &mut self,
         now: Time,
@@ -713,7 +714,7 @@ impl<'r> ClientLoop<'r> {
         }
     }
 
-    /// A relay may have said its time.
+    /// Records a relay's clock if `event` has its time.
     fn look_at_clocks(&mut self, now: Time, event: &Event, watch: &mut dyn FnMut(ClientEvent)) {
         let &Event::LinkOpen { identity: Some(identity), skew: Some(skew), dialled, .. } = event
         else {
@@ -725,7 +726,7 @@ impl<'r> ClientLoop<'r> {
         }
     }
 
-    /// A relay's nickname, or else its fingerprint.
+    /// Returns the nickname of `relay`, or else its fingerprint.
     fn name_of(&self, relay: &[u8; 20]) -> String {
         let authority =
             self.settings.dirclient.authorities().iter().find(|one| one.fingerprint == *relay);
@@ -733,7 +734,7 @@ impl<'r> ClientLoop<'r> {
         named.unwrap_or_else(|| hex(relay))
     }
 
-    /// A core's event with the name of the relay or bridge that it is about.
+    /// Converts `event` of the core, adding the name of the relay or bridge.
     fn named(&self, event: Event) -> ClientEvent {
         match event {
             Event::LinkOpen { identity, .. } => {
@@ -747,26 +748,27 @@ impl<'r> ClientLoop<'r> {
         }
     }
 
-    /// A neighbour's nickname, or else its fingerprint, or else the address of its bridge line.
+    /// Returns a neighbour's nickname, or else its fingerprint, or else the address of its bridge
+    /// line.
     fn name_neighbour(&self, neighbour: Neighbour) -> String {
         let named = neighbour.rsa.map(|rsa| self.name_of(&rsa));
         let named = named.or_else(|| Some(neighbour.address?.to_string()));
         named.unwrap_or_else(|| "a relay".to_owned())
     }
 
-    /// The nickname of a relay.
+    /// Returns the nickname of relay `id`.
     fn name(&self, id: &[u8; 20]) -> Option<String> {
         self.circmgr.nickname(id).map(str::to_owned)
     }
 }
 
-/// The relays of a circuit, first hop first: each one's nickname, or else its fingerprint.
+/// Returns the relays of `circuit`, first hop first: each one's nickname, or else its fingerprint.
 fn names(circmgr: &CircuitManager, circuit: CircuitKey) -> Vec<String> {
     let name = |id: &[u8; 20]| circmgr.nickname(id).map_or_else(|| hex(id), str::to_owned);
     circmgr.path(circuit).unwrap_or_default().iter().map(name).collect()
 }
 
-/// Why no circuit can be linked by this design.
+/// Returns the message that no relay can link circuits of this `design`.
 fn no_able_relay(design: Design) -> String {
     let what = match design.is_merged() {
         true => "usable middle relay of the network joins circuits",
@@ -779,7 +781,7 @@ fn no_able_relay(design: Design) -> String {
     )
 }
 
-/// A generator of its own, seeded by another.
+/// Creates a generator seeded by another.
 fn fork(rng: &mut ChaCha20Rng) -> ChaCha20Rng {
     use rand_chacha::rand_core::SeedableRng;
     ChaCha20Rng::from_rng(rng)

@@ -1,5 +1,5 @@
-//! Answers that are long to pack: each is packed by a thread of its own. One with the documents of
-//! all relays is packed once for all who ask before something changes.
+//! Compression of long answers, each on a thread of its own. An answer with the documents of all
+//! relays is compressed once and shared until the documents change.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
@@ -11,34 +11,35 @@ use anabranch_onion::directory::reply::{Encoding, Reply};
 
 use crate::onion::answers::{Answer, Promise};
 
-/// What is packed once for all.
+/// Paths of shared answers.
 const PATHS: [&str; 2] = ["/tor/server/all", "/tor/extra/all"];
-/// Who moves bytes packs no more than so many itself: some milliseconds.
+/// Largest answer that a thread that moves bytes compresses itself, in bytes: it takes some
+/// milliseconds.
 const QUICK: usize = 256 << 10;
-/// Answers that are packed at once; who wants another one waits.
+/// Maximum number of answers compressed at once; further requests wait.
 const MOST_AT_ONCE: usize = 2;
-/// Bytes of all answers that are kept.
+/// Maximum total size of stored answers, in bytes.
 const MOST_BYTES: usize = 32 << 20;
 
-/// Its path, and how it is packed.
+/// A path, and the encoding of its answer.
 type Kind = (String, Encoding);
 
-/// The answers.
+/// The compressed answers.
 #[derive(Debug, Default)]
 pub(super) struct CompressedBodies(Arc<Mutex<Shelf>>);
 
 #[derive(Debug, Default)]
 struct Shelf {
-    /// Of which edition of the cache `ready` is.
+    /// Edition of the cache from which `ready` was made.
     edition: u64,
     ready: BTreeMap<Kind, Reply>,
-    /// Those that are being made, of whatever edition.
+    /// Answers being compressed, of any edition.
     coming: BTreeMap<(u64, Kind), Promise>,
 }
 
 impl CompressedBodies {
-    /// What becomes of this request: the reply, or that it is being packed. `owner` is told by
-    /// `ring`, by another thread, when there is something new, if it is still there then.
+    /// Returns the reply, or a promise while it is being compressed. Calls `ring` on `owner`, if it
+    /// still exists, from another thread when a reply is ready.
     pub(super) fn answer_for<O: Send + Sync + 'static>(
         &self,
         cache: &Arc<Cache>,
@@ -56,8 +57,8 @@ impl CompressedBodies {
         long.unwrap_or_else(|| Answer::Reply(cache.find(request)))
     }
 
-    /// What becomes of this request, if it is one of these. `ring` is called when there is
-    /// something new, by another thread.
+    /// Answers a request that is long to compress, or `None` for others. Calls `ring` from another
+    /// thread when the reply is ready.
     fn answer(
         &self,
         cache: &Arc<Cache>,
@@ -96,7 +97,7 @@ impl CompressedBodies {
     }
 
     fn shelf(&self) -> MutexGuard<'_, Shelf> {
-        // Each change is whole before anything can panic.
+        // Each change is complete before anything can panic.
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -109,7 +110,7 @@ impl Shelf {
         self.ready.get(kind).cloned()
     }
 
-    /// Keeps what was made, if many will ask for it, it is of these days, and there is room.
+    /// Stores the shared answer `reply` if it is of the current edition and there is room.
     fn put(&mut self, edition: u64, kind: Kind, reply: &Reply) {
         self.coming.remove(&(edition, kind.clone()));
         let bytes: usize = self.ready.values().map(Reply::length).sum();

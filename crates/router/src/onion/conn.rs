@@ -1,4 +1,4 @@
-//! One link: a TCP connection and what makes a link of it.
+//! One link: a TCP connection and the link protocol on it.
 
 use std::io::{self, ErrorKind, Read, Write};
 use std::net::{IpAddr, SocketAddr, TcpStream};
@@ -18,16 +18,15 @@ use super::tap::{Cookie, Segment, Tap, saved_syn};
 use super::tcp_info;
 use super::ways::{BridgeWays, Greeting};
 
-/// Bytes that the kernel may hold unsent: the rest waits in the core, where its order may still
-/// change.
+/// Limit of unsent bytes in the kernel: the rest waits in the core, which can still reorder it.
 const UNSENT: u32 = 32 << 10;
-/// Sealed bytes that may wait for the socket.
+/// Limit of sealed bytes that wait for the socket.
 const SEALED: usize = 64 << 10;
-/// Full records fetched at once, and bytes of small ones.
+/// Number of full-sized records fetched at once, and the least bytes fetched if records are small.
 const RECORDS: usize = 2;
 const SMALL: usize = 32 << 10;
-/// A link rests if it carried less than this since it was last asked; the room that it keeps is for
-/// as much.
+/// A link is idle if it has carried fewer bytes than this since it was last asked; an idle link
+/// keeps buffers of this size.
 const TRICKLE: usize = 4 << 10;
 
 /// A link and its socket.
@@ -35,70 +34,70 @@ pub(super) struct Conn {
     socket: TcpStream,
     link: Box<dyn StreamLink + Send>,
     pub(super) peer: SocketAddr,
-    /// Its place among those that others opened.
+    /// Its slot in the limits on incoming connections.
     pub(super) admitted: Option<ConnectionSlot>,
-    /// Whom it is to lead to, if we opened it.
+    /// The relay that we dialled, if we opened the connection.
     pub(super) target: Option<Target>,
-    /// By which of its addresses.
+    /// Index of the dialled one among the relay's addresses.
     pub(super) place: usize,
-    /// What is said first to the transport that leads there, if one does.
+    /// Greeting for the pluggable transport that leads there, if one is used.
     greeting: Option<Greeting>,
-    /// A transport stands between, so that segments are not the link's.
+    /// A pluggable transport is in between, so TCP segments are not the link's.
     pub(super) by_transport: bool,
-    /// Its socket is of MPTCP, though it may go by one path.
+    /// The socket is an MPTCP socket, though it may use only one path.
     is_multipath: bool,
-    /// Since when it is seen not to be open.
+    /// Time at which it was first seen not to be open.
     pub(super) opening: Option<Time>,
-    /// The core knows of it.
+    /// The core knows of the link.
     pub(super) told: bool,
-    /// What the neighbour did that ended the link, if it broke the link's protocol.
+    /// The neighbour's violation of the link protocol, if one ended the link.
     pub(super) fault: Option<CarrierFault>,
     /// The core has something to send.
     pub(super) wants: bool,
-    /// To be closed once all is sent.
+    /// The link is closed once everything is sent.
     pub(super) closing: bool,
-    /// Watched for room to write.
+    /// The poller watches for room to write.
     pub(super) watched: bool,
-    /// Not watched for something to read, until bytes may pass again.
+    /// The poller does not watch for input until the rate limit allows more.
     pub(super) paused: bool,
-    /// Tap that shows segments before their turn, if anything does.
+    /// State of the tap for out-of-order delivery, if there is one.
     tapped: Option<TapState>,
-    /// Bytes that went over the wire: received, sent.
+    /// Bytes on the wire: received, sent.
     pub(super) carried: [u64; 2],
-    /// Both, when it was last asked whether it rests.
+    /// Their sum at the last idle check.
     asked: u64,
-    /// When the link wants to be called, as [`TcpLinks`](super::links::tcp::TcpLinks) has noted it.
+    /// The link's timeout, as [`TcpLinks`](super::links::tcp::TcpLinks) has noted it.
     pub(super) due: Option<Time>,
     sealed: Vec<u8>,
     sent: usize,
-    /// When it was last looked for room, and what is left of it.
+    /// Time of the last look at the kernel's room, and what is left of it.
     looked: Option<Time>,
     room: usize,
 }
 
-/// How a connection is tapped.
+/// State of a connection's tap.
 #[derive(Clone, Copy, Debug)]
 struct TapState {
     cookie: Cookie,
-    /// Where its sequence numbers begin, once that is known.
+    /// Origin of the sequence numbers, once it is known.
     origin: Option<Origin>,
-    /// Records may come before their turn.
+    /// Records may arrive out of order.
     wanted: bool,
-    /// Segments are shown.
+    /// The tap delivers segments.
     shown: bool,
 }
 
-/// What a link's socket brought.
+/// Result of reading a link's socket.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum SocketRead {
-    /// Plain bytes, maybe none.
+    /// Plain bytes, perhaps none.
     Bytes,
-    /// The end, and why if it was not in order.
+    /// The end, with an error if it was not orderly.
     End(Option<String>),
 }
 
 impl Conn {
-    /// A connection that a neighbour opened.
+    /// Wraps a connection that the neighbour `peer` opened.
     pub(super) fn accepted(
         socket: TcpStream,
         peer: SocketAddr,
@@ -117,8 +116,8 @@ impl Conn {
         Ok(conn)
     }
 
-    /// A connection that is being opened, to the relay's address at this place; by a transport it
-    /// is of TCP.
+    /// Opens a connection to the relay's address at index `place`. Through a pluggable transport it
+    /// is plain TCP.
     pub(super) fn dial(
         target: Target,
         place: usize,
@@ -133,7 +132,7 @@ impl Conn {
             return Ok(conn);
         }
         let mut cookie = None;
-        // Before it connects, so that the answer's SYN is shown.
+        // Before it connects, so that the tap sees the SYN of the answer.
         let socket = connecting_by(address, tcp, |socket| cookie = tap.attach(socket.as_fd()))?;
         if let Some(cookie) = cookie {
             tap.connected(cookie, &socket, address);
@@ -153,7 +152,7 @@ impl Conn {
         socket.set_nodelay(true)?;
         let is_multipath = mptcp::is_multipath(&socket);
         match SockRef::from(&socket).set_tcp_notsent_lowat(UNSENT) {
-            // Kernels have learnt it for such sockets late.
+            // Old kernels do not support this option on MPTCP sockets.
             Err(_) if is_multipath => {}
             set => set?,
         }
@@ -185,29 +184,29 @@ impl Conn {
         })
     }
 
-    /// The socket, for watching.
+    /// Returns the socket, for the poller.
     pub(super) fn socket(&self) -> &TcpStream {
         &self.socket
     }
 
-    /// What carries bytes over the socket.
+    /// Returns the link protocol on the socket.
     pub(super) fn link(&self) -> &dyn StreamLink {
         &*self.link
     }
 
-    /// Whether the link's own handshake is done.
+    /// Returns whether the link's own handshake is complete.
     pub(super) fn is_open(&self) -> bool {
         self.link.state() == State::Open
     }
 
-    /// Plain bytes to fetch at once.
+    /// Returns how many plain bytes to fetch at once.
     pub(super) fn batch(&self) -> usize {
         let record = self.link.promises().record;
         (RECORDS * record).max(SMALL / record * record)
     }
 
-    /// Bytes that the kernel has room for: looked at once in each interval, and what was sealed
-    /// since is taken off. A connection that does not tell has all.
+    /// Returns the kernel's room in bytes, measured once per interval; bytes sealed since are
+    /// subtracted. It is unlimited if the kernel does not report it.
     pub(super) fn room(&mut self, now: Time) -> usize {
         if self.looked.is_none_or(|at| now.since(at) >= kist::INTERVAL) {
             self.looked = Some(now);
@@ -216,10 +215,10 @@ impl Conn {
         self.room
     }
 
-    /// How the connection is doing.
+    /// Returns the state of the TCP connection.
     ///
     /// # Errors
-    /// The kernel's; of several subflows it tells of the first alone, which is not enough.
+    /// The kernel's. With several subflows the kernel reports only the first, which is not enough.
     pub(super) fn view(&self) -> io::Result<LinkView> {
         match self.subflows() {
             Some(_) => Err(ErrorKind::Unsupported.into()),
@@ -227,32 +226,32 @@ impl Conn {
         }
     }
 
-    /// By how many subflows of MPTCP it goes, if it does.
+    /// Returns the number of MPTCP subflows, if the connection uses MPTCP.
     pub(super) fn subflows(&self) -> Option<usize> {
         if self.is_multipath { mptcp::subflows(&self.socket) } else { None }
     }
 
-    /// When the link wants to be called, or may have room again if that was what it lacked.
+    /// Returns the time of the link's timeout, or of the next look for room if it lacks room.
     pub(super) fn next_timeout(&self) -> Option<Time> {
         let room = self.looked.filter(|_| self.wants && self.room == 0);
         let room = room.map(|looked| looked + kist::INTERVAL);
         self.link.next_timeout().into_iter().chain(room).min()
     }
 
-    /// How many records were opened before their turn, if any may be.
+    /// Returns the number of records opened out of order, if the link supports that.
     pub(super) fn early_counts(&self) -> Option<EarlyCounts> {
         self.link.early_records().and_then(EarlyRecords::early_counts)
     }
 
-    /// By which name the tap knows it.
+    /// Returns the tap's identifier of the connection.
     pub(super) fn cookie(&self) -> Option<Cookie> {
         self.tapped.map(|tapped| tapped.cookie)
     }
 
-    /// From now on records have so many bytes of content, and may come before their turn.
+    /// Switches to records with `content` bytes of content, which may arrive out of order.
     ///
     /// # Errors
-    /// The link cannot.
+    /// The link does not support that.
     pub(super) fn unorder(
         &mut self,
         now: Time,
@@ -270,7 +269,7 @@ impl Conn {
         Ok(())
     }
 
-    /// Takes what the tap shows of the connection; the plain bytes are for [`Conn::take_early`].
+    /// Receives a segment from the tap; [`Conn::take_early`] returns the plain bytes.
     pub(super) fn show(&mut self, now: Time, segment: Segment<'_>) -> bool {
         let Some(tapped) = &mut self.tapped else { return false };
         let Some(bytes) = segment.bytes else {
@@ -285,21 +284,21 @@ impl Conn {
         offset.is_some()
     }
 
-    /// Appends the plain bytes that came before their turn.
+    /// Appends the plain bytes that arrived out of order to `plain`.
     pub(super) fn take_early(&mut self, plain: &mut Vec<u8>, tap: &mut Tap) {
         self.keep_up(tap);
-        // What it finds wrong is told by the stream, which brings these records again.
+        // Errors are ignored: the same records arrive in the stream, which reports them.
         let _ = self.link.read(plain);
     }
 
-    /// Tells the tap how far the stream was read.
+    /// Reports to the tap how far the stream was read.
     pub(super) fn keep_up(&mut self, tap: &mut Tap) {
         if let Some(tapped) = &mut self.tapped {
             tapped.keep_up(self.carried[0], tap);
         }
     }
 
-    /// Reads once, and appends the plain bytes.
+    /// Reads once, and appends the plain bytes to `plain`.
     pub(super) fn read(&mut self, now: Time, buffer: &mut [u8], plain: &mut Vec<u8>) -> SocketRead {
         let count = match self.socket.read(buffer) {
             Ok(0) => return SocketRead::End(None),
@@ -331,12 +330,12 @@ impl Conn {
         }
     }
 
-    /// Whether more plain bytes may be sealed.
+    /// Returns whether more plain bytes may be sealed.
     pub(super) fn has_room(&self) -> bool {
         self.sealed.len() - self.sent < SEALED
     }
 
-    /// If little has come and gone since the last call, gives back the room that bursts took: how
+    /// Releases the buffers that bursts took, if the link was idle since the last call. Returns how
     /// many bytes that was.
     pub(super) fn rest(&mut self) -> Option<usize> {
         let carried = self.carried.iter().sum();
@@ -349,22 +348,22 @@ impl Conn {
         Some(before - self.sealed.capacity() + self.link.rest())
     }
 
-    /// Seals plain bytes.
+    /// Seals the bytes `plain`.
     pub(super) fn seal(&mut self, plain: &[u8]) {
-        // Misuse: the link was closed, and what was to be said is moot.
+        // Misuse means that the link was closed: nothing more is to be sent.
         let _ = self.link.write(plain);
         self.room = self.room.saturating_sub(plain.len());
     }
 
-    /// Says goodbye, behind what was sealed.
+    /// Closes the link in order, after the bytes sealed so far.
     pub(super) fn say_goodbye(&mut self) {
         self.link.close();
     }
 
-    /// Writes what is sealed; true if all of it has gone.
+    /// Writes sealed bytes; returns whether all of them are sent.
     ///
     /// # Errors
-    /// The socket's: the link is over.
+    /// The socket's: the link has ended.
     pub(super) fn flush(&mut self, now: Time) -> io::Result<bool> {
         if let Some(greeting) = &mut self.greeting {
             return greeting.flush(&self.socket);
@@ -391,7 +390,7 @@ impl TapState {
         TapState { cookie, origin: None, wanted: false, shown: false }
     }
 
-    /// So many bytes of the stream were read.
+    /// Reports to the tap that `read` bytes of the stream were read.
     fn keep_up(&mut self, read: u64, tap: &mut Tap) {
         let Some(origin) = self.origin.filter(|_| self.wanted) else { return };
         if self.shown {
@@ -402,12 +401,12 @@ impl TapState {
     }
 }
 
-/// A TCP connection that is on its way.
+/// Opens a TCP connection to `address` without waiting for it.
 pub(super) fn connecting(address: SocketAddr) -> io::Result<TcpStream> {
     connecting_by(address, TcpKind::Single, |_| ())
 }
 
-/// The same by a socket of this kind, to which something is done before.
+/// Opens a connection with a socket of kind `tcp`, after calling `prepare` on it.
 pub(super) fn connecting_by(
     address: SocketAddr,
     tcp: TcpKind,
@@ -418,7 +417,7 @@ pub(super) fn connecting_by(
     begin(socket, address)
 }
 
-/// The same from this address of ours, where one is named.
+/// Opens a connection from the local address `from`, if one is given.
 pub(crate) fn connecting_from(address: SocketAddr, from: Option<IpAddr>) -> io::Result<TcpStream> {
     let socket = TcpKind::Single.socket(address)?;
     from.map_or(Ok(()), |from| socket.bind(&SocketAddr::new(from, 0).into()))?;
@@ -433,7 +432,7 @@ fn begin(socket: Socket, address: SocketAddr) -> io::Result<TcpStream> {
     }
 }
 
-/// What a neighbour of a TLS link did that it must not: nothing, where it tells of a fault of ours.
+/// Returns the neighbour's violation; `None` for an alert, which reports a fault of ours.
 fn carrier_fault(kind: PeerFaultKind) -> Option<CarrierFault> {
     Some(match kind {
         PeerFaultKind::Alert => return None,
@@ -444,7 +443,7 @@ fn carrier_fault(kind: PeerFaultKind) -> Option<CarrierFault> {
     })
 }
 
-/// Whether an error says no more than "not now".
+/// Returns whether `error` is transient.
 pub(crate) fn is_passing(error: &io::Error) -> bool {
     let early = error.raw_os_error() == Some(libc::ENOTCONN);
     early || matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::Interrupted)

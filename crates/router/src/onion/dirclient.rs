@@ -1,9 +1,9 @@
-//! Who talks to authorities and keeps what they say: a thread, because its requests block, and
-//! because checking a consensus takes longer than a cell may wait.
+//! The directory client: fetches and stores documents of the authorities and caches, on a thread of
+//! its own. Its requests block, and verifying a consensus takes longer than a cell may wait.
 //!
-//! It has downloaded and proves what [`Directory`] asks for, keeps it on disk, publishes a relay's
-//! descriptor, and brings [`News`] by a queue whose waker an event loop watches. Requests that go
-//! by circuits are directory requests of that loop ([`News::DirRequest`], [`DirClient::report`]).
+//! It fetches and verifies the documents that [`Directory`] asks for, stores them on disk, and
+//! publishes a relay's descriptor. [`News`] arrive in a queue with a waker for an event loop. That
+//! loop makes requests over circuits for it ([`News::DirRequest`], [`DirClient::report`]).
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::{self, Read, Write};
@@ -52,36 +52,36 @@ mod texts;
 const CERTS: &str = "cached-certs";
 const CONSENSUS: &str = "cached-microdesc-consensus";
 const MICRODESCS: &str = "cached-microdescs";
-/// The files of every directory client.
+/// Files of every directory client.
 const FILES: [&str; 3] = [CERTS, CONSENSUS, MICRODESCS];
 /// End of the message about a damaged document: the remedy.
 const AGAIN: &str = "it is fetched again";
 const CONNECT: Duration = Duration::from_secs(10);
 const SILENCE: Duration = Duration::from_secs(30);
-/// The longest answer to a descriptor.
+/// Maximum size of the answer to a descriptor, in bytes.
 const VERDICT: usize = 64 << 10;
 
-/// What the directory client is to do.
+/// Settings of a directory client.
 pub struct Settings {
-    /// Whom to ask and whom to tell.
+    /// Authorities to fetch from and publish to.
     pub authorities: Vec<Authority>,
-    /// Where it keeps what it learns; the folder is made.
+    /// Folder of the stored documents; created if it is missing.
     pub data: PathBuf,
-    /// Whether relays of one path may share a subnet.
+    /// Allow relays of one subnet in a path.
     pub share_subnets: bool,
-    /// The keys that sign descriptors, for a relay.
+    /// A relay's keys, which sign its descriptors.
     pub keys: Option<Arc<RelayKeys>>,
-    /// Whether a cache is to be kept, for answering clients.
+    /// Keep a cache of documents for answering clients.
     pub cache: bool,
-    /// Whether the owner makes circuits and runs directory requests by them.
+    /// The owner builds circuits and makes directory requests over them.
     pub dir_requests: bool,
-    /// By whom alone everything is asked for, if there are any.
+    /// Bridges that are the only sources of documents, if there are any.
     pub bridges: Vec<BridgeIdentity>,
-    /// Whether descriptors are kept from authorities: those of a bridge.
+    /// Do not publish descriptors to authorities, because the relay is a bridge.
     pub unpublished: bool,
 }
 
-/// What the thread is told.
+/// Commands to the thread.
 pub(super) enum DirCommand {
     Publish(Box<Description>),
     Sign(Arc<RelayKeys>),
@@ -90,14 +90,14 @@ pub(super) enum DirCommand {
     AskBridges,
 }
 
-/// What came of an directory request.
+/// Result of a directory request over a circuit.
 pub(super) struct Report {
     number: u64,
     from: Option<String>,
     outcome: Result<ResponseReader, Failure>,
 }
 
-/// The thread, as its owner sees it. It ends with its owner.
+/// Handle of the thread, which ends when this is dropped.
 pub struct DirClient {
     authorities: Vec<Authority>,
     orders: Sender<DirCommand>,
@@ -106,11 +106,11 @@ pub struct DirClient {
 }
 
 impl DirClient {
-    /// Starts the thread. What an earlier run kept is read first: its news come at once. A relay's
-    /// asks nothing before [`DirClient::publish`].
+    /// Starts the thread. It first reads what an earlier run stored, and sends messages about that
+    /// at once. A relay's directory client requests nothing before [`DirClient::publish`].
     ///
     /// # Errors
-    /// The folder cannot be had, or the kernel gives no thread.
+    /// The folder cannot be created, a stored file cannot be read, or the thread cannot be started.
     pub fn start(settings: Settings, rng: ChaCha20Rng) -> Result<DirClient, StoreError> {
         private_folder(&settings.data)?;
         let caches = if settings.cache { &copies::FILES[..] } else { &[] };
@@ -127,7 +127,7 @@ impl DirClient {
         Ok(dirclient)
     }
 
-    /// Both sides of an directory client whose thread somebody else runs.
+    /// Creates both ends of a directory client whose thread the caller runs.
     ///
     /// # Errors
     /// The kernel's.
@@ -145,33 +145,33 @@ impl DirClient {
         ))
     }
 
-    /// Whom it asks and tells.
+    /// Returns the authorities to fetch from and publish to.
     #[must_use]
     pub fn authorities(&self) -> &[Authority] {
         &self.authorities
     }
 
-    /// Readable when there are news.
+    /// Returns a socket that is readable when there are messages.
     #[must_use]
     pub fn waker(&self) -> &UnixStream {
         &self.waker
     }
 
-    /// What happened since the last call.
+    /// Returns the messages since the last call.
     pub fn take(&mut self) -> Vec<News> {
         let mut rung = [0; 64];
         while self.waker.read(&mut rung).is_ok_and(|count| count == rung.len()) {}
         self.news.try_iter().collect()
     }
 
-    /// Has this published, now and whenever it is due.
+    /// Publishes `description`, now and whenever that is due.
     pub fn publish(&self, description: Description) {
-        // The thread lives as long as we hold its queue.
+        // The thread lives for as long as we hold its queue.
         let _ = self.orders.send(DirCommand::Publish(Box::new(description)));
     }
 
-    /// Brings what came of an directory request: the answer, of the relay of this name, if one was
-    /// asked.
+    /// Reports the result of directory request `number`; `from` is the name of the relay that was
+    /// asked, if any.
     pub fn report(
         &self,
         number: u64,
@@ -181,41 +181,42 @@ impl DirClient {
         let _ = self.orders.send(DirCommand::Report(Report { number, from, outcome }));
     }
 
-    /// The way to bridges may have come up: those that are not known are asked now.
+    /// Requests the unknown bridges' descriptors now, because their transport may have started.
     pub fn ask_bridges(&self) {
         let _ = self.orders.send(DirCommand::AskBridges);
     }
 
-    /// Has descriptors signed with these keys from now on: what is published is published anew.
+    /// Signs descriptors with `keys` from now on, and publishes again.
     pub fn sign_with(&self, keys: Arc<RelayKeys>) {
         let _ = self.orders.send(DirCommand::Sign(keys));
     }
 }
 
 impl DirClient {
-    /// Asks and tells these authorities from now on, and builds paths with or without relays of one
-    /// subnet. What is known of the network stays as far as they vouch for it; until they do for
-    /// something newer, its owner goes on with what it has.
+    /// Uses `authorities` from now on, and allows relays of one subnet in a path if
+    /// `share_subnets`. Documents that they have signed stay in use. Until they provide a network,
+    /// the owner continues with the one it has.
     pub fn trust(&mut self, authorities: Vec<Authority>, share_subnets: bool) {
         self.authorities.clone_from(&authorities);
         let _ = self.orders.send(DirCommand::Trust(authorities, share_subnets));
     }
 }
 
-/// The state of the thread.
+/// State of the thread.
 struct DirThread {
     settings: Settings,
     directory: Directory,
-    /// Who answers from it has another pointer to it, and sees no change.
+    /// Threads that answer requests hold another `Arc` of an earlier version, which does not
+    /// change.
     cache: Arc<Cache>,
     library: Arc<Library>,
     copies: Copies,
-    /// Texts of microdescriptors that are known, to be kept.
+    /// Texts of the known microdescriptors, for the disk.
     microdescs: Texts,
     description: Option<Description>,
-    /// Jobs whose directory requests are out.
+    /// Jobs whose directory requests over circuits are in progress.
     out: BTreeMap<u64, Job>,
-    /// For each authority: when to publish next.
+    /// For each authority, when to publish next.
     due: Vec<Due>,
     clock: Clock,
     rng: ChaCha20Rng,
@@ -252,13 +253,13 @@ impl DirThread {
     fn run(mut self, orders: &Receiver<DirCommand>) {
         self.restore();
         if self.settings.keys.is_some() {
-            // A relay publishes before it asks: an authority may have those who ask wait until
-            // relays have published.
+            // A relay publishes before it fetches: an authority may delay answers until relays have
+            // published.
             let Ok(order) = orders.recv() else { return };
             self.follow(order);
         }
         self.publish();
-        // There may be much of it, and nobody waits for it.
+        // This may take long, and nothing waits for it.
         self.restore_copies();
         loop {
             self.publish();
@@ -287,8 +288,8 @@ impl DirThread {
         }
     }
 
-    /// Begins anew with other authorities, from what is on disk. An authority that stays is not
-    /// told again what it has taken.
+    /// Starts over with other authorities, from the documents on disk. Authorities that stay do not
+    /// receive the descriptor again before it is due.
     fn trust(&mut self, authorities: Vec<Authority>, share_subnets: bool) {
         let before = self.settings.authorities.iter().zip(&self.due);
         let due = |one: &Authority| {
@@ -299,7 +300,7 @@ impl DirThread {
         (self.settings.authorities, self.settings.share_subnets) = (authorities, share_subnets);
         self.directory.begin_anew(identities(&self.settings), share_subnets);
         self.copies = Copies::new(self.settings.authorities.iter().map(|one| one.v3).collect());
-        // What comes of requests for others is nothing to these, but bridges are as they were.
+        // The results of other requests are useless with new authorities; bridges have not changed.
         self.out.retain(|_, job| matches!(job.want, Want::Bridge(_)));
         self.restore();
         self.restore_copies();
@@ -330,8 +331,8 @@ impl DirThread {
         self.take(events);
     }
 
-    /// The text of a document on disk. One that is damaged, or cannot be read any more, comes
-    /// again.
+    /// Reads the stored document `name`; returns an empty text if it is absent, damaged or
+    /// unreadable, so that it is fetched again.
     fn kept_text(&mut self, name: &str) -> String {
         let path = self.settings.data.join(name);
         let told = match read_text(&path) {
@@ -345,7 +346,7 @@ impl DirThread {
         String::new()
     }
 
-    /// Moves a document of an earlier run that is damaged to another name, and reports it.
+    /// Renames a damaged document of an earlier run, and reports it.
     fn set_aside(&mut self, kept: KeptDocument, why: &DocumentError) {
         let name = match kept {
             KeptDocument::Certificates => CERTS,
@@ -371,12 +372,12 @@ impl DirThread {
         self.description = Some(description);
     }
 
-    /// Makes a request, or has it made.
+    /// Makes the request of `job`, or has the owner make it over a circuit.
     fn carry(&mut self, job: Job) {
         let authorities = &self.settings.authorities;
         let place = match job.source {
             Source::Plain(place) => place,
-            // Who makes no circuits asks authorities for what caches have.
+            // An owner without circuits fetches from authorities instead of caches.
             Source::Cache if !self.settings.dir_requests => {
                 (self.rng.next_u64() % authorities.len().max(1) as u64) as usize
             }
@@ -416,7 +417,7 @@ impl DirThread {
         self.done(&job, named, true, outcome);
     }
 
-    /// A bridge's address, by which its line names it.
+    /// Returns the address in a bridge's line, as its name.
     fn bridge(&self, place: usize) -> Option<String> {
         let addresses = self.settings.bridges.get(place).map(|bridge| &bridge.addresses);
         addresses.and_then(|addresses| addresses.first()).map(ToString::to_string)
@@ -445,15 +446,15 @@ impl DirThread {
         self.take(events);
     }
 
-    /// Keeps, hands on and tells what came of a job.
+    /// Stores, serves and reports the results of a job.
     fn take(&mut self, events: Vec<Event>) {
         let (mut known, mut ready) = (false, false);
         for event in events {
             match event {
                 Event::Consensus(text, signers) => {
                     self.keep(CONSENSUS, &text);
-                    // Packed in all encodings, with the ways from those before: for nobody, if
-                    // nobody is answered.
+                    // The cache compresses it in all encodings and computes differences to older
+                    // ones, so skip that without clients.
                     if self.settings.cache {
                         self.cache_mut().consensus(&text, signers);
                     }
@@ -484,7 +485,7 @@ impl DirThread {
         }
     }
 
-    /// What a relay published is lost if those who took it lose it: the consensus shows that.
+    /// Publishes again to authorities that may have lost our descriptor, if the consensus lacks us.
     fn look_for_us(&mut self) {
         let (Some(keys), Some(network)) = (&self.settings.keys, self.directory.network()) else {
             return;
@@ -523,8 +524,8 @@ impl DirThread {
         }
     }
 
-    /// Writes all microdescriptors that the consensus names if that is due or this is the end, and
-    /// forgets the others.
+    /// Writes all microdescriptors that the consensus names if that is due or `is_end`, and drops
+    /// the others.
     fn keep_microdescs(&mut self, is_end: bool) {
         let Some(network) = self.directory.network() else { return };
         let is_complete = is_end || network.missing().next().is_none();
@@ -541,13 +542,14 @@ impl DirThread {
         self.keep(MICRODESCS, &all);
     }
 
-    /// Writes a document to disk. No file is ever empty, which would be a damaged one.
+    /// Writes a document to the file `name`. Never writes an empty file, which would count as
+    /// damaged.
     fn keep(&mut self, name: &str, text: &str) {
         if text.is_empty() {
             return;
         }
         if let Err(error) = replace(&self.settings.data.join(name), text.as_bytes()) {
-            // What is in memory is as good until the next start.
+            // The copy in memory serves until the next start.
             self.desk
                 .tell(News::Trouble(format!("{error}; continuing, but this is not saved to disk")));
         }
@@ -576,7 +578,7 @@ impl DirThread {
             (keys.rsa_identity(), [&server, &extra].map(|text| signed_digest(text)));
         self.cache_mut().relay(id, (&server, digests[0]), Some((&extra, digests[1])));
         self.library.show(Arc::clone(&self.cache));
-        // What we are is to be had by our port before there is a consensus.
+        // Our own port serves our descriptor even before there is a consensus.
         self.library.ring();
         if self.settings.unpublished {
             return self.due.iter_mut().for_each(|due| due.taken(unix()));
@@ -605,7 +607,7 @@ impl DirThread {
     }
 }
 
-/// The authorities as the directory's core wants them.
+/// Returns the authorities in the form of the directory's core.
 fn identities(settings: &Settings) -> Vec<AuthorityIdentity> {
     let identity = |one: &Authority| AuthorityIdentity {
         v3: one.v3,
@@ -614,7 +616,7 @@ fn identities(settings: &Settings) -> Vec<AuthorityIdentity> {
     settings.authorities.iter().map(identity).collect()
 }
 
-/// A time span, in the unit that suits it.
+/// Formats a time span of `seconds` in a suitable unit.
 fn ago(seconds: u64) -> String {
     match seconds {
         0..120 => format!("{seconds} s"),
@@ -624,7 +626,8 @@ fn ago(seconds: u64) -> String {
     }
 }
 
-/// One request, one answer.
+/// Makes one request to the directory port `server` and returns the answer, of at most `limit`
+/// bytes.
 fn ask(server: SocketAddr, request: &[u8], limit: usize) -> Result<Response, Failure> {
     let socket = TcpStream::connect_timeout(&server, CONNECT);
     let mut socket = socket.map_err(|_| Failure::Unreachable)?;
@@ -649,7 +652,7 @@ fn converse(socket: &mut TcpStream, request: &[u8], limit: usize) -> io::Result<
     }
 }
 
-/// Seconds since 1970, as the machine's clock has them.
+/// Returns the seconds since 1970 by the machine's clock.
 #[must_use]
 pub fn unix() -> u64 {
     SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs())

@@ -1,5 +1,5 @@
-//! Names for exits: a stub resolver on a thread of its own, so that no lookup holds up a relay's
-//! loop.
+//! Name resolution for exits: a stub resolver on a thread of its own, so that look-ups do not block
+//! a relay's event loop.
 
 use std::fs;
 use std::io;
@@ -21,29 +21,29 @@ use hickory_resolver::{Hosts, TokioResolver};
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
-/// The system's table of hosts.
+/// The system's hosts file.
 const HOSTS: &str = "/etc/hosts";
-/// Questions that may be under way.
+/// Maximum number of concurrent look-ups.
 const WAITING: usize = 1024;
 
-/// A question.
+/// A name to resolve.
 pub(super) struct Question {
-    /// Who asks.
+    /// Stream that requested it.
     pub(super) stream: StreamKey,
-    /// The name, which may be one of in-addr.arpa or ip6.arpa.
+    /// The name; for a reverse look-up, one under `in-addr.arpa` or `ip6.arpa`.
     pub(super) name: String,
 }
 
-/// An answer.
+/// The answers to a question.
 #[derive(Debug)]
 pub(super) struct Found {
-    /// Who asked.
+    /// Stream that requested it.
     pub(super) stream: StreamKey,
-    /// What is known; never empty.
+    /// The answers; never empty.
     pub(super) answers: Vec<Answer>,
 }
 
-/// The resolver. Its thread ends with it.
+/// Handle of the resolver, whose thread ends when this is dropped.
 pub(super) struct Resolver {
     questions: UnboundedSender<(Question, OwnedSemaphorePermit)>,
     places: Arc<Semaphore>,
@@ -53,8 +53,8 @@ pub(super) struct Resolver {
 }
 
 impl Resolver {
-    /// With the system's name servers (`/etc/resolv.conf`) and table of hosts. Without servers it
-    /// knows that table alone, and has a [`trouble`](Resolver::trouble).
+    /// Starts a resolver with the system's name servers (`/etc/resolv.conf`) and hosts file. If
+    /// there are no servers, it uses only that file and has a [`trouble`](Resolver::trouble).
     ///
     /// # Errors
     /// The kernel's.
@@ -78,7 +78,7 @@ impl Resolver {
         hosts: PathBuf,
     ) -> io::Result<Resolver> {
         options.ip_strategy = LookupIpStrategy::Ipv4AndIpv6;
-        // Harder to answer for who does not see the question, as C tor does by default.
+        // Random case hardens queries against off-path spoofing; C tor has the same default.
         options.case_randomization = true;
         let (questions, asked) = unbounded_channel();
         let (answers, found) = channel();
@@ -97,23 +97,23 @@ impl Resolver {
         Ok(Resolver { questions, places, found, waker, trouble: None })
     }
 
-    /// Why names that are not in the table of hosts cannot be resolved, if so.
+    /// Returns why names outside the hosts file cannot be resolved, if so.
     pub(super) fn trouble(&self) -> Option<&str> {
         self.trouble.as_deref()
     }
 
-    /// Readable when there are answers.
+    /// Returns a socket that is readable when there are answers.
     pub(super) fn waker(&self) -> &UnixStream {
         &self.waker
     }
 
-    /// Asks; gives the question back if too many are under way.
+    /// Starts a look-up; returns `question` if too many are in progress.
     pub(super) fn ask(&self, question: Question) -> Result<(), Question> {
         let Ok(place) = Arc::clone(&self.places).try_acquire_owned() else { return Err(question) };
         self.questions.send((question, place)).map_err(|refused| refused.0.0)
     }
 
-    /// The answers that have come.
+    /// Returns the answers that have arrived.
     pub(super) fn take(&mut self) -> Vec<Found> {
         let mut rung = [0; 64];
         while io::Read::read(&mut self.waker, &mut rung).is_ok_and(|count| count == rung.len()) {}
@@ -121,7 +121,7 @@ impl Resolver {
     }
 }
 
-/// What the thread has.
+/// State of the thread.
 #[derive(Clone)]
 struct NameThread {
     resolver: TokioResolver,
@@ -130,11 +130,11 @@ struct NameThread {
     bell: Arc<UnixStream>,
 }
 
-/// The table of hosts, which may change while a relay runs.
+/// The hosts file, which may change while a relay runs.
 #[derive(Clone)]
 struct HostsFile {
     path: PathBuf,
-    /// When it changed last, and its length.
+    /// Its last modification time and length.
     state: Option<(SystemTime, u64)>,
 }
 
@@ -144,7 +144,7 @@ impl HostsFile {
         Some((metadata.modified().ok()?, metadata.len()))
     }
 
-    /// The table, if it has changed since the last look.
+    /// Returns the table, if it has changed since the last look.
     fn changed(&mut self) -> Option<Hosts> {
         let state = HostsFile::state(&self.path);
         if state == self.state {
@@ -176,14 +176,14 @@ impl NameThread {
         let answers = answers.unwrap_or_else(|error| vec![without_answer(&error)]);
         let found = Found { stream: question.stream, answers };
         if self.answers.send(found).is_ok() {
-            // A full pipe has been rung already.
+            // If the pipe is full, the owner is going to wake anyway.
             let _ = io::Write::write(&mut &*self.bell, &[1]);
         }
     }
 
     async fn look_up(&self, text: &str) -> Result<Vec<Answer>, NetError> {
         let mut name = Name::from_utf8(text)?;
-        // What a client names is whole: domains of this machine are not tried behind it.
+        // Clients send complete names: this machine's search domains are not appended.
         name.set_fqdn(true);
         let found: Vec<Answer> = if is_of_address(&name) {
             let lookup = self.resolver.reverse_lookup(name).await?;
@@ -198,7 +198,8 @@ impl NameThread {
     }
 }
 
-/// Whether a name is that of a whole address (RFC 1035, section 3.5; RFC 3596, section 2.5).
+/// Returns whether a name is that of a whole address (RFC 1035, section 3.5; RFC 3596, section
+/// 2.5).
 fn is_of_address(name: &Name) -> bool {
     name.parse_arpa_name().is_ok_and(|network| network.prefix_len() == network.max_prefix_len())
 }
@@ -208,8 +209,7 @@ fn host(data: &RData) -> Option<Answer> {
     Some(Answer::Name(name.0.to_utf8().trim_end_matches('.').to_owned()))
 }
 
-/// What the client is told where no answer is: that there is none is known for good only if a
-/// server said so.
+/// Converts `error` into the client's answer. Only a name server's negative answer is final.
 fn without_answer(error: &NetError) -> Answer {
     let for_good = error.is_nx_domain() || error.is_no_records_found();
     let no_name = matches!(error, NetError::Proto(_));

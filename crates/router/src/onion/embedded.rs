@@ -1,9 +1,8 @@
-//! A whole onion network in one process: an authority, relays and a client, each on threads of its
-//! own with keys, state and a loopback address of its own. Every node is what it would be alone:
-//! nothing joins them but TCP over loopback.
+//! A whole onion network in one process: an authority, relays and a client, each with its own
+//! threads, keys, state and loopback address. Nodes work as they would alone, and are connected
+//! only by TCP over loopback.
 //!
-//! Addresses are `127.N.0.1`, so that no two nodes are of one /16, and a path takes any three of
-//! them.
+//! Addresses are `127.N.0.1`: no two nodes share a /16, so a path may use any three of them.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -33,56 +32,56 @@ use super::relay::{self, Numbers, Watch};
 use super::reload::Reload;
 use super::store::{StoreError, claim};
 
-/// The port for links of every node, and the authority's for directories.
+/// Port for links of every node, and the authority's directory port.
 const OR_PORT: u16 = 9001;
 const DIR_PORT: u16 = 9030;
-/// The second byte of the authority's address; relays follow.
+/// Second byte of the authority's address; relays follow.
 const AUTHORITY: u8 = 1;
 /// Limit of queued cells in the client, in bytes.
 const MEMORY: usize = 128 << 20;
-/// Kilobytes a second that each relay counts for, so that paths are drawn evenly; as much as C
-/// tor's authorities give at most to one that nobody measured, such as a stranger that joins.
+/// Weight of each relay in kilobytes per second, so that all are chosen evenly. It is C tor's limit
+/// for relays without measurements, such as others that join.
 const EVEN: u32 = 20;
 
-/// How the network is to be.
+/// Settings of the network.
 pub struct Settings {
-    /// Where nodes keep keys and state, each in a folder of its own; made if it is not there.
+    /// Folder in which each node has a folder for keys and state; created if it is missing.
     pub data: PathBuf,
-    /// Where programs come to the client.
+    /// Addresses at which the client accepts programs.
     pub listen: Vec<SocketAddr>,
-    /// Where exits let streams go.
+    /// Exit policy of the exits.
     pub policy: ExitPolicy,
-    /// Relays beside the authority, 250 at most.
+    /// Number of relays in addition to the authority, at most 250.
     pub relays: u8,
-    /// How many of them are exits: the last ones.
+    /// Number of exits among them; the last ones.
     pub exits: u8,
-    /// Seconds from one consensus to the next.
+    /// Interval between consensuses, in seconds.
     pub interval: u64,
-    /// What nodes say that they are, in descriptors.
+    /// Platform in the nodes' descriptors.
     pub platform: String,
 }
 
-/// What happens.
+/// Events of the network.
 #[derive(Clone, Debug)]
 pub enum EmbeddedEvent {
-    /// All nodes listen: the line that makes a tor part of the network.
+    /// All nodes listen; the `DirAuthority` line that makes a tor part of the network.
     Up(String),
-    /// A consensus was made: how many relays it lists.
+    /// A consensus was made, with its number of relays.
     Consensus(usize),
-    /// The client's.
+    /// An event of the client.
     Client(client::ClientEvent),
-    /// Something did not work at a node of this name, or is not as it should be.
+    /// A failure or irregularity: the node's name, and the message.
     Trouble(String, String),
 }
 
-/// Why there is no network.
+/// Reason why the network cannot run.
 #[derive(Debug)]
 pub enum EmbeddedError {
-    /// The authority.
+    /// The authority's.
     Authority(AuthorityError),
     /// Keys or state of a node.
     Store(StoreError),
-    /// The node of this name: a port cannot be had, or the kernel has nothing left.
+    /// The named node: a port cannot be bound, or the kernel is out of resources.
     Node(String, io::Error),
 }
 
@@ -104,7 +103,7 @@ impl From<StoreError> for EmbeddedError {
     }
 }
 
-/// Runs a network until `stop` is readable. All nodes end with it. SIGHUP is the client's.
+/// Runs a network until `stop` is readable; then all nodes end. SIGHUP concerns the client.
 ///
 /// # Errors
 /// [`EmbeddedError`]: no node runs then.
@@ -115,7 +114,7 @@ pub fn run(
     watch: &mut dyn FnMut(EmbeddedEvent),
 ) -> Result<(), EmbeddedError> {
     let (teller, told) = channel();
-    // Before any key is touched: another network may run on them.
+    // Before any key is touched, as another network may be using them.
     let claim = claim(&settings.data)?;
     for text in &claim.tightened {
         watch(EmbeddedEvent::Trouble("up".to_owned(), text.clone()));
@@ -134,8 +133,8 @@ pub fn run(
     client::run_rereading(client, rng, stop, reload, &mut tell).map_err(of("client"))
 }
 
-/// The line of the network whose state is in this folder, which makes a tor part of it. Nothing is
-/// changed there, so that a network may run on it meanwhile.
+/// Returns the `DirAuthority` line of the network whose state is in the folder `data`. Changes
+/// nothing, so that network may be running.
 ///
 /// # Errors
 /// No network has run there.
@@ -143,7 +142,7 @@ pub fn line(data: &Path) -> Result<String, EmbeddedError> {
     authority::announced(&data.join(name(AUTHORITY))).map_err(EmbeddedError::Authority)
 }
 
-/// The nodes' names: where they are told, and the folders of their state.
+/// Returns the name of `node`, for messages and for the folder of its state.
 fn name(node: u8) -> String {
     match node {
         AUTHORITY => "authority".to_owned(),
@@ -160,8 +159,8 @@ fn of<E: fmt::Display>(name: &str) -> impl Fn(E) -> EmbeddedError + use<E> {
     move |error| EmbeddedError::Node(name.clone(), io::Error::other(error.to_string()))
 }
 
-/// The keys of all nodes, the authority's first. Those that are not there are made, on all cores at
-/// once: that is most of a first start.
+/// Reads the keys of all nodes, the authority's first. Missing keys are generated on all cores in
+/// parallel, which is most of a first start's time.
 fn keys(settings: &Settings) -> Result<Vec<KeyRing>, EmbeddedError> {
     let open = |node: u8| {
         let mut rng = anabranch_os::entropy::generator().map_err(of(&name(node)))?;
@@ -178,7 +177,7 @@ fn keys(settings: &Settings) -> Result<Vec<KeyRing>, EmbeddedError> {
     })
 }
 
-/// What a node's thread tells.
+/// A message from a node's thread.
 enum FromNode {
     Listens,
     Consensus(usize),
@@ -186,20 +185,20 @@ enum FromNode {
     Ended(io::Result<()>),
 }
 
-/// The nodes but for the client. They end when this is dropped.
+/// The nodes except the client. They end when this is dropped.
 struct Network {
     nodes: Vec<Node>,
     authority: Option<Running>,
 }
 
 struct Node {
-    /// What is written here ends it.
+    /// Writing to it stops the node.
     stop: UnixStream,
     thread: JoinHandle<()>,
 }
 
 impl Network {
-    /// Starts the authority and the relays: the authority's line.
+    /// Starts the authority and the relays; returns the authority's line.
     fn start(
         &mut self,
         settings: &Settings,
@@ -224,11 +223,11 @@ impl Network {
 impl Drop for Network {
     fn drop(&mut self) {
         for node in &mut self.nodes {
-            // Two bytes: at once. A node that has ended needs none.
+            // Two bytes mean an immediate end. Writing to a node that has ended fails harmlessly.
             let _ = node.stop.write_all(&[0; 2]);
         }
         for node in self.nodes.drain(..) {
-            // A panic there was told on standard error.
+            // The panic has been printed on standard error.
             let _ = node.thread.join();
         }
         if let Some(authority) = self.authority.take() {
@@ -238,7 +237,7 @@ impl Drop for Network {
 }
 
 impl Node {
-    /// Sets a relay to work; what becomes of it is told.
+    /// Starts a relay on a new thread, which sends its events to `teller`.
     fn start(
         settings: &Settings,
         node: u8,
@@ -260,7 +259,7 @@ impl Node {
     }
 }
 
-/// Waits until so many nodes listen.
+/// Waits until `nodes` nodes listen.
 fn await_all(
     told: &Receiver<(String, FromNode)>,
     nodes: usize,
@@ -290,7 +289,7 @@ fn pass_on(name: String, told: FromNode, watch: &mut dyn FnMut(EmbeddedEvent)) {
     }
 }
 
-/// Tells what a relay does to who runs the network.
+/// Forwards a relay's events to the thread that runs the network.
 struct Teller {
     name: String,
     teller: Sender<(String, FromNode)>,
@@ -298,7 +297,7 @@ struct Teller {
 
 impl Teller {
     fn tell(&self, told: FromNode) {
-        // Nobody listens any more when the network ends.
+        // There is no receiver once the network ends.
         let _ = self.teller.send((self.name.clone(), told));
     }
 }
@@ -334,7 +333,7 @@ impl Watch for Teller {
 
     fn numbers(&mut self, _: Time, _: &Numbers) {}
 
-    // Authorities that are not there yet, and the like: the network shows whether it came up.
+    // Such as authorities that do not answer yet: they do not matter if the network comes up.
     fn note(&mut self, _: &str) {}
 }
 
@@ -368,7 +367,8 @@ fn authority(
     authority::start(how, Box::new(tell)).map_err(EmbeddedError::Authority)
 }
 
-/// How the authority of so many relays works that makes a consensus each so many seconds.
+/// Returns the settings of an authority with `relays` relays and a consensus each `interval`
+/// seconds.
 fn judge(relays: usize, interval: u64) -> core::Settings {
     core::Settings {
         interval,
@@ -378,7 +378,7 @@ fn judge(relays: usize, interval: u64) -> core::Settings {
         probe_every: (interval / 3).max(5),
         // All relays are as young as the network.
         judgement: Judgement { young: true, ..Judgement::default() },
-        // Others may join, and all on this one machine.
+        // Others may join, and all of them are on this machine.
         rules: Rules { allow_private: true, per_address: 0, ..Rules::default() },
         ..core::Settings::default()
     }
@@ -427,10 +427,10 @@ fn is_exit(settings: &Settings, node: u8) -> bool {
     node > AUTHORITY + settings.relays.saturating_sub(settings.exits)
 }
 
-/// What a node says of itself.
+/// Returns the descriptor of `node`.
 fn description(settings: &Settings, node: u8) -> Description {
-    // What is announced is more than what is let through: a policy of loopback alone would be
-    // summed up as that of no exit.
+    // The advertised policy is wider than the enforced one: relays that only allow loopback would
+    // not be listed as exits.
     let policy = match is_exit(settings, node) {
         true => ExitPolicy::parse(&["accept *:*".to_owned()])
             .unwrap_or_else(|_| ExitPolicy::reject_all()),

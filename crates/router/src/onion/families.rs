@@ -1,4 +1,4 @@
-//! Keys of the families that a relay belongs to, in files that `tor --keygen-family` made.
+//! Keys of the families that a relay belongs to, from files of `tor --keygen-family`.
 
 use std::fs;
 use std::io;
@@ -9,12 +9,12 @@ use anabranch_onion::wire::family::{FAMILY_KEY_SUFFIX, FamilyKey};
 use super::kept::read_bytes;
 use super::store::StoreError;
 
-/// Reads the keys in these files, and those in the folder `keys` of a relay's data, where C tor
-/// keeps them: a relay that is taken over stays in its families.
+/// Reads the keys in `files`, and those in the subfolder `keys` of a relay's `data`, where C tor
+/// stores them: a relay whose data is taken over stays in its families.
 ///
 /// # Errors
-/// A file is not there, cannot be read, or holds no such key. A relay that went on without it could
-/// be in one path with another of its operator's.
+/// A file is absent, unreadable, or not such a key. Without the key, a path could use this relay
+/// and another of the same operator.
 pub fn families(data: &Path, files: &[PathBuf]) -> Result<Vec<FamilyKey>, StoreError> {
     let mut families: Vec<FamilyKey> = Vec::new();
     for path in files.iter().cloned().chain(kept(&data.join("keys"))?) {
@@ -29,7 +29,7 @@ pub fn families(data: &Path, files: &[PathBuf]) -> Result<Vec<FamilyKey>, StoreE
     Ok(families)
 }
 
-/// The files of a folder whose names are those of such keys, in the order of their names.
+/// Returns the family key files in `folder`, sorted by name.
 fn kept(folder: &Path) -> Result<Vec<PathBuf>, StoreError> {
     let told = |error| StoreError::File(folder.to_owned(), error);
     let entries = match fs::read_dir(folder) {

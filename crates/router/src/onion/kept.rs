@@ -1,7 +1,6 @@
-//! One rule for all files of state. A file that is not there is no state. One that cannot be read
-//! ends the start, with the reason: it may hold what its owner wants. A damaged one keeps its
-//! content under another name and is reported, if the loss is harmless, and ends the start
-//! otherwise. Fields that this version does not know, of a later one, are kept.
+//! Rules for all state files. An absent file means no state. An unreadable one ends the start with
+//! a reason, because it may hold what its owner wants. A damaged file is renamed and reported if
+//! its loss is harmless, and ends the start otherwise. Fields that a later version wrote are kept.
 
 use std::fs;
 use std::io::{self, Read as _};
@@ -15,21 +14,21 @@ use super::store_error::StoreError;
 /// Fields of a file's object that this version does not know.
 pub type Unknown = serde_json::Map<String, serde_json::Value>;
 
-/// Damaged files of one name that are kept at most; beyond it the last one is replaced.
+/// Maximum number of damaged files with one name; the last one is overwritten.
 const MOST_DAMAGED: u32 = 9;
 
-/// The content of a file of state.
+/// Contents of a state file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Stored<T> {
-    /// There is no file.
+    /// The file does not exist.
     Absent,
-    /// The content.
+    /// The contents.
     Whole(T),
-    /// It holds something else; what is wrong with it.
+    /// The file is malformed, with the reason.
     Damaged(String),
 }
 
-/// Reads a file's bytes; `None` if it is not there.
+/// Reads a file's bytes; returns `None` if it does not exist.
 ///
 /// # Errors
 /// It cannot be read.
@@ -51,7 +50,7 @@ pub fn read_text(path: &Path) -> Result<Stored<String>, StoreError> {
     Ok(text.map_or_else(|error| Stored::Damaged(format!("it is not text: {error}")), Stored::Whole))
 }
 
-/// Reads a file of JSON.
+/// Reads a JSON file.
 ///
 /// # Errors
 /// As [`read_bytes`].
@@ -67,7 +66,7 @@ pub fn read_json<T: DeserializeOwned>(path: &Path) -> Result<Stored<T>, StoreErr
     })
 }
 
-/// Checks that a file is not there or can be read.
+/// Checks that the file `path` is readable or does not exist.
 ///
 /// # Errors
 /// It cannot be read.
@@ -78,11 +77,11 @@ pub fn check_readable(path: &Path) -> Result<(), StoreError> {
     }
 }
 
-/// Moves a damaged file whose loss is harmless to another name; returns words for the operator,
-/// who is told that `instead` happens.
+/// Renames a damaged file whose loss is harmless. Returns a message for the operator that names the
+/// consequence (`instead`).
 ///
 /// # Errors
-/// It cannot be moved.
+/// It cannot be renamed.
 pub fn set_aside(path: &Path, why: &str, instead: &str) -> Result<String, StoreError> {
     let aside = free_name(path);
     fs::rename(path, &aside).map_err(|error| StoreError::File(path.to_owned(), error))?;
@@ -90,12 +89,12 @@ pub fn set_aside(path: &Path, why: &str, instead: &str) -> Result<String, StoreE
     Ok(format!("{path} was damaged ({why}) and is now called {aside}: {instead}"))
 }
 
-/// Says of a damaged file why nothing goes on without it, and what its owner can do.
+/// Creates the error for a damaged file without which there is no start; `cure` is the remedy.
 pub fn damaged(path: &Path, why: &str, cure: &str) -> StoreError {
     StoreError::File(path.to_owned(), io::Error::other(format!("it is damaged ({why}): {cure}")))
 }
 
-/// `NAME.damaged`, with a number behind it where that is taken.
+/// Returns `NAME.damaged`, with a number appended if that name is taken.
 fn free_name(path: &Path) -> PathBuf {
     let name = |number: u32| {
         let mut name = path.as_os_str().to_owned();

@@ -1,5 +1,5 @@
-//! A relay's keys as time passes: signing and onion keys are made anew, and an onion key that was
-//! replaced is honoured for a while, for clients whose consensus still names it.
+//! Rotation of a relay's keys. Signing and onion keys are renewed; a replaced onion key stays valid
+//! for a while, for clients whose consensus still names it.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -14,13 +14,13 @@ use super::kept::read_bytes;
 use super::store::{StoreError, load, load_or_make, replace, save};
 
 const DAY_S: u64 = 24 * 3600;
-/// How long an onion key is used, and for how long after (dir-spec: defaults of
+/// Lifetime of an onion key, and the grace period after it, in seconds (dir-spec: defaults of
 /// `onion-key-rotation-days` and `onion-key-grace-period-days`).
 const ROTATION_S: u64 = 28 * DAY_S;
 const GRACE_S: u64 = 7 * DAY_S;
 
-/// A relay's keys, in the folder `keys` of its data. Replaced onion keys lie beside as C tor leaves
-/// them, with `.old` behind their names; when the present ones were made is the time of their file.
+/// A relay's keys, in the folder `keys` of its data. Replaced onion keys are stored as in C tor,
+/// with the suffix `.old`. The modification time of an onion key's file is its creation time.
 pub struct KeyRing {
     folder: PathBuf,
     keys: Arc<RelayKeys>,
@@ -28,10 +28,10 @@ pub struct KeyRing {
 }
 
 impl KeyRing {
-    /// Reads the keys, or makes them if none is there.
+    /// Reads the keys, or generates them if there are none.
     ///
     /// # Errors
-    /// As [`load_or_make`], and for a replaced key that cannot be read.
+    /// Those of [`load_or_make`], and a replaced key that cannot be read.
     pub fn open<R: CryptoRng>(
         data: &Path,
         rng: &mut R,
@@ -45,30 +45,30 @@ impl KeyRing {
         Ok(ring)
     }
 
-    /// The folder of the relay's data, in which `keys` lies.
+    /// Returns the folder of the relay's data, which contains `keys`.
     #[must_use]
     pub fn data(&self) -> &Path {
         self.folder.parent().unwrap_or(&self.folder)
     }
 
-    /// The present keys.
+    /// Returns the current keys.
     #[must_use]
     pub fn keys(&self) -> &Arc<RelayKeys> {
         &self.keys
     }
 
-    /// What circuits are made with: the present onion key first.
+    /// Returns the onion keys that circuits may use, the current one first.
     #[must_use]
     pub fn onion_keys(&self) -> Vec<CurveKeys> {
         let secrets = [Some(self.keys.ntor().0), self.previous];
         secrets.into_iter().flatten().map(CurveKeys::from).collect()
     }
 
-    /// Replaces keys that are old, and forgets an onion key whose time is over; whether anything
-    /// has changed. Making an RSA key takes a moment, once in 28 days.
+    /// Replaces old keys, and drops an onion key after its grace period. Returns whether anything
+    /// has changed. Generating an RSA key takes a moment, once in 28 days.
     ///
     /// # Errors
-    /// Files cannot be read or written: the keys stay as they are.
+    /// Files cannot be read or written: the keys do not change.
     pub fn renew<R: CryptoRng>(&mut self, rng: &mut R, unix_now: u64) -> Result<bool, StoreError> {
         let age = unix_now.saturating_sub(made(&self.folder)?);
         let (signing, onion) = (self.keys.signing_is_old(unix_now), age >= ROTATION_S);
@@ -108,7 +108,7 @@ fn set_aside(folder: &Path, name: &str) -> Result<(), StoreError> {
     replace(&old(folder, name), &content)
 }
 
-/// When the present onion keys were made, in seconds since 1970.
+/// Returns when the current onion keys were made, in seconds since 1970.
 fn made(folder: &Path) -> Result<u64, StoreError> {
     let path = folder.join(ONION_FILES[0]);
     let modified = fs::metadata(&path).and_then(|metadata| metadata.modified());
@@ -116,7 +116,7 @@ fn made(folder: &Path) -> Result<u64, StoreError> {
     Ok(time.duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs()))
 }
 
-/// The onion key that was replaced last, if its file is there.
+/// Reads the onion key that was replaced last, if its file exists.
 fn previous(folder: &Path) -> Result<Option<[u8; 32]>, StoreError> {
     let Some(content) = read_bytes(&old(folder, ONION_FILES[0]))? else { return Ok(None) };
     let told = |error| StoreError::Keys(folder.to_owned(), error);

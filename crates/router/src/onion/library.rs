@@ -1,5 +1,4 @@
-//! What a relay answers directory requests with: the latest cache, and answers that are packed
-//! elsewhere.
+//! A relay's source of answers to directory requests: the latest cache, and compressed answers.
 
 use std::fmt;
 use std::net::IpAddr;
@@ -12,18 +11,18 @@ use super::answers::{Answer, Answers};
 use super::compressed::CompressedBodies;
 use super::dirclient::news::{News, NewsSender};
 
-/// The latest cache, for all who answer.
+/// The latest cache, shared by all threads that answer requests.
 pub(super) struct Library {
-    /// Held for no longer than it takes to copy a pointer.
+    /// Held only while the pointer is copied.
     shown: Mutex<Arc<Cache>>,
     compressed: CompressedBodies,
-    /// Who is told that there is something new for those who wait.
+    /// Wakes the threads with unanswered requests.
     bell: Mutex<NewsSender>,
     me: Weak<Library>,
 }
 
 impl Library {
-    /// With nothing to give yet.
+    /// Creates an empty library.
     pub(super) fn new(bell: NewsSender) -> Arc<Library> {
         Arc::new_cyclic(|me| Library {
             shown: Mutex::default(),
@@ -33,12 +32,12 @@ impl Library {
         })
     }
 
-    /// Gives out this from now on.
+    /// Serves `cache` from now on.
     pub(super) fn show(&self, cache: Arc<Cache>) {
         *lock(&self.shown) = cache;
     }
 
-    /// Tells who answers to look again for those who wait.
+    /// Wakes the threads that answer requests, to look at waiting ones again.
     pub(super) fn ring(&self) {
         let Some(me) = self.me.upgrade() else { return };
         lock(&self.bell).tell(News::Cache(me as Arc<dyn Answers>));
@@ -58,7 +57,7 @@ impl fmt::Debug for Library {
     }
 }
 
-/// Each change is whole before anything can panic.
+/// Ignores poisoning: each change is complete before anything can panic.
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

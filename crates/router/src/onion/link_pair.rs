@@ -1,5 +1,5 @@
-//! Two ends of a link whose cells may come before their turn, on two hosts of one machine, and how
-//! long each cell takes: by the clock of the machine, so that no two clocks are compared.
+//! Both ends of a link with out-of-order delivery, in two network namespaces of one machine. It
+//! measures each cell's delay with the machine's one clock.
 
 use std::collections::BTreeMap;
 use std::io::{self, ErrorKind};
@@ -20,41 +20,41 @@ use super::mptcp::TcpKind;
 use super::newcomers::Entrance;
 use super::tap::{Tap, TapKind, save_syns};
 
-/// When the link's certificate is made, in seconds since 1970: nobody compares it with a clock.
+/// Creation time of the link's certificate, in seconds since 1970; nothing checks it.
 pub(super) const MADE: u64 = 1_800_000_000;
-/// Bytes of a cell's record on the wire: header, type and tag around it (RFC 8446, 5.2).
+/// Bytes of a cell's record on the wire, with header, type and tag (RFC 8446, section 5.2).
 pub(super) const RECORD: u64 = NUMBERED_CELL as u64 + 22;
-/// Cells in one write of those that go as fast as they can.
+/// Cells in one write when they are sent at full speed.
 #[cfg(test)]
 const WRITTEN: u32 = 60;
-/// How long nothing is looked at.
+/// Pause between two polls.
 const NAP: Duration = Duration::from_micros(200);
-/// A handshake takes no longer.
+/// Timeout of the handshake.
 const OPENING: Duration = Duration::from_secs(30);
-/// Turns in which the rest of a handshake comes, seen from its end on.
+/// Time without traffic after which the messages that follow a handshake are complete.
 const SETTLING: Duration = Duration::from_millis(500);
 
-/// A link that is open, with the tap that each end has.
+/// An open link, with each end's tap.
 pub struct LinkPair {
     conns: [Conn; 2],
     taps: [Tap; 2],
     begun: Instant,
 }
 
-/// How long a cell took from its sending on.
+/// Delays of a cell since it was sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CellDelays {
-    /// Until the link gave it out.
+    /// Until the link delivered it.
     pub came: Duration,
-    /// Until the kernel had given out the stream up to its end.
+    /// Until the kernel had delivered the stream up to the cell's end.
     pub in_order: Duration,
 }
 
 impl LinkPair {
-    /// Opens a link from `one` to an address of `two`, by taps of each host.
+    /// Opens a link from `one` to an address of `two`, with each host's tap.
     ///
     /// # Errors
-    /// The kernel's, or the TLS library's; the handshake does not end.
+    /// The kernel's or the TLS library's, or a timeout of the handshake.
     pub fn open(
         [one, two]: [&Namespace; 2],
         address: SocketAddr,
@@ -75,7 +75,7 @@ impl LinkPair {
         LinkPair::of([dialled, accepted], taps)
     }
 
-    /// Of a connection's two ends, each with its tap.
+    /// Creates a link from a connection's two ends, each with its tap.
     pub(super) fn of(conns: [Conn; 2], taps: [Tap; 2]) -> io::Result<LinkPair> {
         let mut pair = LinkPair { conns, taps, begun: Instant::now() };
         pair.shake_hands()?;
@@ -90,7 +90,7 @@ impl LinkPair {
                 return Err(ErrorKind::TimedOut.into());
             }
         }
-        // What else the handshake says, sent again where it was lost.
+        // Wait for the messages after the handshake, and for retransmissions of lost ones.
         let (mut before, mut since) = ([0; 2], Instant::now());
         while since.elapsed() < SETTLING {
             self.turn(&mut nothing)?;
@@ -106,13 +106,13 @@ impl LinkPair {
         Ok(())
     }
 
-    /// Which taps are at work.
+    /// Returns the kinds of the taps.
     #[must_use]
     pub fn taps(&self) -> [TapKind; 2] {
         [0, 1].map(|end: usize| self.taps[end].kind())
     }
 
-    /// Records that an end opened before their turn, and those that did not open.
+    /// Returns the numbers of records that `end` opened out of order, and that did not open.
     #[must_use]
     pub fn early_counts(&self, end: usize) -> EarlyCounts {
         self.conns[end].early_counts().unwrap_or_default()
@@ -122,7 +122,7 @@ impl LinkPair {
         Time::ZERO + self.begun.elapsed()
     }
 
-    /// Moves what can be moved; what each end reads is appended.
+    /// Moves data on both ends once; appends what each end reads to `plain`.
     fn turn(&mut self, plain: &mut [Vec<u8>; 2]) -> io::Result<()> {
         let now = self.now();
         let ends = self.conns.iter_mut().zip(&mut self.taps).zip(plain);
@@ -143,11 +143,11 @@ impl LinkPair {
         Ok(())
     }
 
-    /// Sends cells from the end `from` to the other, one in each `between`, each in a write of its
-    /// own, and waits `patience` for the last ones: those that came by then, by their number.
+    /// Sends `cells` cells from the end `from`, one each `between`, each in its own write, and
+    /// waits `patience` for the last ones. Returns the delays of those that arrived, by number.
     ///
     /// # Errors
-    /// The link breaks, or brings what was not sent, or a cell twice. `stop` ends it early.
+    /// The link breaks, or delivers unsent data, or a cell twice. `stop` ends the run early.
     pub fn carry(
         &mut self,
         from: usize,
@@ -185,13 +185,13 @@ impl LinkPair {
         Ok(delays.collect())
     }
 
-    /// Sends cells from the end `from` to the other, as fast as they go, and waits until all have
-    /// come, `patience` at most: how many bytes the other end has read since the connection began.
+    /// Sends `cells` cells from the end `from` at full speed, and waits at most `patience` for all
+    /// of them. Returns the bytes that the other end has read since the connection began.
     #[cfg(test)]
     pub(super) fn pour(&mut self, from: usize, cells: u32, patience: Duration) -> io::Result<u64> {
         let (to, begun) = (1 - from, Instant::now());
         let mut plain = [Vec::new(), Vec::new()];
-        // All numbers before `next` have come, and those of `ahead`.
+        // All cells before `next` have arrived, and those in `ahead`.
         let (mut sent, mut next, mut ahead) = (0, 0, std::collections::BTreeSet::new());
         while next < cells {
             if begun.elapsed() > patience {
@@ -221,7 +221,7 @@ impl LinkPair {
     }
 }
 
-/// A cell with its number, and bytes that tell it from others.
+/// Returns a distinct cell that begins with `number`.
 fn timed_cell(number: u32) -> Vec<u8> {
     let mut cell = vec![number as u8; NUMBERED_CELL];
     cell[..4].copy_from_slice(&number.to_be_bytes());

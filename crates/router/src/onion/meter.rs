@@ -1,4 +1,4 @@
-//! How much the links of all shards may carry together.
+//! Rate limits for the links of all shards together.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -8,28 +8,27 @@ use anabranch_multipath::Time;
 
 const SECOND: u128 = 1_000_000_000;
 
-/// A token bucket that threads share without a lock: what it holds follows from the time at which
-/// it will be full again. What passes may be more than there is; then nothing may until that has
-/// been made up for.
+/// A token bucket that threads share without a lock: its contents follow from the time when it will
+/// be full. It can be overdrawn; then nothing may pass until the debt is paid.
 #[derive(Clone, Debug)]
 pub(super) struct Meter {
-    /// Bytes a second, and the most that is held.
+    /// Rate in bytes per second, and capacity in bytes.
     rate: Arc<AtomicU64>,
     burst: Arc<AtomicU64>,
-    /// Nanoseconds of the clock's time.
+    /// Time when the bucket is full, in nanoseconds.
     full_at: Arc<AtomicU64>,
 }
 
 impl Meter {
-    /// A full one. A rate or a burst of 0 counts as 1.
+    /// Creates a full bucket. If `rate` or `burst` is 0, it counts as 1.
     pub(super) fn full(rate: u64, burst: u64) -> Meter {
         let meter = Meter { rate: Arc::default(), burst: Arc::default(), full_at: Arc::default() };
         meter.set(rate, burst);
         meter
     }
 
-    /// Has another rate and another burst from now on, for all who share it. It is full then: what
-    /// passed before was by other rules.
+    /// Changes `rate` and `burst` for all users. The bucket is full then: earlier use was under
+    /// other limits.
     pub(super) fn set(&self, rate: u64, burst: u64) {
         self.rate.store(rate.max(1), Ordering::Relaxed);
         self.burst.store(burst.max(1), Ordering::Relaxed);
@@ -44,22 +43,22 @@ impl Meter {
         self.burst.load(Ordering::Relaxed)
     }
 
-    /// Bytes that may pass now.
+    /// Returns the bytes that may pass now.
     pub(super) fn left(&self, now: Time) -> u64 {
         let lacks = self.full_at.load(Ordering::Relaxed).saturating_sub(now.nanos());
         let missing = u128::from(lacks) * u128::from(self.rate()) / SECOND;
         self.burst().saturating_sub(u64::try_from(missing).unwrap_or(u64::MAX))
     }
 
-    /// Bytes pass.
+    /// Takes `bytes` bytes that pass.
     pub(super) fn take(&self, now: Time, bytes: u64) {
         let nanos = self.nanos(bytes);
         let later = |full_at: u64| Some(full_at.max(now.nanos()).saturating_add(nanos));
         let _ = self.full_at.fetch_update(Ordering::Relaxed, Ordering::Relaxed, later);
     }
 
-    /// When there will be some ten milliseconds' worth, and more than a few records', if nothing
-    /// passes until then: not at each byte, which would cost a call for each.
+    /// Returns when there will be enough for ten milliseconds, and at least 4096 bytes, unless
+    /// something passes before. Waiting for single bytes would cost a call for each.
     pub(super) fn some_at(&self) -> Time {
         let burst = self.burst();
         let some = (self.rate() / 100).max(4096).min(burst);
@@ -68,7 +67,7 @@ impl Meter {
         Time::ZERO + Duration::from_nanos(nanos)
     }
 
-    /// How long so many bytes take.
+    /// Returns the nanoseconds after which `bytes` bytes are available again.
     fn nanos(&self, bytes: u64) -> u64 {
         let nanos = (u128::from(bytes) * SECOND).div_ceil(u128::from(self.rate()));
         u64::try_from(nanos).unwrap_or(u64::MAX)

@@ -1,5 +1,5 @@
-//! A relay's counters for Prometheus, on a port of their own: [`Metered`] decorates a [`Watch`].
-//! Nothing that is told identifies a client, a relay or a destination.
+//! A relay's counters for Prometheus, on a separate port: [`Metered`] decorates a [`Watch`]. The
+//! counters identify no client, relay or destination.
 
 use std::fmt;
 use std::io;
@@ -20,7 +20,7 @@ use super::relay::{Numbers, Watch};
 use super::reload::Outcome;
 use super::skew::Skew;
 
-/// A watch that shows what happens to Prometheus too.
+/// A [`Watch`] that also exports a relay's counters to Prometheus.
 pub struct Metered<'w> {
     inner: &'w mut dyn Watch,
     numbers: Arc<Mutex<Numbers>>,
@@ -28,11 +28,10 @@ pub struct Metered<'w> {
 }
 
 impl<'w> Metered<'w> {
-    /// Serves the counters at `address` from now on, until this is dropped; `version` is the
-    /// program's.
+    /// Serves the counters at `address` until this value is dropped; `version` is the program's.
     ///
     /// # Errors
-    /// The address cannot be listened on, or no thread can be had.
+    /// The address cannot be listened on, or the thread cannot be started.
     pub fn new(
         inner: &'w mut dyn Watch,
         address: SocketAddr,
@@ -58,7 +57,7 @@ impl Watch for Metered<'_> {
     }
 
     fn numbers(&mut self, now: Time, numbers: &Numbers) {
-        // Numbers are never left half changed.
+        // The numbers are never half updated, so poisoning is harmless.
         self.numbers.lock().unwrap_or_else(PoisonError::into_inner).clone_from(numbers);
         self.inner.numbers(now, numbers);
     }
@@ -110,7 +109,7 @@ impl Collector for Relay {
     }
 }
 
-/// Of links whose cells may overtake each other, where a relay has such; see docs/formats.md.
+/// Encodes the counters of unordered links, if the relay has a tap; see `docs/formats.md`.
 fn of_unordered(encoder: &mut DescriptorEncoder<'_>, numbers: &Numbers) -> fmt::Result {
     let Some(tap) = numbers.tap else { return Ok(()) };
     let Numbers { stats, early, .. } = numbers;
@@ -127,7 +126,7 @@ fn of_unordered(encoder: &mut DescriptorEncoder<'_>, numbers: &Numbers) -> fmt::
     count(encoder, "relay_early_records_failed", help, early.failed)
 }
 
-/// Of QUIC links, where a relay has such; see docs/formats.md.
+/// Encodes the counters of QUIC links, if they are enabled; see `docs/formats.md`.
 fn of_quic(encoder: &mut DescriptorEncoder<'_>, numbers: &Numbers) -> fmt::Result {
     let Some(QuicCounts { endpoints, failed }) = numbers.quic else { return Ok(()) };
     let Numbers { stats, .. } = numbers;
@@ -144,7 +143,7 @@ fn of_quic(encoder: &mut DescriptorEncoder<'_>, numbers: &Numbers) -> fmt::Resul
     count(encoder, "relay_quic_refused", help, endpoints.refused)
 }
 
-/// Of links with connections of another kind, where a relay has such; see docs/formats.md.
+/// Encodes the counters of dedicated and of MPTCP links, if enabled; see `docs/formats.md`.
 fn of_connections(encoder: &mut DescriptorEncoder<'_>, numbers: &Numbers) -> fmt::Result {
     let Numbers { stats, .. } = numbers;
     if numbers.dedicates_links {
@@ -160,7 +159,7 @@ fn of_connections(encoder: &mut DescriptorEncoder<'_>, numbers: &Numbers) -> fmt
     level(encoder, "relay_mptcp_fell_back", help, fell_back)
 }
 
-/// Of sets of several circuits: all together, for one set is one client's.
+/// Encodes the counters of sets of several circuits, summed up: a single set belongs to one client.
 fn of_sets(encoder: &mut DescriptorEncoder<'_>, stats: &Stats) -> fmt::Result {
     level(encoder, "relay_sets", "Sets of circuits over which streams are split", stats.sets)?;
     level(encoder, "relay_legs", "Circuits (legs) that belong to sets", stats.legs)?;
@@ -178,7 +177,7 @@ fn of_sets(encoder: &mut DescriptorEncoder<'_>, stats: &Stats) -> fmt::Result {
     levels(encoder, "relay_leg_rtt", help, Some(&Unit::Seconds), &rtts)
 }
 
-/// The least, the mean and the most, in a unit that has so many of ours; nothing of nothing.
+/// Returns minimum, mean and maximum, divided by `unit`; nothing for an empty spread.
 fn spread(spread: NumberSpread, unit: f64) -> Vec<([(&'static str, &'static str); 1], f64)> {
     let Some(mean) = spread.mean() else { return Vec::new() };
     let numbers = [("least", spread.least as f64), ("mean", mean), ("most", spread.most as f64)];

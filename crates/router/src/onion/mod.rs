@@ -1,25 +1,24 @@
 //! The onion network on a machine: sockets, files and clocks around the cores of `onion` and
 //! `links`.
 //!
-//! * [`store`]: a relay's keys and other state on disk; [`kept`]: how state is read;
-//!   [`keyring`]: its keys as time passes; [`families`]: those of its families.
-//! * [`authorities`]: whom a user trusts, as torrc names them.
-//! * [`relay`] and [`client`]: an event loop around each core: one thread, one `epoll` set. Bytes
-//!   of a link come in large reads, and cells leave many to a record and many records to a write;
-//!   the kernel holds little that is not sent, so that the core's order among circuits counts. A
-//!   relay has as many as it is given threads, joined by rings.
-//! * `links`: the carriers of links (TCP, QUIC, rings of memory) behind one trait; `station` has a
+//! * [`store`]: a relay's keys and other state on disk; [`kept`]: reading of state files;
+//!   [`keyring`]: key rotation; [`families`]: keys of families.
+//! * [`authorities`]: the authorities that a user trusts, as in torrc.
+//! * [`relay`] and [`client`]: an event loop around each core: one thread, one `epoll` set. Reads
+//!   are large, a record holds many cells, and a write many records. The kernel holds little unsent
+//!   data, so the core's order among circuits takes effect. A relay has one loop per thread, joined
+//!   by rings.
+//! * `links`: the carriers of links (TCP, QUIC, rings in memory) behind one trait; `station` has a
 //!   core and its carriers.
-//! * `mptcp`: links over several paths of the kernel, where a relay wants them.
-//! * [`ways`]: how a client reaches its bridges, straight or through transports.
-//! * [`authority`]: a directory authority's thread beside its relay.
-//! * [`metrics`]: a relay's numbers for Prometheus.
-//! * [`tap`]: what shows segments of links that may be unordered before their turn; [`link_pair`]
-//!   measures what that brings.
-//! * [`dirclient`]: the thread that talks to authorities; what it has to give is in its `library`,
-//!   and `compressed` packs what takes long.
-//! * [`reload`]: settings that are read again while any of them runs; [`skew`]: whose clock is
-//!   wrong.
+//! * `mptcp`: links over several network paths, if a relay enables them.
+//! * [`ways`]: a client's routes to its bridges, direct or through transports.
+//! * [`authority`]: a directory authority's threads, which run alongside its relay.
+//! * [`metrics`]: a relay's counters for Prometheus.
+//! * [`tap`]: out-of-order delivery of TCP segments for unordered links; [`link_pair`] measures its
+//!   effect.
+//! * [`dirclient`]: the thread that fetches documents and publishes descriptors; `library` serves
+//!   them, and `compressed` compresses long answers.
+//! * [`reload`]: reading settings again at run time; [`skew`]: detection of wrong clocks.
 
 pub mod answers;
 pub mod authorities;
@@ -67,7 +66,7 @@ use anabranch_onion::directory::network::Network;
 use signal_hook::consts::{SIGINT, SIGTERM};
 use signal_hook::low_level::pipe;
 
-/// A stream that becomes readable when the program is told to end, by SIGINT or SIGTERM.
+/// Returns a stream that becomes readable on SIGINT or SIGTERM.
 ///
 /// # Errors
 /// The kernel's.
@@ -79,7 +78,7 @@ pub fn stop_signals() -> std::io::Result<UnixStream> {
     Ok(stop)
 }
 
-/// What the network's authorities say of congestion control.
+/// Returns the congestion control parameters in the consensus of `network`.
 fn params(network: &Network) -> Arc<Params> {
     let mut params = Params::default();
     let given = &network.consensus().params;

@@ -1,6 +1,6 @@
-//! Links over several paths of the kernel (MPTCP, RFC 8684). A socket is of that protocol from its
-//! making on; whether there is a second path, and by which addresses, is the kernel's path
-//! manager's to say (`ip mptcp`). A neighbour that knows none of it gets TCP.
+//! Links over several network paths (MPTCP, RFC 8684). The protocol is fixed when a socket is
+//! created. The kernel's path manager decides about further paths and their addresses (`ip mptcp`).
+//! With a neighbour that does not support MPTCP, the connection is TCP.
 
 use std::io;
 use std::net::{SocketAddr, TcpListener, TcpStream};
@@ -10,34 +10,34 @@ use socket2::{Domain, Protocol, SockRef, Socket, Type};
 
 use anabranch_os::socket_option;
 
-/// Of `linux/mptcp.h`: the level of MPTCP's options, and the one that tells of a connection.
+/// Socket option level of MPTCP, and the option for a connection's state (`linux/mptcp.h`).
 const SOL_MPTCP: i32 = 284;
 const MPTCP_INFO: i32 = 1;
 
-/// Of which protocol a relay's sockets for links are.
+/// Protocol of a relay's sockets for links.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) enum TcpKind {
     /// TCP.
     #[default]
     Single,
-    /// MPTCP, or TCP where the kernel has none.
+    /// MPTCP, or TCP if the kernel does not support it.
     Multipath,
 }
 
-/// Open links of a relay whose sockets are of MPTCP where that can be had.
+/// Counters of a relay's open links if MPTCP is enabled.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct MptcpCounts {
-    /// Those whose neighbour has agreed.
+    /// Links that use MPTCP.
     pub links: usize,
     /// Their subflows: one for each path.
     pub subflows: usize,
-    /// Those that are TCP: the neighbour knows nothing else, the kernel has none, or something on
-    /// the way has removed the option.
+    /// Links that use TCP: the neighbour or the kernel does not support MPTCP, or a middlebox has
+    /// removed the option.
     pub fell_back: usize,
 }
 
 impl MptcpCounts {
-    /// Those of two cores.
+    /// Adds the counters of two cores.
     #[must_use]
     pub fn with(self, other: MptcpCounts) -> MptcpCounts {
         MptcpCounts {
@@ -47,7 +47,7 @@ impl MptcpCounts {
         }
     }
 
-    /// A link whose socket has so many subflows; `None` if it is TCP.
+    /// Counts a link whose socket has `subflows` subflows; `None` if it uses TCP.
     pub(super) fn note(&mut self, subflows: Option<usize>) {
         match subflows {
             Some(subflows) => {
@@ -59,7 +59,7 @@ impl MptcpCounts {
 }
 
 impl TcpKind {
-    /// A socket for links to, or at, this address.
+    /// Creates a socket for links to, or at, `address`.
     ///
     /// # Errors
     /// The kernel's.
@@ -71,13 +71,13 @@ impl TcpKind {
         }
     }
 
-    /// A socket at which links come in.
+    /// Creates a listening socket.
     ///
     /// # Errors
-    /// The address cannot be had.
+    /// The address cannot be bound.
     pub(super) fn listen(self, at: SocketAddr) -> io::Result<TcpListener> {
         let socket = self.socket(at)?;
-        // As the standard library has it.
+        // The standard library does the same.
         socket.set_reuse_address(true)?;
         socket.bind(&at.into())?;
         socket.listen(libc::SOMAXCONN)?;
@@ -85,23 +85,23 @@ impl TcpKind {
     }
 }
 
-/// Whether the kernel has MPTCP, here and now (`net.mptcp.enabled`).
+/// Returns whether the kernel currently supports MPTCP (`net.mptcp.enabled`).
 pub(super) fn is_there() -> bool {
     Socket::new(Domain::IPV4, Type::STREAM, Some(Protocol::MPTCP)).is_ok()
 }
 
-/// Whether a socket was made for several paths. What a listener gives for a neighbour without MPTCP
-/// was not.
+/// Returns whether a socket is an MPTCP socket. A socket accepted from a neighbour without MPTCP is
+/// not.
 pub(super) fn is_multipath(socket: &TcpStream) -> bool {
     SockRef::from(socket).protocol().is_ok_and(|protocol| protocol == Some(Protocol::MPTCP))
 }
 
-/// By how many subflows a connection goes; `None` if it is TCP, though its socket may be of MPTCP.
+/// Returns the number of subflows; `None` if the connection has fallen back to TCP.
 pub(super) fn subflows(socket: &TcpStream) -> Option<usize> {
-    // The structure's first member, `mptcpi_subflows`: those besides the first.
+    // The structure's first member, `mptcpi_subflows`, excludes the first subflow.
     let mut further = [0_u8; 1];
     let length = socket_option::get(socket.as_fd(), [SOL_MPTCP, MPTCP_INFO], &mut further).ok()?;
-    // Of a connection that fell back the kernel tells nothing.
+    // The kernel returns nothing for a connection that fell back.
     (length > 0).then(|| usize::from(further[0]) + 1)
 }
 

@@ -1,4 +1,4 @@
-//! Places of connections that others open to a relay, counted for all of its threads together.
+//! Limits on connections that others open to a relay, shared by all of its threads.
 
 use std::net::IpAddr;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -7,22 +7,22 @@ use anabranch_multipath::Time;
 use anabranch_onion::directory::network::Network;
 use anabranch_onion::newcomers::{Admission, DosParams, Newcomers};
 
-/// Who comes in.
+/// The counters of incoming connections.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Entrance(Arc<Mutex<Newcomers>>);
 
-/// A connection's place, as long as it has it.
+/// A connection's slot, released when this is dropped.
 #[derive(Debug)]
 pub(super) struct ConnectionSlot {
     entrance: Entrance,
     peer: IpAddr,
     is_open: bool,
-    /// Whether it counts.
+    /// The connection counts towards the limits.
     counts: bool,
 }
 
 impl Entrance {
-    /// Somebody opened a connection: its place, if it may have one.
+    /// Admits a new connection from `peer`; returns its slot, or `None` if it is refused.
     pub(super) fn admit(&self, now: Time, peer: IpAddr) -> Option<ConnectionSlot> {
         let admission = self.newcomers().come(now, peer);
         let counts = admission == Admission::Counted;
@@ -30,7 +30,7 @@ impl Entrance {
         (admission != Admission::Refused).then_some(place)
     }
 
-    /// The consensus is this now.
+    /// Updates limits and known relays from a new consensus.
     pub(super) fn set_network(&self, network: &Network) {
         let consensus = network.consensus();
         let addresses = consensus.relays.iter().flat_map(|relay| &relay.addresses);
@@ -38,19 +38,19 @@ impl Entrance {
         self.newcomers().set_network(DosParams::new(&consensus.params), relays);
     }
 
-    /// How many were refused since the beginning.
+    /// Returns the number of refused connections since the start.
     pub(super) fn refused(&self) -> u64 {
         self.newcomers().refused()
     }
 
     fn newcomers(&self) -> MutexGuard<'_, Newcomers> {
-        // Numbers are sound, whatever happened to who held them.
+        // Ignores poisoning: each change is complete before anything can panic.
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 impl ConnectionSlot {
-    /// The TLS handshake is done.
+    /// Records that the TLS handshake is complete.
     pub(super) fn opened(&mut self) {
         if self.counts && !std::mem::replace(&mut self.is_open, true) {
             self.entrance.newcomers().opened(self.peer);

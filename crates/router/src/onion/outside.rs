@@ -1,4 +1,4 @@
-//! A stream's connection outside: an exit's to a destination, or a program's to us.
+//! A stream's external connection: an exit's to a destination, or a program's to us.
 
 use std::io::{self, IoSlice, Read, Write};
 use std::net::{IpAddr, SocketAddr, TcpStream};
@@ -11,17 +11,17 @@ use socket2::SockRef;
 
 use super::conn::{connecting, is_passing};
 
-/// Bytes read at once: about half of what a stream has room for in the core, which asks for more
-/// when as much has gone.
+/// Bytes read at once: about half of a stream's room in the core, which requests more when that
+/// much is sent.
 const PIECE: usize = 32 << 10;
 
-/// The side of a stream that the core holds: where bytes come from and go to.
+/// The core's side of a stream.
 pub(super) trait Inside {
-    /// What waits for the destination: two pieces, in order.
+    /// Returns the bytes that wait for the destination: two pieces, in order.
     fn waiting(&self, stream: StreamKey) -> (&[u8], &[u8]);
-    /// The destination took so many bytes.
+    /// Reports that the destination has accepted `bytes` bytes.
     fn took(&mut self, stream: StreamKey, bytes: usize);
-    /// Takes bytes of the destination, as many as there is room for.
+    /// Adds `bytes` from the destination; returns how many there was room for.
     fn give(&mut self, stream: StreamKey, bytes: &[u8]) -> usize;
 }
 
@@ -31,40 +31,40 @@ pub(super) struct Outside {
     stream: StreamKey,
     peer: SocketAddr,
     connected: bool,
-    /// What the core had no room for.
+    /// Bytes for which the core had no room.
     held: Vec<u8>,
-    /// The destination has said its last word.
+    /// The destination has closed its sending side.
     silent: bool,
-    /// The destination takes no more at the moment.
+    /// The destination currently accepts no more.
     blocked: bool,
-    /// The events that the socket is watched for, if known.
+    /// The events for which the socket is watched, if known.
     watched: Option<Interest>,
 }
 
-/// What the core is to be told.
+/// Event for the core.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum OutsideEvent {
-    /// Nothing.
+    /// No event.
     Nothing,
-    /// The destination is reached, at this address.
+    /// The destination was reached, at this address.
     Connected(IpAddr),
     /// The destination has ended the stream.
     Ended(EndReason),
 }
 
-/// Why bytes may move now.
+/// Reason why bytes may be able to move.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Stir {
     /// The socket is ready.
     Socket(Ready),
-    /// The core has bytes for it.
+    /// The core has bytes for the destination.
     Readable,
     /// The core has room again.
     Room,
 }
 
 impl Outside {
-    /// A connection that is on its way.
+    /// Opens a connection to `peer` without waiting for it.
     ///
     /// # Errors
     /// The kernel's.
@@ -74,7 +74,7 @@ impl Outside {
         Ok(Outside::new(stream, socket, peer, false))
     }
 
-    /// A connection that a program opened to us.
+    /// Wraps a connection that a program opened to us.
     ///
     /// # Errors
     /// The kernel's.
@@ -96,35 +96,35 @@ impl Outside {
         }
     }
 
-    /// The socket, for watching.
+    /// Returns the socket, for the poller.
     pub(super) fn socket(&self) -> &TcpStream {
         &self.socket
     }
 
-    /// Ends the connection by a reset, for a stream that was cut: a plain end would pass for that
-    /// of all its bytes.
+    /// Resets the connection of a stream that was cut off: an orderly end would look as if all its
+    /// bytes had arrived.
     pub(super) fn cut(self) {
-        // Where that is refused, the plain end is all there is.
+        // If that fails, the connection ends in order.
         let _ = SockRef::from(&self.socket).set_linger(Some(Duration::ZERO));
     }
 
-    /// What to watch it for.
+    /// Returns the events to watch for.
     pub(super) fn interest(&self) -> Interest {
         let read = self.connected && self.held.is_empty() && !self.silent;
         Interest { read, write: self.blocked }
     }
 
-    /// Watches its socket, which the poller has by this token, for what is of use now.
+    /// Updates the events for which `poller` watches the socket, registered with `token`.
     pub(super) fn watch(&mut self, poller: &Poller, token: u64) {
         let interest = self.interest();
-        // It changes seldom, and a call for each piece that moves costs as much as moving it. Where
-        // it is refused, the socket is watched for what it was.
+        // A system call for each piece would cost as much as moving it, so only do it on a change.
+        // If it fails, the old interest stays.
         if self.watched != Some(interest) && poller.change(&self.socket, token, interest).is_ok() {
             self.watched = Some(interest);
         }
     }
 
-    /// Moves what can be moved.
+    /// Moves as many bytes as possible.
     pub(super) fn stir(&mut self, what: Stir, inside: &mut impl Inside) -> OutsideEvent {
         match what {
             Stir::Socket(ready) if !self.connected => {
@@ -160,7 +160,7 @@ impl Outside {
         }
     }
 
-    /// Writes what waits for the destination.
+    /// Writes the bytes that wait for the destination.
     ///
     /// # Errors
     /// The socket's.
@@ -212,7 +212,7 @@ impl Outside {
     }
 }
 
-/// What the client is told of an error (tor-spec, "Closing streams").
+/// Returns the reason to report to the client for `error` (tor-spec, "Closing streams").
 pub(super) fn reason(error: &io::Error) -> EndReason {
     use io::ErrorKind;
     match error.kind() {

@@ -60,60 +60,60 @@ mod self_test;
 mod shard;
 mod workers;
 
-/// Tokens of the first shard's single files, beside those of each.
+/// Tokens of the first shard's single files, in addition to those of each shard.
 const STOP: u64 = 0;
 const DIRECTORY: u64 = 2;
 const HANGUP: u64 = 3;
-/// What a service manager is told of a relay that runs.
+/// Status for the service manager.
 const READY: &str = "accepting links";
-/// Certificates of links hold for two days.
+/// Interval of renewing link certificates, which are valid for two days.
 const RECERTIFY: Duration = Duration::from_secs(12 * 3600);
-/// How often we are described anew; what is no news is published only when it is due.
+/// Interval of updating the description; without a change it is published only when due.
 const DESCRIBE: Duration = Duration::from_secs(60);
-/// Links of one address whose handshake is not done, of all shards together.
+/// Maximum number of incomplete handshakes per address, over all shards.
 const MOST_HALF_OPEN: usize = 64;
-/// Links to one relay, where each circuit has its own: a relay of ours takes as many at a time, and
-/// C tor more (DoSConnectionMaxConcurrentCount is 100, and for clients alone).
+/// Maximum number of links to one relay, if each circuit has its own. Our relays accept as many at
+/// a time, and C tor more: `DoSConnectionMaxConcurrentCount` is 100, and only for clients.
 const MOST_DEDICATED: usize = MOST_HALF_OPEN;
-/// After this time a rate that was seen is part of the history.
+/// Time after which an observed rate is part of the history.
 const SETTLED: Duration = Duration::from_secs(12);
 
-/// How a relay is to run.
+/// Settings of a relay.
 pub struct Settings {
-    /// Where links come in.
+    /// Addresses for links.
     pub listen: Vec<SocketAddr>,
     /// The relay's keys.
     pub keys: KeyRing,
-    /// Whether directory requests are answered.
+    /// Answer directory requests.
     pub directory: bool,
-    /// The order among the circuits of a link.
+    /// Scheduler among the circuits of a link.
     pub circuitmux: circuitmux::Kind,
-    /// Who talks to authorities.
+    /// Client of the directory authorities.
     pub dirclient: DirClient,
-    /// What may change while it runs.
+    /// Settings that may change at run time.
     pub live: Live,
-    /// For each event loop what shows segments before their turn ([`Tap::open_all`]); where there
-    /// is none, links are in order.
+    /// Taps for out-of-order delivery, one for each event loop ([`Tap::open_all`]); links of loops
+    /// without one are in order.
     pub taps: Vec<Tap>,
-    /// The kind of links over TCP.
+    /// Kind of TCP links.
     pub links: &'static StreamFamily,
-    /// Whether there are QUIC links beside others, and if, whether beside unordered ones, too.
+    /// Whether to use QUIC links in addition to TLS links, and if so, whether also in addition to
+    /// unordered ones.
     pub quic: Option<QuicLinking>,
-    /// Whether each circuit that goes on has a link of its own to the next relay.
+    /// Give each extended circuit its own link to the next relay.
     pub dedicated_links: bool,
-    /// Whether sockets for links, those that come and those that are opened, are of MPTCP where the
-    /// kernel has it. The tap that shows segments before their turn does not know such.
+    /// Use MPTCP for links in both directions, if the kernel supports it. Taps do not work with it.
     pub mptcp: bool,
-    /// Event loops, each with a core of its own and its share of the links and of the memory; 0
-    /// counts as 1.
+    /// Number of event loops, each with its own core and its share of links and memory; 0 counts as
+    /// 1.
     pub threads: usize,
-    /// What makes it a bridge, if it is one. `dirclient` keeps its descriptors unpublished then.
+    /// Settings of a bridge, if it is one. `dirclient` must not publish its descriptors then.
     pub bridge: Option<BridgeSettings>,
 }
 
 impl Settings {
-    /// As the description says, with one event loop and no time of grace; private addresses are
-    /// nobody's business.
+    /// Creates settings from `description`, with one event loop and without a grace period or
+    /// private addresses.
     #[must_use]
     pub fn new(
         listen: Vec<SocketAddr>,
@@ -139,38 +139,38 @@ impl Settings {
     }
 }
 
-/// Sets whose numbers are told.
+/// Maximum number of sets in [`Numbers`].
 const SETS: usize = 16;
 
-/// Numbers for people.
+/// A relay's numbers, for people.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Numbers {
-    /// The core's.
+    /// The core's statistics.
     pub stats: Stats,
-    /// Links that are there, open or not.
+    /// Number of links, open or not.
     pub links: usize,
-    /// Bytes that links received and sent since the beginning.
+    /// Bytes on links since the start: received, sent.
     pub carried: [u64; 2],
     /// Connections refused because their address had too many.
     pub refused: u64,
-    /// Connections closed at once for want of file descriptors.
+    /// Connections closed at once for lack of file descriptors.
     pub turned_away: u64,
-    /// Tap that shows segments before their turn, if links may be unordered.
+    /// Tap for out-of-order delivery, if links may be unordered.
     pub tap: Option<TapKind>,
-    /// Records opened before their turn.
+    /// Number of records opened out of order.
     pub early: EarlyCounts,
-    /// What came of QUIC links, if there may be any.
+    /// Counters of QUIC links, if they are enabled.
     pub quic: Option<QuicCounts>,
-    /// Over how many paths links go, if there may be several.
+    /// Counters of links and subflows, if MPTCP is enabled.
     pub mptcp: Option<MptcpCounts>,
-    /// Whether each circuit that goes on has a link of its own.
+    /// Each extended circuit has its own link.
     pub dedicates_links: bool,
-    /// Sets that end here, those first in which most waits; so many that a line holds them.
+    /// Sets that end here, with the fullest reordering buffers first; at most `SETS`.
     pub sets: Vec<SetNumbers>,
 }
 
 impl Numbers {
-    /// Those of two shards together.
+    /// Adds the numbers of two shards.
     fn with(self, other: &Numbers) -> Numbers {
         let [received, sent] = [0, 1].map(|way| self.carried[way] + other.carried[way]);
         let mut sets = [self.sets, other.sets.clone()].concat();
@@ -192,7 +192,7 @@ impl Numbers {
     }
 }
 
-/// What two shards have together of what either may have.
+/// Combines optional values of two shards.
 fn both<T>(one: Option<T>, other: Option<T>, with: impl Fn(T, T) -> T) -> Option<T> {
     match (one, other) {
         (Some(one), Some(other)) => Some(with(one, other)),
@@ -200,37 +200,37 @@ fn both<T>(one: Option<T>, other: Option<T>, with: impl Fn(T, T) -> T) -> Option
     }
 }
 
-/// Who watches a relay.
+/// Observer of a relay.
 pub trait Watch {
-    /// It listens, at these addresses.
+    /// Receives the addresses at which the relay listens, once it does.
     fn listening(&mut self, at: &[SocketAddr]);
-    /// Something happened.
+    /// Receives an event of the relay's core.
     fn event(&mut self, now: Time, event: &Event);
-    /// Numbers, about once a second.
+    /// Receives the current numbers, about once a second.
     fn numbers(&mut self, now: Time, numbers: &Numbers);
-    /// A line for the log.
+    /// Receives a message for the log.
     fn note(&mut self, text: &str);
-    /// SIGHUP has come, and settings were read again.
+    /// Receives the outcome of reading settings again after SIGHUP.
     fn reloaded(&mut self, outcome: &Outcome) {
         self.note(&in_words(outcome));
     }
-    /// A clock is wrong, or ours is right again.
+    /// Receives a verdict: a clock is wrong, or ours is right again.
     fn clock(&mut self, skew: &Skew) {
         self.note(&skew.to_string());
     }
 }
 
-/// Runs a relay until `stop` is readable, and then until its circuits are gone or the time of grace
-/// is over: no new links are taken meanwhile. What makes `stop` readable once more ends it at once.
+/// Runs a relay until `stop` is readable, and then until its circuits are gone or the grace period
+/// is over. Meanwhile it accepts no new links. More data on `stop` ends it at once.
 ///
 /// # Errors
-/// An address cannot be listened on, or the kernel has no files left at the start.
+/// An address cannot be listened on, or the kernel is out of file descriptors at the start.
 pub fn run(settings: Settings, stop: &UnixStream, watch: &mut dyn Watch) -> io::Result<()> {
     run_rereading(settings, stop, None, watch)
 }
 
-/// The same for a relay that reads its settings again on SIGHUP. Links and circuits go on under the
-/// new ones.
+/// Runs a relay that reads its settings again on SIGHUP. Links and circuits continue under the new
+/// settings.
 ///
 /// # Errors
 /// As [`run`].
@@ -267,7 +267,7 @@ pub fn run_rereading(
     Ok(())
 }
 
-/// The first shard with the others at hand, and what there is but once.
+/// The first shard, the handles of the others, and state that exists only once.
 struct MainShard<'r> {
     shard: Shard,
     workers: Workers,
@@ -277,22 +277,22 @@ struct MainShard<'r> {
     self_test: SelfTest,
     bridge: Option<BridgeSide>,
     network: Option<Arc<Network>>,
-    /// Those of all shards: received, sent.
+    /// Rate limits of all shards: for receiving, for sending.
     meters: [Meter; 2],
     reload: Option<Reload<'r, Changes>>,
-    /// The TLS certificate that we show, and who makes the next.
+    /// Our TLS certificate, and the generator of the next one.
     certificate: Vec<u8>,
     link_keys: LinkKeys,
     ticked: Time,
-    /// When certificates of links were last made anew.
+    /// Time of the last renewal of link certificates.
     certified: Time,
-    /// When we are to be described next.
+    /// Time of the next update of the description.
     describe_at: Time,
-    /// It was said that circuits share links, though each should have its own.
+    /// A message that circuits share links, though each should have its own, was logged.
     told_shared: bool,
     file_watch: FileWatch,
-    /// Set when the end was asked for: from when on it ends once there are no circuits, and when it
-    /// ends in any case.
+    /// Set when the relay was asked to stop: the earliest end, which requires that no circuit is
+    /// left, and the latest.
     ends: Option<[Time; 2]>,
 }
 
@@ -343,7 +343,7 @@ impl<'r> MainShard<'r> {
         Ok(main)
     }
 
-    /// Waits, takes what is ready to the core, does what the core says; false if it is time to end.
+    /// Waits for events and services the core; returns false when it is time to end.
     fn turn(&mut self, stop: &UnixStream, watch: &mut Clocked<'_>) -> io::Result<bool> {
         let (now, ready) = self.shard.turn(watch)?;
         for token in ready {
@@ -353,7 +353,7 @@ impl<'r> MainShard<'r> {
                 Token::File(EXTENDED) => self.take_brought(watch),
                 Token::File(HANGUP) if !self.on_hangup(watch) => return Ok(false),
                 Token::Listener(place) => self.accept(place, watch),
-                // Signals are read behind all else.
+                // Signals are read after everything else.
                 _ => {}
             }
         }
@@ -390,7 +390,7 @@ impl<'r> MainShard<'r> {
         Numbers { refused: self.entrance.refused(), ..numbers }
     }
 
-    /// Reads signals; true if it is to end at once.
+    /// Reads stop signals; returns true if the relay is to end at once.
     fn was_told_to_end(&mut self, now: Time, mut stop: &UnixStream, watch: &mut dyn Watch) -> bool {
         let asked = stop.read(&mut [0; 16]).unwrap_or(0);
         if asked > 1 || (asked > 0 && self.ends.is_some()) {
@@ -402,10 +402,10 @@ impl<'r> MainShard<'r> {
         false
     }
 
-    /// Takes no new links, and lets circuits finish.
+    /// Stops accepting links, and lets circuits finish.
     fn begin_to_end(&mut self, now: Time, watch: &mut dyn Watch) {
         tell(&[NotifyState::Stopping]);
-        // What other shards have is told each second.
+        // Other shards report their circuits once a second.
         let from = if self.settings.threads > 1 { now + 2 * TICK } else { now };
         self.ends = Some([from, now + self.settings.live.grace]);
         self.shard.station.listeners.clear();
@@ -416,7 +416,7 @@ impl<'r> MainShard<'r> {
         watch.note(&format!("stopping: waiting for {circuits} circuits to finish"));
     }
 
-    /// Makes certificates of links anew before they end, and says how long we have run.
+    /// Renews keys and link certificates before they expire, and updates the description.
     fn renew(&mut self, now: Time, watch: &mut dyn Watch) {
         if now.since(self.certified) >= RECERTIFY {
             self.certified = now;
@@ -431,9 +431,9 @@ impl<'r> MainShard<'r> {
         self.describe_in_time(now);
     }
 
-    /// Has us tested by a circuit of our own, if that is due.
+    /// Runs the self-test, if one is due.
     fn test(&mut self, now: Time, watch: &mut dyn Watch) {
-        // Nobody is to hear of a bridge who does not need to.
+        // A bridge must not be revealed to other relays.
         let is_tested = self.ends.is_none() && self.bridge.is_none();
         let Some(network) = self.network.as_deref().filter(|_| is_tested) else { return };
         let relay = Tested {
@@ -446,12 +446,12 @@ impl<'r> MainShard<'r> {
         let observed = self.history_file.history.observed();
         if let Some(said) = self.self_test.turn(now, observed, &relay) {
             watch.note(&said);
-            // Soon, and once what came is part of ten whole seconds.
+            // Publish soon, once the received bytes are part of ten whole seconds.
             self.describe_at = self.describe_at.min(now + SETTLED);
         }
     }
 
-    /// Makes the certificates of CERTS cells anew, for the TLS certificate that we show.
+    /// Renews the certificates of CERTS cells, for our current TLS certificate.
     fn certify(&mut self, watch: &mut dyn Watch) {
         match credentials(self.settings.keys.keys(), &self.certificate, unix()) {
             Ok(credentials) => {
@@ -463,8 +463,7 @@ impl<'r> MainShard<'r> {
         }
     }
 
-    /// Shows another TLS certificate from now on. Links that are being opened go on with the one
-    /// before.
+    /// Uses another TLS certificate for new links. Links being opened keep the old one.
     fn show(&mut self, key: &LinkKey, watch: &mut dyn Watch) -> io::Result<()> {
         let context = Context::with_certificate(&key.certificate, &key.key);
         let context = context.map_err(io::Error::other)?;
@@ -474,7 +473,7 @@ impl<'r> MainShard<'r> {
         self.shard.station.set_context(&context)
     }
 
-    /// Uses new keys where the present ones have grown old.
+    /// Replaces keys that are too old.
     fn renew_keys(&mut self, watch: &mut dyn Watch) {
         let keys = &mut self.settings.keys;
         let renewed = anabranch_os::entropy::generator()
@@ -494,7 +493,7 @@ impl<'r> MainShard<'r> {
     fn accept(&mut self, place: usize, watch: &mut dyn Watch) {
         let now = self.shard.station.clock.now();
         while let Some((socket, peer)) = self.shard.station.accept(place) {
-            // Whoever has too many is closed, before anything is done for it.
+            // Connections beyond the limit are closed before any work is done for them.
             let Some(place) = self.entrance.admit(now, peer.ip()) else { continue };
             if let Some(newcomer) =
                 self.workers.hand(Newcomer { socket, peer, place, by_transport: false })
@@ -534,13 +533,13 @@ impl<'r> MainShard<'r> {
     }
 }
 
-/// On links that came, and on those that we opened.
+/// Returns the roles for incoming links, and for outgoing ones.
 fn roles(credentials: Credentials) -> (Role, Role) {
     let credentials = Arc::new(credentials);
     (Role::Responder(Arc::clone(&credentials)), Role::Initiator(credentials))
 }
 
-/// All shards, the first of which listens.
+/// Creates the parts of all shards; the first one listens.
 fn shards(
     settings: &mut Settings,
     meters: &[Meter; 2],
@@ -581,7 +580,7 @@ fn shards(
     ring::shards(settings.threads.max(1))?.into_iter().enumerate().map(make).collect()
 }
 
-/// All shards take QUIC links where the first takes others.
+/// Makes all shards listen for QUIC at the TCP addresses of the `first` one.
 fn take_quic(first: &mut Shard, others: &mut [Parts], entrance: &Entrance) -> io::Result<()> {
     let at = first.station.addresses()?;
     let mut sockets = quic::sockets(&at, 1 + others.len())?.into_iter();
@@ -613,12 +612,12 @@ fn config(settings: &Settings, credentials: &Credentials) -> Config {
     }
 }
 
-/// A shard's part of what all have together.
+/// Returns a shard's share of the limit `most` for all.
 fn shared_out(most: usize, settings: &Settings) -> usize {
     (most / settings.threads.max(1)).max(1)
 }
 
-/// What a relay proves itself with on links that show this TLS certificate.
+/// Returns the credentials for links with this TLS `certificate`.
 fn credentials(keys: &RelayKeys, certificate: &[u8], unix: u64) -> io::Result<Credentials> {
     keys.credentials(&mut anabranch_os::entropy::generator()?, certificate, unix)
         .map_err(io::Error::other)

@@ -1,4 +1,4 @@
-//! New settings under live circuits: read again on SIGHUP, put into force whole or not at all.
+//! Reading settings again on SIGHUP, with live circuits. They are applied completely or not at all.
 
 use std::fmt;
 use std::io;
@@ -6,24 +6,24 @@ use std::io;
 use anabranch_os::hangup::Hangup;
 use anabranch_os::manager::reloading;
 
-/// Reads the settings again; else says in one line what is wrong and where.
+/// Callback that reads the settings; its error is one line that names the fault and its place.
 pub type Reread<'r, T> = Box<dyn FnMut() -> Result<Renewed<T>, String> + 'r>;
 
 /// Settings that were read again.
 #[derive(Debug)]
 pub struct Renewed<T> {
-    /// What is in force from now on.
+    /// The settings to apply.
     pub settings: T,
-    /// What differs from before.
+    /// Names of the changed settings.
     pub names: Names,
 }
 
-/// The names of settings that differ from those before.
+/// Names of changed settings.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Names {
-    /// Those that are in force.
+    /// Names of settings that were applied.
     pub changed: Vec<&'static str>,
-    /// Those that want a restart: the old ones hold.
+    /// Names of settings that require a restart: the old values stay in use.
     pub restart: Vec<&'static str>,
 }
 
@@ -41,11 +41,11 @@ impl fmt::Display for Names {
     }
 }
 
-/// What came of reading settings again: what has changed; or what is wrong with them, and those in
-/// force stay.
+/// Result of reading settings again: the changes, or an error, in which case the current settings
+/// stay.
 pub type Outcome = Result<Names, String>;
 
-/// The same in one line.
+/// Formats `outcome` in one line.
 #[must_use]
 pub fn in_words(outcome: &Outcome) -> String {
     match outcome {
@@ -54,26 +54,26 @@ pub fn in_words(outcome: &Outcome) -> String {
     }
 }
 
-/// SIGHUP, and what it asks for.
+/// Handler of SIGHUP.
 pub struct Reload<'r, T> {
     pub(super) hangup: Hangup,
     reread: Reread<'r, T>,
-    /// The end of the terminal that the program was started on is its end, too.
+    /// The program also ends when its terminal is closed.
     ends_with_terminal: bool,
 }
 
-/// What SIGHUP asked for.
+/// Consequence of SIGHUP.
 pub(super) enum Asked<T> {
-    /// The end.
+    /// End the program.
     End,
-    /// Settings to be put into force.
+    /// Apply these settings.
     Adopt(Renewed<T>),
-    /// Nothing: why the settings that were read are not to be put into force.
+    /// Keep the current settings, because the new ones are invalid; the reason.
     Keep(String),
 }
 
 impl<'r, T> Reload<'r, T> {
-    /// Takes SIGHUP from now on, and reads settings so.
+    /// Starts handling SIGHUP, with `reread` to read the settings.
     ///
     /// # Errors
     /// The kernel's.
@@ -81,14 +81,14 @@ impl<'r, T> Reload<'r, T> {
         Ok(Reload { hangup: Hangup::watch()?, reread, ends_with_terminal: false })
     }
 
-    /// The same for a program that ends with its terminal.
+    /// Makes the program end when its terminal is closed.
     #[must_use]
     pub fn ending_with_terminal(mut self) -> Reload<'r, T> {
         self.ends_with_terminal = true;
         self
     }
 
-    /// Takes all signals so far.
+    /// Handles all signals received so far.
     pub(super) fn take(&mut self) -> Asked<T> {
         if self.hangup.take() && self.ends_with_terminal {
             return Asked::End;

@@ -1,21 +1,21 @@
-//! Whose clock is wrong, for people: what [`anabranch_onion::clocks`] found, with the relay's name.
+//! Wrong clocks, for people: a verdict of [`anabranch_onion::clocks`] with the relay's name.
 
 use std::fmt;
 
 use anabranch_onion::clocks::{Verdict, Witness, in_words};
 
-/// A verdict, and the name of the relay that it speaks of.
+/// A verdict, and the name of its relay.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Skew {
-    /// Whose clock is wrong.
+    /// The clock that is wrong.
     pub verdict: Verdict,
-    /// The relay's nickname, or its fingerprint where that is not known; empty if it speaks of
-    /// none.
+    /// The relay's nickname, or its fingerprint if that is unknown; empty if the verdict is not
+    /// about a relay.
     pub name: String,
 }
 
 impl Skew {
-    /// With names from `name_of`.
+    /// Adds the relay's name, from `name_of`.
     pub(super) fn new(verdict: Verdict, name_of: impl Fn(&[u8; 20]) -> String) -> Skew {
         let name = match &verdict {
             Verdict::Ours(_, Witness::Authority(relay)) | Verdict::Theirs(relay, _) => {
@@ -26,7 +26,7 @@ impl Skew {
         Skew { verdict, name }
     }
 
-    /// Whether something is wrong.
+    /// Returns whether a clock is wrong.
     #[must_use]
     pub fn is_trouble(&self) -> bool {
         self.verdict != Verdict::Right

@@ -1,4 +1,4 @@
-//! What a client keeps from one run to the next: guards, and how long circuits took to build.
+//! A client's state between runs: guards and build times of circuits.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -14,19 +14,19 @@ use super::store::{StoreError, replace};
 
 const FILE: &str = "state.json";
 
-/// The kept state.
+/// The stored state.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ClientState {
-    /// Guards, in the order in which they were drawn.
+    /// Guards, in the order in which they were sampled.
     pub guards: KeptGuards,
     /// Build times in milliseconds, oldest first.
     pub build_times: Vec<u32>,
-    /// Fields of a later version.
+    /// Fields that a later version wrote.
     pub unknown: UnknownState,
 }
 
-/// Fields of a later version's file: those of the file, of each guard by its list and fingerprint,
-/// and of when it was confirmed.
+/// Fields that a later version wrote: those of the file, of each guard by its list and fingerprint,
+/// and of its confirmation.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct UnknownState {
     file: Unknown,
@@ -41,13 +41,13 @@ enum List {
     Bridges,
 }
 
-/// The file as it is written.
+/// Layout of the file.
 #[derive(Serialize, Deserialize)]
 struct Written {
     guards: Vec<WrittenGuard>,
-    /// The guards of a user who allows but few relays.
+    /// The guards of a user who allows only few relays.
     restricted_guards: Vec<WrittenGuard>,
-    /// Bridges, of a user who enters by them.
+    /// The bridges of a user who enters through bridges.
     #[serde(default)]
     bridges: Vec<WrittenGuard>,
     build_times_ms: Vec<u32>,
@@ -55,7 +55,7 @@ struct Written {
     unknown: Unknown,
 }
 
-/// Times in seconds since 1970.
+/// A guard in the file; times in seconds since 1970.
 #[derive(Serialize, Deserialize)]
 struct WrittenGuard {
     fingerprint: String,
@@ -96,8 +96,8 @@ impl WrittenGuard {
         }
     }
 
-    /// Returns the guard, and puts what else stands there into `unknown`; the fingerprint if it is
-    /// none.
+    /// Returns the guard, and adds unknown fields to `unknown`. The error is a malformed
+    /// fingerprint.
     fn read(self, list: List, unknown: &mut UnknownState) -> Result<Sampled<[u8; 20]>, String> {
         let Some(id) = digest(&self.fingerprint) else { return Err(self.fingerprint) };
         let (confirmed, of_confirmed) = match self.confirmed {
@@ -115,11 +115,11 @@ impl WrittenGuard {
 }
 
 impl ClientState {
-    /// Reads what the folder holds; nothing if there is nothing.
+    /// Reads the state in `folder`; the default if there is none.
     ///
     /// # Errors
-    /// The file cannot be read, or is damaged. It is left alone: it may hold a guard that its owner
-    /// wants, and guards are never chosen anew silently.
+    /// The file cannot be read, or is damaged. It is left unchanged: it may contain guards that its
+    /// owner wants, and new guards are never chosen silently.
     pub fn read(folder: &Path) -> Result<ClientState, StoreError> {
         let path = folder.join(FILE);
         let strange = |why: &str| {
@@ -154,7 +154,7 @@ impl ClientState {
         Ok(ClientState { guards, build_times: written.build_times_ms, unknown })
     }
 
-    /// Writes it; the old file stays if that fails.
+    /// Writes the state to `folder`; the old file stays if that fails.
     ///
     /// # Errors
     /// The system's.

@@ -1,5 +1,5 @@
-//! A core and its links, for either role: one thread's sockets, and the four calls that move bytes
-//! between both.
+//! A core and its links, for either role: one thread's sockets, and the calls that move bytes
+//! between them and the core.
 
 use std::io;
 use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream};
@@ -27,17 +27,16 @@ use super::outside::{Inside, Outside, OutsideEvent, Stir};
 use super::tap::{Tap, save_syns};
 use anabranch_os::holders::{self, Transport};
 
-/// The least token of a listener: its place added to this. Smaller ones are single files, of the
-/// role but for one.
+/// Smallest token of a listener, whose index is added. Smaller tokens are single files of the role.
 pub(super) const LISTENERS: u64 = 16;
-/// The least token of a stream's socket; what is added to it is for the role to say.
+/// Smallest token of a stream's socket, whose number in the role is added.
 pub(super) const STREAMS: u64 = 1 << 61;
-/// Between two looks at what is not told by any file.
+/// Interval of checks that no event triggers.
 pub(super) const TICK: Duration = Duration::from_secs(1);
-/// Between two looks at which links rest.
+/// Interval of looking for idle links.
 const REST: Duration = Duration::from_secs(10);
 
-/// A core, its links, and where others come in.
+/// A core, its links, and its listeners.
 pub(super) struct Station<C> {
     pub(super) clock: Clock,
     pub(super) core: C,
@@ -45,27 +44,27 @@ pub(super) struct Station<C> {
     pub(super) carriers: Carriers,
     pub(super) listeners: Vec<TcpListener>,
     spare: Spare,
-    /// The addresses that neighbours are told are ours; none for a client.
+    /// Our addresses as advertised to neighbours; empty for a client.
     pub(super) own: Vec<IpAddr>,
-    /// Links of the relay's other shards, if it has any.
+    /// Claims shared with the relay's other shards, if it has any.
     claims: Option<ShardClaims>,
-    /// Links are opened for one circuit each, whatever siblings have.
+    /// Each link is opened for one circuit, regardless of other shards' links.
     dedicates_links: bool,
-    /// When links were last looked through for those that do not open, and for those that rest.
+    /// Times of the last check for links that do not open, and for idle links.
     swept: Time,
     rested: Time,
 }
 
-/// Owner of a token of the poller.
+/// Owner of a poller token.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Token {
-    /// One of the role's single files.
+    /// A single file of the role.
     File(u64),
-    /// The listener at this place.
+    /// The listener with this index.
     Listener(usize),
-    /// A carrier's, and the file's number there: for [`Station::receive`].
+    /// A carrier and its file number, for [`Station::receive`].
     Carrier(u8, u64),
-    /// A stream's socket, by the role's number.
+    /// A stream's socket, by its number in the role.
     Stream(u64),
 }
 
@@ -85,11 +84,12 @@ impl Token {
 }
 
 impl<C: Core> Station<C> {
-    /// A core without links that listens at these addresses; `tcp` is the kind of its listeners
-    /// and of the links that it opens.
+    /// Creates a station without links that listens at the addresses in `at`. `tcp` is the kind of
+    /// listeners and of outgoing links.
     ///
     /// # Errors
-    /// An address cannot be listened on (it is named), or the kernel has no files left.
+    /// An address cannot be listened on (the error names it), or the kernel is out of file
+    /// descriptors.
     pub(super) fn new(
         clock: Clock,
         core: C,
@@ -120,25 +120,26 @@ impl<C: Core> Station<C> {
         })
     }
 
-    /// Links may be unordered from now on, with this to show segments before their turn.
+    /// Allows links to be unordered from now on, with `tap` for out-of-order delivery.
     ///
     /// # Errors
     /// The kernel's.
     pub(super) fn unorder(&mut self, tap: Tap) -> io::Result<()> {
         tap.file().map(|file| self.poller.add(file, TAP)).transpose()?;
-        // Where a kernel keeps no SYNs, links that come stay in order.
+        // If the kernel does not save SYNs, incoming links stay in order.
         self.listeners.iter().for_each(|listener| drop(save_syns(listener)));
         self.carriers.tcp.set_tap(tap);
         Ok(())
     }
 
-    /// QUIC links may be opened beside others from now on.
+    /// Allows outgoing QUIC links alongside TLS links from now on.
     pub(super) fn open_quic(&mut self, linking: QuicLinking) {
         let context = self.carriers.tcp.context().clone();
         self.carriers.quic = Some(QuicLinks::new(context, linking));
     }
 
-    /// QUIC links come in at these sockets from now on, and are counted with others.
+    /// Accepts QUIC links at these sockets from now on; `entrance` limits them together with
+    /// others.
     ///
     /// # Errors
     /// The kernel's.
@@ -151,36 +152,36 @@ impl<C: Core> Station<C> {
         quic.listen(&self.poller, sockets, entrance)
     }
 
-    /// Takes no QUIC links any more; those that there are go on.
+    /// Stops accepting QUIC links; open ones stay.
     pub(super) fn refuse_quic(&mut self) {
         self.carriers.quic.iter_mut().for_each(QuicLinks::refuse);
     }
 
-    /// Links that are opened from now on show another certificate.
+    /// Uses another certificate for new links.
     ///
     /// # Errors
-    /// The TLS library's: QUIC links show the former one then.
+    /// The TLS library's: QUIC links keep the old certificate then.
     pub(super) fn set_context(&mut self, context: &Context) -> io::Result<()> {
         self.carriers.set_context(context)
     }
 
-    /// Links that are there, open or not.
+    /// Returns the number of links, open or not.
     pub(super) fn link_count(&self) -> usize {
         self.carriers.iter().map(Carrier::len).sum()
     }
 
-    /// Bytes that links received and sent since the beginning.
+    /// Returns the bytes on links since the start: received, sent.
     pub(super) fn transferred(&self) -> [u64; 2] {
         let all = self.carriers.iter().map(Carrier::transferred);
         all.fold([0; 2], |sum, some| [sum[0] + some[0], sum[1] + some[1]])
     }
 
-    /// Returns the counters of QUIC links, if there may be any.
+    /// Returns the counters of QUIC links, if they are enabled.
     pub(super) fn quic_counts(&self) -> Option<QuicCounts> {
         self.carriers.quic.as_ref().map(QuicLinks::counts)
     }
 
-    /// Takes what a carrier's file has to the core, and what waits for its links to them.
+    /// Services the file `file` of `carrier`: moves data between its links and the core.
     pub(super) fn receive(&mut self, now: Time, (carrier, file): (u8, u64), ready: Ready) {
         if let Some(links) = self.carriers.get_mut(carrier) {
             links.receive(now, &self.poller, file, ready);
@@ -188,7 +189,7 @@ impl<C: Core> Station<C> {
         self.take_news(now, carrier);
     }
 
-    /// Takes news of a carrier's links to the core, and what waits for each of them to it.
+    /// Processes the events of the links of `carrier`, and flushes each link.
     fn take_news(&mut self, now: Time, carrier: u8) {
         loop {
             let Some(links) = self.carriers.get_mut(carrier) else { return };
@@ -204,7 +205,7 @@ impl<C: Core> Station<C> {
         }
     }
 
-    /// A link's handshake is done.
+    /// Reports to the core that the handshake of `link` is complete.
     fn link_opened(&mut self, now: Time, link: LinkId, opened: Opened) {
         let (peer, can) = (opened.peer.ip(), opened.capabilities);
         let wish = can.beside.then(|| self.carriers.wish(peer)).flatten();
@@ -220,7 +221,7 @@ impl<C: Core> Station<C> {
         self.core.handle_link(now, LinkInput::Opened { link, target, start });
     }
 
-    /// Opens a link beside another.
+    /// Opens a second link alongside `link`.
     fn open_beside(&mut self, now: Time, link: LinkId, target: (Target, Option<u8>)) {
         match self.carriers.open_beside(now, &self.poller, link, target) {
             Ok(carrier) => self.take_news(now, carrier),
@@ -228,7 +229,7 @@ impl<C: Core> Station<C> {
         }
     }
 
-    /// Joins the core with others of the same relay.
+    /// Joins the core with the relay's other shards.
     ///
     /// # Errors
     /// The kernel's.
@@ -243,17 +244,17 @@ impl<C: Core> Station<C> {
         Ok(())
     }
 
-    /// The core opens a link for each circuit from now on.
+    /// Makes the core open a link for each circuit from now on.
     pub(super) fn dedicate_links(&mut self) {
         self.dedicates_links = true;
     }
 
-    /// Whether it does.
+    /// Returns whether each circuit gets its own link.
     pub(super) fn dedicates_links(&self) -> bool {
         self.dedicates_links
     }
 
-    /// Watches one of the role's single files.
+    /// Watches a single file of the role, with `token`.
     ///
     /// # Errors
     /// The kernel's.
@@ -262,7 +263,7 @@ impl<C: Core> Station<C> {
         self.poller.add(file, token)
     }
 
-    /// The addresses that are listened at.
+    /// Returns the addresses of the listeners.
     ///
     /// # Errors
     /// The kernel's.
@@ -270,19 +271,18 @@ impl<C: Core> Station<C> {
         self.listeners.iter().map(TcpListener::local_addr).collect()
     }
 
-    /// Accepts the next connection of the listener `place`; `None` if there is none. Where file
-    /// descriptors run out, a connection is accepted on a spare one and closed at once.
+    /// Accepts the next connection of listener `place`; returns `None` if there is none. If file
+    /// descriptors run out, it accepts the connection on a spare one and closes it at once.
     pub(super) fn accept(&mut self, place: usize) -> Option<(TcpStream, SocketAddr)> {
         self.spare.accept(self.listeners.get(place)?)
     }
 
-    /// Connections that were closed at once for want of file descriptors.
+    /// Returns the number of connections closed for lack of file descriptors.
     pub(super) fn turned_away(&self) -> u64 {
         self.spare.turned_away()
     }
 
-    /// Waits until a file is ready, or the core (or `other`) wants to be called, or a tick has
-    /// passed.
+    /// Waits until a file is ready, the core's timeout or `other` is due, or a tick has passed.
     ///
     /// # Errors
     /// The kernel's.
@@ -294,13 +294,13 @@ impl<C: Core> Station<C> {
         Ok(self.poller.wait(Some(pause))?.collect())
     }
 
-    /// Whether the core wants to be told the time.
+    /// Returns whether the core's timeout is due.
     pub(super) fn is_due(&self, now: Time) -> bool {
         self.core.next_timeout().is_some_and(|time| time <= now)
     }
 
-    /// Lets links go on that were held back, if they may, gives up those that do not open, and has
-    /// those that rest take less room.
+    /// Resumes rate-limited links, gives up those that do not open, and shrinks the buffers of idle
+    /// links.
     pub(super) fn resume(&mut self, now: Time) {
         let sweeps = now.since(self.swept) >= TICK;
         if sweeps {
@@ -332,7 +332,7 @@ impl<C: Core> Station<C> {
         }
     }
 
-    /// Does what the core wants done with a link.
+    /// Executes the core's output for a link.
     pub(super) fn obey(&mut self, now: Time, output: LinkOutput) {
         match output {
             LinkOutput::Dial { target } => self.dial(now, target),
@@ -368,13 +368,13 @@ impl<C: Core> Station<C> {
         }
     }
 
-    /// Does something with what carries a link.
+    /// Calls `act` on the carrier of a link.
     fn with<T>(&mut self, link: LinkId, act: impl FnOnce(&mut dyn Carrier) -> T) -> Option<T> {
         self.carriers.get_mut(link.carrier()).map(act)
     }
 
-    /// Moves bytes between a stream in the core and its socket outside, which has this number; what
-    /// the role is to do about it.
+    /// Moves bytes between a stream in the core and its external socket with this `number`; returns
+    /// the event for the role.
     pub(super) fn stir(
         &mut self,
         now: Time,
@@ -383,25 +383,25 @@ impl<C: Core> Station<C> {
         what: Stir,
     ) -> OutsideEvent {
         let told = outside.stir(what, &mut Within { core: &mut self.core, now });
-        // It is watched as long as it is in its role's table.
+        // It is registered with the poller for as long as it is in its role's table.
         outside.watch(&self.poller, STREAMS + number);
         told
     }
 
-    /// Seconds since 1970, as the machine's clock has them now: it may have been set since we
-    /// began, and goes on while the machine sleeps, which ours does not.
+    /// Returns the seconds since 1970 by the machine's clock. Unlike our own clock it may have been
+    /// set, and continues during sleep.
     pub(super) fn unix(&self, _: Time) -> u64 {
         unix()
     }
 
-    /// That, and our own clock.
+    /// Returns `now` together with the machine's time.
     pub(super) fn moment(&self, now: Time) -> Moment {
         Moment { now, unix: self.unix(now) }
     }
 
-    /// A link leads to this relay now.
+    /// Records that `link` to a relay is open.
     pub(super) fn opened(&mut self, link: LinkId, identity: &Identity) {
-        // It may be gone before this is told.
+        // The link may already be gone.
         let is_there = self.carriers.has(link);
         if let Some(claims) = self.claims.as_mut().filter(|_| is_there) {
             claims.opened(link, identity.rsa);
@@ -410,7 +410,7 @@ impl<C: Core> Station<C> {
 
     fn dial(&mut self, now: Time, target: Target) {
         if self.dedicates_links {
-            // It counts with siblings once it is open.
+            // Other shards can use it once it is open.
             if self.carriers.tcp.dial(&self.poller, target.clone()).is_err() {
                 self.core.handle_link(now, LinkInput::Unreachable { target });
             }
@@ -439,7 +439,7 @@ impl<C: Core> Station<C> {
         if !links.flush(now, &self.poller, link, &mut fetch) {
             return self.gone(now, link);
         }
-        // Behind a flush, when the queue in the kernel is as it will stay for a while.
+        // After a flush, when the kernel's queue will not change for a while.
         if self.core.wants_look(link)
             && let Some(view) = links.look(link)
         {

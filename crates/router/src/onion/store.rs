@@ -1,5 +1,5 @@
-//! A relay's keys on disk, the folder around them, and files that are whole or not there: each is
-//! written beside its place and moved into it.
+//! A relay's keys on disk, the folder around them, and atomic writing: a file is written under
+//! another name and then renamed.
 
 use std::collections::BTreeMap;
 use std::fs::{self, DirBuilder, File, OpenOptions};
@@ -15,13 +15,14 @@ use super::kept::read_bytes;
 pub use super::store_error::StoreError;
 use anabranch_os::file_lock::FileLock;
 
-/// The file that a process locks as long as the folder is its own: C tor's, by the same call.
+/// Name of the lock file, which a process locks while it uses the folder; same name and system call
+/// as in C tor.
 const LOCK: &str = "lock";
 
-/// A folder that only its owner looks into: made if it is not there.
+/// Creates the folder `path` for its owner alone, if it is missing.
 ///
 /// # Errors
-/// It cannot be made, or is open to others.
+/// It cannot be created, or is accessible to others.
 pub fn private_folder(path: &Path) -> Result<(), StoreError> {
     let told = |error| StoreError::File(path.to_owned(), error);
     DirBuilder::new().recursive(true).mode(0o700).create(path).map_err(told)?;
@@ -29,29 +30,29 @@ pub fn private_folder(path: &Path) -> Result<(), StoreError> {
     if mode & 0o077 == 0 { Ok(()) } else { Err(StoreError::Open(path.to_owned(), mode)) }
 }
 
-/// A data folder that is this process's alone, as long as this is held. The kernel lets go of it
-/// when the process ends, however that ends.
+/// A data folder reserved for this process until this is dropped. The kernel releases it when the
+/// process ends, for whatever reason.
 #[derive(Debug)]
 pub struct Claim {
     _lock: FileLock,
-    /// What its owner is to be told: others could look into these folders, and cannot any more.
+    /// Messages about folders that others could access, and cannot any more.
     pub tightened: Vec<String>,
 }
 
-/// Makes a data folder if it is not there, and takes it for this process alone.
+/// Creates a data folder if it is missing, and reserves it for this process.
 ///
 /// # Errors
-/// [`StoreError::Busy`]: another process has it; and as [`own_folder`].
+/// [`StoreError::Busy`]: another process uses it; and those of [`own_folder`].
 pub fn claim(data: &Path) -> Result<Claim, StoreError> {
     let tightened = own_folder(data)?;
     Ok(Claim { _lock: locked(data)?, tightened })
 }
 
-/// Makes a data folder if it is not there. One that is ours, and open to others, is closed to them,
-/// and so is its folder of keys: what was done, in words.
+/// Creates a data folder if it is missing. If it is ours and others can access it, removes their
+/// access, and that to its folder of keys; returns messages about that.
 ///
 /// # Errors
-/// It cannot be made; or [`StoreError::Open`]: others may look into it, and it is somebody else's.
+/// It cannot be created; or [`StoreError::Open`]: others can access it, and it has another owner.
 pub fn own_folder(data: &Path) -> Result<Vec<String>, StoreError> {
     let mut tightened = Vec::new();
     for folder in [data.to_owned(), data.join("keys")] {
@@ -63,7 +64,7 @@ pub fn own_folder(data: &Path) -> Result<Vec<String>, StoreError> {
     Ok(tightened)
 }
 
-/// Closes a folder of ours to others; in words, if it was open.
+/// Removes others' access to `folder` if it is ours; returns a message if they had any.
 fn tighten(folder: &Path) -> Result<Option<String>, StoreError> {
     let told = |error| StoreError::File(folder.to_owned(), error);
     let metadata = fs::metadata(folder).map_err(told)?;
@@ -76,7 +77,7 @@ fn tighten(folder: &Path) -> Result<Option<String>, StoreError> {
     Ok(Some(format!("{shown}: other users could read it (mode {mode:o}); its mode is 700 now")))
 }
 
-/// The folder for this process alone, as long as the file is held.
+/// Reserves the folder `data` for this process until the lock is dropped.
 pub(super) fn locked(data: &Path) -> Result<FileLock, StoreError> {
     let path = data.join(LOCK);
     let told = |error| StoreError::File(path.clone(), error);
@@ -84,7 +85,7 @@ pub(super) fn locked(data: &Path) -> Result<FileLock, StoreError> {
     options.read(true).write(true).create(true).truncate(false).mode(0o600);
     let file = options.open(&path).map_err(told)?;
     let Some(mut lock) = FileLock::take(file).map_err(told)? else {
-        // Whoever has it may be a program that does not say who it is, such as C tor.
+        // The owner may be a program that does not write its process ID, such as C tor.
         let owner = fs::read_to_string(&path).unwrap_or_default();
         return Err(StoreError::Busy(data.to_owned(), owner.trim().parse().ok()));
     };
@@ -93,11 +94,11 @@ pub(super) fn locked(data: &Path) -> Result<FileLock, StoreError> {
     Ok(lock)
 }
 
-/// Writes a file so that, whatever happens meanwhile, its place holds the old content or the new
-/// one.
+/// Writes the file `path` atomically: at any moment it has either the old contents or the new.
 ///
 /// # Errors
-/// The disk is full, or the like: the old file is as it was, and nothing else is left.
+/// The file cannot be written, for example because the disk is full: the old one is unchanged, and
+/// nothing else is left.
 pub fn replace(path: &Path, content: &[u8]) -> Result<(), StoreError> {
     let beside = path.with_extension("new");
     let outcome = write_beside(&beside, content).and_then(|()| fs::rename(&beside, path));
@@ -107,11 +108,12 @@ pub fn replace(path: &Path, content: &[u8]) -> Result<(), StoreError> {
     })
 }
 
-/// A relay's keys from the folder `keys` of `data`, in C tor's files; made if none is there.
+/// Reads a relay's keys from the folder `keys` of `data`, in C tor's files; generates them if there
+/// are none.
 ///
 /// # Errors
-/// Files cannot be read or written, some are missing, or they do not belong together: what is there
-/// is left as it is.
+/// Files cannot be read or written, some are missing, or they do not match: existing ones are left
+/// unchanged.
 pub fn load_or_make<R: CryptoRng>(
     data: &Path,
     rng: &mut R,
@@ -135,10 +137,10 @@ pub fn load_or_make<R: CryptoRng>(
     Ok(keys)
 }
 
-/// Whether one of these files is in a folder.
+/// Returns whether any of the files `names` exists in a folder.
 ///
 /// # Errors
-/// The folder cannot be looked into.
+/// The folder cannot be accessed.
 pub(super) fn is_any_there(folder: &Path, names: &[&str]) -> Result<bool, StoreError> {
     for name in names {
         let path = folder.join(name);
@@ -149,17 +151,17 @@ pub(super) fn is_any_there(folder: &Path, names: &[&str]) -> Result<bool, StoreE
     Ok(false)
 }
 
-/// The keys in a folder.
+/// Reads the keys in `folder`.
 pub(super) fn load(folder: &Path) -> Result<RelayKeys, StoreError> {
-    // Before any key is looked at: one that cannot be read is not missing.
+    // Before parsing any key, because an unreadable file must not count as missing.
     let read = |name| Ok((name, read_bytes(&folder.join(name))?));
     let files: BTreeMap<&str, _> = FILES.into_iter().map(read).collect::<Result<_, _>>()?;
     let keys = RelayKeys::from_files(|name| files.get(name)?.clone());
     keys.map_err(|error| StoreError::Keys(folder.to_owned(), error))
 }
 
-/// Writes the keys that have changed. The first run of a relay that is cut short leaves none of
-/// them: all are written before the first is moved into its place.
+/// Writes the keys that have changed. An interrupted first run leaves none of them: all are written
+/// before the first is renamed.
 pub(super) fn save(folder: &Path, keys: &RelayKeys) -> Result<(), StoreError> {
     let mut files = keys.files().map_err(|error| StoreError::Keys(folder.to_owned(), error))?;
     files.retain(|file| fs::read(folder.join(file.name)).map_or(true, |old| old != file.content));
@@ -178,7 +180,7 @@ pub(super) fn save(folder: &Path, keys: &RelayKeys) -> Result<(), StoreError> {
     })
 }
 
-/// Writes a new file that only its owner reads, and waits until the disk has it.
+/// Writes a new file that only its owner can read, and waits until it is on disk.
 fn write_beside(path: &Path, content: &[u8]) -> io::Result<()> {
     let _ = fs::remove_file(path);
     let mut file: File = OpenOptions::new().write(true).create_new(true).mode(0o600).open(path)?;

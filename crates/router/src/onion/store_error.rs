@@ -1,4 +1,4 @@
-//! Why state cannot be had.
+//! Errors of state on disk.
 
 use std::fmt;
 use std::io;
@@ -6,16 +6,16 @@ use std::path::PathBuf;
 
 use anabranch_onion::wire::keys::KeyError;
 
-/// Why there are no keys, or no state.
+/// Reason why keys or state are unavailable.
 #[derive(Debug)]
 pub enum StoreError {
-    /// A file or folder, and what the system said.
+    /// A file or folder, and the system's error.
     File(PathBuf, io::Error),
-    /// Others may read the folder; what its mode is.
+    /// Others can read the folder; its mode.
     Open(PathBuf, u32),
-    /// Another process runs on the folder; its number, if it said so.
+    /// Another process uses the folder; its ID, if it is known.
     Busy(PathBuf, Option<u32>),
-    /// What the folder holds is of no use.
+    /// The keys in the folder are invalid.
     Keys(PathBuf, KeyError),
 }
 

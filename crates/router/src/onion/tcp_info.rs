@@ -1,4 +1,4 @@
-//! How a TCP connection is doing, as the kernel sees it (`TCP_INFO`).
+//! State of a TCP connection in the kernel (`TCP_INFO`).
 
 use std::io;
 use std::net::TcpStream;
@@ -9,10 +9,10 @@ use anabranch_multipath::LinkView;
 
 use anabranch_os::socket_option;
 
-/// Bytes that are asked for: later kernels have more, and give as many as there is room for.
+/// Bytes requested: later kernels have more fields, and fill as many as there is room for.
 const ROOM: usize = 192;
 
-/// Looks at a connection. What a kernel does not tell is 0.
+/// Reads the state of a connection. Fields that the kernel does not have are 0.
 ///
 /// # Errors
 /// The kernel's.
@@ -22,8 +22,8 @@ pub(super) fn look(socket: &TcpStream) -> io::Result<LinkView> {
     Ok(view(&fields))
 }
 
-/// The fields of `struct tcp_info` (linux/tcp.h) by their places, which never change: each kernel
-/// only adds behind them. The `libc` crate's structure ends before the delivery rate.
+/// Parses `struct tcp_info` (`linux/tcp.h`) by offsets, which never change: kernels only append
+/// fields. The `libc` crate's structure ends before the delivery rate.
 fn view(told: &[u8; ROOM]) -> LinkView {
     let word = |at: usize| u32::from_ne_bytes(std::array::from_fn(|byte| told[at + byte]));
     let long = |at: usize| u64::from_ne_bytes(std::array::from_fn(|byte| told[at + byte]));

@@ -1,5 +1,5 @@
-//! How a client reaches its bridges: straight, or through a transport of somebody's, which it asks
-//! by SOCKS5. Who has bridges opens links to nobody else.
+//! A client's routes to its bridges: direct, or through a pluggable transport with SOCKS5. A client
+//! with bridges opens links to no other relays.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -13,8 +13,7 @@ use anabranch_pt::{Args, BridgeLine, SocksClient, SocksRefusal};
 
 use super::is_passing;
 
-/// Where transports take connections at the moment, and what there is to say of them. All copies
-/// are one.
+/// Addresses of the running transports, and messages about them. Clones share one state.
 #[derive(Clone, Debug)]
 pub struct Transports(Arc<TransportDesk>);
 
@@ -32,21 +31,21 @@ struct Table {
     news: TransportNews,
 }
 
-/// What happened since somebody last asked.
+/// Events since the last look.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub struct TransportNews {
-    /// A transport takes connections now. A line in a log says nothing of the sort: whoever waits
-    /// before he tries again goes on waiting.
+    /// A transport accepts connections now. This is not set for a mere message, so nothing retries
+    /// early because of one.
     pub has_come_up: bool,
-    /// Lines for the log.
+    /// Messages for the log.
     pub said: Vec<String>,
 }
 
-/// A transport of a bridge: its name, where it listens, and what clients are to be told.
+/// A bridge's transport: its name, its address, and the arguments for clients.
 pub type Offer = (String, SocketAddr, Args);
 
 impl Transports {
-    /// None yet.
+    /// Creates an empty table.
     ///
     /// # Errors
     /// The kernel's.
@@ -57,7 +56,7 @@ impl Transports {
         Ok(Transports(Arc::new(TransportDesk { table: Mutex::default(), bell, waker })))
     }
 
-    /// A transport takes connections there, by SOCKS5.
+    /// Records that the transport `name` accepts SOCKS5 connections at `at`.
     pub fn ready(&self, name: &str, at: SocketAddr) {
         let mut table = self.table();
         table.ready.insert(name.to_owned(), at);
@@ -66,12 +65,12 @@ impl Transports {
         self.ring();
     }
 
-    /// It does so no more.
+    /// Records that the transport `name` has ended.
     pub fn gone(&self, name: &str) {
         self.table().ready.remove(name);
     }
 
-    /// A transport of a bridge listens there, and clients are to be told this.
+    /// Records that a bridge's transport `name` listens at `at`, with arguments `args` for clients.
     pub fn offer(&self, name: &str, at: SocketAddr, args: Args) {
         let mut table = self.table();
         table.offers.retain(|(other, ..)| other != name);
@@ -80,30 +79,30 @@ impl Transports {
         self.ring();
     }
 
-    /// The transports of a bridge, in the order of their coming up.
+    /// Returns a bridge's transports, in the order in which they started.
     #[must_use]
     pub fn offers(&self) -> Vec<Offer> {
         self.table().offers.clone()
     }
 
-    /// A line for the log.
+    /// Adds the message `text` for the log.
     pub fn say(&self, text: String) {
         self.table().news.said.push(text);
         self.ring();
     }
 
-    /// Where a transport takes connections.
+    /// Returns the address at which the transport `name` accepts connections.
     #[must_use]
     pub fn at(&self, name: &str) -> Option<SocketAddr> {
         self.table().ready.get(name).copied()
     }
 
-    /// Readable when a transport has come up, or there is something to say.
+    /// Returns a socket that is readable when a transport has started or there is a message.
     pub(super) fn waker(&self) -> &UnixStream {
         &self.0.waker
     }
 
-    /// What happened since the last call.
+    /// Returns the events since the last call.
     #[must_use]
     pub fn news(&self) -> TransportNews {
         let mut rung = [0; 64];
@@ -112,31 +111,31 @@ impl Transports {
     }
 
     fn ring(&self) {
-        // A full pipe has been rung already.
+        // If the pipe is full, the owner is going to wake anyway.
         let _ = (&self.0.bell).write(&[1]);
     }
 
-    /// Each change is whole before anything can panic.
+    /// Ignores poisoning: each change is complete before anything can panic.
     fn table(&self) -> MutexGuard<'_, Table> {
         self.0.table.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-/// A client's bridges, and the way to each.
+/// A client's bridges, and the route to each.
 #[derive(Clone, Debug)]
 pub struct BridgeWays {
     bridges: Vec<BridgeIdentity>,
-    /// The transport before an address, with its arguments; `None` for a plain link.
+    /// The transport for an address, with its arguments; `None` for a direct link.
     ways: BTreeMap<SocketAddr, Option<(String, Args)>>,
     transports: Transports,
 }
 
-/// Why bridge lines do not go together.
+/// Conflict between bridge lines.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum WaysError {
-    /// Two have one address.
+    /// Two lines have one address.
     Address(SocketAddr),
-    /// Two of one RSA identity have different ed25519 identities; the line.
+    /// Two lines with one RSA identity have different ed25519 identities; the second line.
     Identities(String),
 }
 
@@ -158,8 +157,8 @@ impl fmt::Display for WaysError {
 impl std::error::Error for WaysError {}
 
 impl BridgeWays {
-    /// To the bridges of these lines. Lines of one fingerprint are one bridge, which is tried at
-    /// one address after the other.
+    /// Creates routes to the bridges of these lines. Lines with one fingerprint are one bridge,
+    /// whose addresses are tried one after the other.
     ///
     /// # Errors
     /// [`WaysError`]
@@ -192,22 +191,23 @@ impl BridgeWays {
         Ok(BridgeWays { bridges, ways, transports })
     }
 
-    /// The bridges, in the order of their lines.
+    /// Returns the bridges, in the order of their lines.
     #[must_use]
     pub fn bridges(&self) -> &[BridgeIdentity] {
         &self.bridges
     }
 
-    /// The transports that lead to them.
+    /// Returns the transports that lead to them.
     #[must_use]
     pub fn transports(&self) -> &Transports {
         &self.transports
     }
 
-    /// Where to connect for this address, and what is to be said there first.
+    /// Returns the address to connect to for bridge address `address`, and the SOCKS greeting to
+    /// send there, if any.
     ///
     /// # Errors
-    /// It is no bridge's, or its transport is not there.
+    /// The address is not a bridge's, or its transport is not running.
     pub(super) fn to(&self, address: SocketAddr) -> io::Result<(SocketAddr, Option<Greeting>)> {
         let stranger = || io::Error::other(format!("{address} is not a bridge's"));
         let Some((name, args)) = self.ways.get(&address).ok_or_else(stranger)? else {
@@ -220,7 +220,7 @@ impl BridgeWays {
     }
 }
 
-/// What is said to a transport before a connection is a bridge's.
+/// SOCKS dialogue with a transport, before the connection leads to a bridge.
 #[derive(Debug)]
 pub(super) struct Greeting {
     dialogue: SocksClient,
@@ -228,16 +228,16 @@ pub(super) struct Greeting {
 }
 
 impl Greeting {
-    /// Takes what the transport says; what came behind it, once the connection is the bridge's.
+    /// Processes the transport's reply; once connected, returns the bytes that followed it.
     ///
     /// # Errors
-    /// It does not lead there.
+    /// The transport refuses the connection.
     pub(super) fn take(&mut self, bytes: &[u8]) -> Result<Option<Vec<u8>>, SocksRefusal> {
         let is_open = self.dialogue.take(bytes, &mut self.out)?;
         Ok(is_open.then(|| self.dialogue.rest()))
     }
 
-    /// Writes what is to be said; whether all of it has gone.
+    /// Writes the greeting; returns whether all of it is sent.
     ///
     /// # Errors
     /// The socket's.

@@ -1,4 +1,4 @@
-//! Bytes that a socket has not taken yet.
+//! Bytes queued for a socket.
 
 use std::io::{self, Write};
 use std::net::TcpStream;
@@ -8,23 +8,23 @@ use anabranch_multipath::Time;
 
 use crate::onion::is_passing;
 
-/// A connection whose other end takes nothing of what waits for it for so long is stuck: servers of
-/// the web have the same patience.
+/// Time without progress after which a connection with queued bytes is stuck. Web servers use the
+/// same timeout.
 const STUCK: Duration = Duration::from_secs(60);
 
-/// Bytes that wait for a socket, first come first.
+/// Bytes queued for a socket, in order.
 #[derive(Debug, Default)]
 pub(super) struct Backlog {
     bytes: Vec<u8>,
     start: usize,
-    /// How many the socket has taken in all.
+    /// Total number of bytes that the socket has accepted.
     taken: u64,
-    /// How many it had taken, and since when it has taken no more of those that wait.
+    /// Value of `taken` when the queue was last seen to make no progress, and the time since then.
     still: Option<(u64, Time)>,
 }
 
 impl Backlog {
-    /// Puts bytes behind those that wait.
+    /// Appends bytes to the queue.
     pub(super) fn push(&mut self, bytes: &[u8]) {
         if self.start > 0 && self.start * 2 >= self.bytes.len() {
             self.bytes.drain(..self.start);
@@ -33,13 +33,13 @@ impl Backlog {
         self.bytes.extend_from_slice(bytes);
     }
 
-    /// How many wait.
+    /// Returns the number of queued bytes.
     pub(super) fn len(&self) -> usize {
         self.bytes.len() - self.start
     }
 
-    /// Whether the socket has taken nothing of what waits for a minute. This counts from the first
-    /// call on, so it has to be called every few seconds.
+    /// Returns whether the socket has accepted none of the queued bytes for a minute. Time counts
+    /// from the first call without progress, so call it every few seconds.
     pub(super) fn is_stuck(&mut self, now: Time) -> bool {
         let waits = !self.is_empty();
         let known = self.still.filter(|(then, _)| waits && *then == self.taken);
@@ -47,12 +47,12 @@ impl Backlog {
         now.since(since) >= STUCK
     }
 
-    /// Whether none do.
+    /// Returns whether the queue is empty.
     pub(super) fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// Writes as many as the socket takes.
+    /// Writes as many bytes as the socket accepts.
     ///
     /// # Errors
     /// The socket's.

@@ -1,4 +1,4 @@
-//! What a bridge line says of a server of our transport, and the file with its key.
+//! Bridge lines of our transport, and the file with a server's key.
 
 use std::net::SocketAddr;
 use std::path::Path;
@@ -12,42 +12,42 @@ use base64ct::{Base64UrlUnpadded, Encoding};
 
 use crate::onion::store::{StoreError, replace};
 
-/// The name of our transport in bridge lines and torrc.
+/// Name of our transport in bridge lines and torrc.
 pub const TRANSPORT: &str = "anabranch";
-/// What connections look like if a bridge line does not say.
+/// Default profile of connections, if a bridge line has none.
 pub const PROFILE: &str = "nosteg";
-/// What a bridge line of our transport may say.
+/// Keys in the bridge lines of our transport.
 const KEYS: [&str; 3] = ["key", "profile", "host"];
 
-/// A server of our transport, as a client knows it.
+/// A server of our transport, as known to clients.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Bridge {
-    /// Where it is.
+    /// Its address.
     pub address: SocketAddr,
     /// Its key.
     pub key: BridgeKey,
-    /// What its connections look like.
+    /// Camouflage profile of its connections.
     pub profile: Profile,
-    /// What requests call it, where there are any: its address if nobody says.
+    /// Host in requests, if the profile makes any; `None` for its address.
     pub host: Option<String>,
 }
 
-/// Why a line names no server of our transport.
+/// Reason why a line is no bridge line of our transport.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum BridgeFault {
-    /// It is no bridge line.
+    /// The line is malformed.
     Line(BridgeError),
-    /// It is of another transport, or of none.
+    /// It has another transport, or none.
     Transport(String),
-    /// It says what no line of ours does, or says it twice.
+    /// It has an unknown or duplicate key.
     Args(KeyFault),
-    /// It has no key.
+    /// `key=` is missing.
     NoKey,
-    /// What stands behind `key=` is no bridge's key.
+    /// The value of `key=` is not a bridge's key.
     Key,
-    /// It names a profile that there is not.
+    /// Its profile does not exist.
     Profile(ProfileError),
-    /// It names no host.
+    /// `host=` is not a host name.
     Host(String),
 }
 
@@ -73,13 +73,13 @@ impl fmt::Display for BridgeFault {
 
 impl std::error::Error for BridgeFault {}
 
-/// A key that our transport does not know, or that is there twice. Passed over in silence, a
-/// misspelt `profile` would have it show random bytes.
+/// An unknown or duplicate key. If it were ignored, a misspelt `profile` would silently select
+/// random bytes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum KeyFault {
-    /// There is no such key; and those that there are.
+    /// An unknown key, and the known ones.
     Unknown(String, &'static [&'static str]),
-    /// It is there twice.
+    /// A duplicate key.
     Twice(String),
 }
 
@@ -96,7 +96,7 @@ impl fmt::Display for KeyFault {
 
 impl std::error::Error for KeyFault {}
 
-/// Refuses keys that are not among these, and those that come twice.
+/// Refuses keys that are not in `known`, and duplicates.
 ///
 /// # Errors
 /// [`KeyFault`]
@@ -113,7 +113,7 @@ pub(super) fn check_keys(args: &Args, known: &'static [&'static str]) -> Result<
 }
 
 impl Bridge {
-    /// What the arguments of a bridge line say of the server at an address.
+    /// Creates a bridge from its address and the arguments of its bridge line.
     ///
     /// # Errors
     /// [`BridgeFault`]
@@ -130,7 +130,7 @@ impl Bridge {
         Ok(Bridge { address, key, profile, host })
     }
 
-    /// What requests call it.
+    /// Returns the host for requests.
     #[must_use]
     pub fn called(&self) -> String {
         let by_address = || match self.address {
@@ -141,7 +141,7 @@ impl Bridge {
         self.host.clone().unwrap_or_else(by_address)
     }
 
-    /// What a whole bridge line says.
+    /// Parses a whole bridge line.
     ///
     /// # Errors
     /// [`BridgeFault`]
@@ -153,7 +153,7 @@ impl Bridge {
         }
     }
 
-    /// Its arguments.
+    /// Returns the arguments of its bridge line.
     #[must_use]
     pub fn args(&self) -> Args {
         let pair = |key: &str, value: String| (key.to_owned(), value);
@@ -171,7 +171,7 @@ impl fmt::Display for Bridge {
     }
 }
 
-/// The pictures in a folder that can hide anything, and how many files can not.
+/// Reads the pictures in `folder` that can hide bytes; also returns the number of other files.
 ///
 /// # Errors
 /// The folder or a file cannot be read.
@@ -191,7 +191,7 @@ pub fn pictures(folder: &Path) -> Result<(Pictures, usize), StoreError> {
     Ok((pictures, refused))
 }
 
-/// What is told of so many files that are no pictures of use; nothing of none.
+/// Returns a message about `refused` files that are not usable pictures, unless there are none.
 #[must_use]
 pub fn told_of_pictures(refused: usize) -> Option<String> {
     match refused {
@@ -203,26 +203,27 @@ pub fn told_of_pictures(refused: usize) -> Option<String> {
     }
 }
 
-/// The shapes of connections in a file (`docs/formats.md`).
+/// Reads a file with shapes of connections (`docs/formats.md`).
 ///
 /// # Errors
-/// It cannot be read, or says something else.
+/// It cannot be read, or is malformed.
 pub fn shapes(path: &Path) -> Result<Shapes, StoreError> {
     let told = |error| StoreError::File(path.to_owned(), error);
     let text = fs::read_to_string(path).map_err(told)?;
     Shapes::parse(&text).map_err(|fault| told(std::io::Error::other(fault)))
 }
 
-/// Whether a `Host` header may be this: a name or an address, and a port.
+/// Returns whether `text` can be a `Host` header: a name or an address, and a port.
 fn is_host(text: &str) -> bool {
     let plain = |byte: u8| byte.is_ascii_alphanumeric() || b".-:[]".contains(&byte);
     (1..=255).contains(&text.len()) && text.bytes().all(plain)
 }
 
-/// A server's key from its file: 43 characters of base64url. Made if there is none.
+/// Reads a server's key from the file `path`: 43 characters of base64url. Generates it if there is
+/// none.
 ///
 /// # Errors
-/// It cannot be read or written, or holds no key.
+/// It cannot be read or written, or contains no key.
 pub fn server_key(path: &Path) -> Result<ServerKey, StoreError> {
     let file = |error| StoreError::File(path.to_owned(), error);
     match fs::read_to_string(path) {

@@ -1,4 +1,4 @@
-//! A client's station: a link for each program.
+//! A client's station, with a link for each program.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -25,32 +25,32 @@ use super::wires::{WIRES, Wires};
 use super::{Ends, LISTENERS, PtEvent, Station, bind, carry, wall};
 use crate::onion::is_passing;
 
-/// Programs at a time.
+/// Maximum number of concurrent programs.
 const MOST: usize = 4096;
-/// How long a program waits for a bridge that does not answer, and may take to say which it wants.
+/// Timeout for a bridge's answer, and for a program's SOCKS request.
 const PATIENCE: Duration = Duration::from_secs(30);
 
-/// How programs come in.
+/// Kind of a port for programs.
 #[derive(Clone, Debug)]
 pub enum Entrance {
-    /// By SOCKS5: they say which bridge they want, and user and password are its arguments.
+    /// SOCKS5: the destination is the bridge, and user and password are its arguments.
     Socks,
-    /// All to one bridge.
+    /// All connections go to one bridge.
     Bridge(Box<Bridge>),
 }
 
-/// What a client's station is made of.
+/// Settings of a client's station.
 #[derive(Clone, Debug)]
 pub struct ClientSettings {
-    /// Where programs come in.
+    /// Ports for programs.
     pub listen: Vec<(SocketAddr, Entrance)>,
-    /// Which connection takes the next chunk.
+    /// Scheduler that chooses the connection of each chunk.
     pub schedule: Spec,
-    /// The shapes of connections, where a profile has any.
+    /// Shapes of connections, if a profile uses them.
     pub shapes: Shapes,
 }
 
-/// Programs, and the links that carry what they say.
+/// Programs, and the links that carry their data.
 pub struct ClientStation {
     clock: Clock,
     poller: Poller,
@@ -59,7 +59,7 @@ pub struct ClientStation {
     listeners: Vec<(TcpListener, Entrance)>,
     spare: Spare,
     wires: Wires,
-    /// Whose a wire is.
+    /// The program and connection of each wire.
     owners: BTreeMap<u64, (u64, ConnId)>,
     asking: BTreeMap<u64, Asking>,
     links: BTreeMap<u64, Link>,
@@ -69,7 +69,7 @@ pub struct ClientStation {
     events: Vec<PtEvent>,
 }
 
-/// A program that has not said yet which bridge it wants.
+/// A program whose SOCKS request is incomplete.
 struct Asking {
     socket: TcpStream,
     dialogue: Dialogue,
@@ -81,7 +81,7 @@ struct Link {
     core: Client<ChaCha20Rng>,
     bridge: SocketAddr,
     local: Option<Local>,
-    /// What the program is to be answered, as long as the link is not up.
+    /// SOCKS dialogue to answer once the link is up or has failed.
     answer: Option<Dialogue>,
     up: bool,
     since: Time,
@@ -111,10 +111,10 @@ impl LinkEnd for Client<ChaCha20Rng> {
 }
 
 impl ClientStation {
-    /// A station that listens.
+    /// Creates a station that listens.
     ///
     /// # Errors
-    /// An address cannot be listened on (it is named), or the kernel's.
+    /// An address cannot be listened on (the error names it), or the kernel's.
     pub fn new(settings: ClientSettings) -> io::Result<ClientStation> {
         let poller = Poller::new(1024)?;
         let mut listeners = Vec::new();
@@ -141,14 +141,14 @@ impl ClientStation {
         })
     }
 
-    /// The same, whose own connections come from these addresses.
+    /// Sets the source addresses of the station's own connections.
     #[must_use]
     pub fn coming_from(mut self, outbound: Outbound) -> ClientStation {
         self.wires.outbound = outbound;
         self
     }
 
-    /// Opens a link for a program that has the other end of this socket.
+    /// Opens a link for a program that has the other end of `socket`.
     ///
     /// # Errors
     /// The kernel's.
@@ -161,12 +161,12 @@ impl ClientStation {
         Ok(())
     }
 
-    /// Whether it has nothing to do: all links are over, and what they brought was taken.
+    /// Returns whether all links are over and their data was delivered.
     pub(super) fn is_idle(&self) -> bool {
         self.links.is_empty() && self.leaving.is_empty() && self.wires.len() == 0
     }
 
-    /// Where it listens.
+    /// Returns the addresses of the listeners.
     ///
     /// # Errors
     /// The kernel's.
@@ -174,7 +174,7 @@ impl ClientStation {
         self.listeners.iter().map(|(listener, _)| listener.local_addr()).collect()
     }
 
-    /// Carries until it is told to end.
+    /// Runs the station until `ends` requests the end.
     ///
     /// # Errors
     /// The kernel's.
@@ -209,7 +209,7 @@ impl ClientStation {
         }
     }
 
-    /// Opens a link for a program.
+    /// Opens the link of program `number`, to `bridge`.
     fn open(
         &mut self,
         now: Time,
@@ -282,7 +282,7 @@ impl ClientStation {
         }
     }
 
-    /// Reads what a program wants by SOCKS.
+    /// Reads the SOCKS request of program `number`.
     fn listen_to(&mut self, now: Time, number: u64, mut asking: Asking) {
         let (mut buffer, mut answer) = ([0; 4096], Vec::new());
         let count = match asking.socket.read(&mut buffer) {
@@ -302,7 +302,7 @@ impl ClientStation {
                 (None, true)
             }
         };
-        // The first words of a dialogue always fit into a fresh socket's buffer.
+        // The first replies of a dialogue always fit into a new socket's buffer.
         if asking.socket.write_all(&answer).is_err() || over {
             return;
         }
@@ -320,7 +320,8 @@ impl ClientStation {
         }
     }
 
-    /// Tells programs whose bridge does not answer, and hangs up on those that want none.
+    /// Fails the requests of programs whose bridge does not answer, and closes connections without
+    /// a request.
     fn give_up(&mut self, now: Time) {
         self.asking.retain(|_, asking| now.since(asking.since) < PATIENCE);
         let late = |link: &Link| !link.up && now.since(link.since) >= PATIENCE;
@@ -347,7 +348,7 @@ impl ClientStation {
                 said = true;
                 ending = self.obey(now, number, &mut link, output).or(ending);
             }
-            // What is over has nothing more for its program, not even an end in order.
+            // Once a link is over, its program receives nothing more, not even an orderly end.
             if ending.is_some() || !moved && !said {
                 break;
             }
@@ -399,7 +400,7 @@ impl ClientStation {
         None
     }
 
-    /// A link is over: its program takes what still waits for it, or sees that it was cut.
+    /// Ends a link: its program receives the queued data, or is reset.
     fn over(&mut self, now: Time, number: u64, link: Link, ending: Ending) {
         for wire in link.wires.into_values() {
             self.owners.remove(&wire);
@@ -481,7 +482,7 @@ impl Station for ClientStation {
 }
 
 impl Link {
-    /// Moves bytes between the program and the link; whether any moved.
+    /// Moves bytes between the program and the link; returns whether any moved.
     fn stir(&mut self, now: Time) -> bool {
         let Some(local) = &mut self.local else { return false };
         match local.stir(now, &mut self.core) {
@@ -500,7 +501,7 @@ impl Link {
     }
 }
 
-/// The bridge that a program asks for by SOCKS.
+/// Returns the bridge that a program requests by SOCKS.
 fn bridge_of(request: &ProxyRequest, dialogue: &Dialogue) -> Result<Bridge, String> {
     let ProxyRequest::Connect { host, port } = request else {
         let why = "a program asked to resolve a name: this port only connects to bridges";

@@ -1,4 +1,4 @@
-//! Our transport in a thread of the program that uses it.
+//! Our transport on a thread of the program that uses it.
 
 use std::io;
 use std::net::{Ipv4Addr, SocketAddr};
@@ -14,13 +14,13 @@ use super::server::{ServerSettings, ServerStation};
 use super::{Ends, PtEvent, Shapes, Station, carry};
 use crate::onion::ways::Transports;
 
-/// A station that runs in a thread, and ends with its owner.
+/// A station on a thread, which ends when this is dropped.
 pub struct Inside {
     _thread: StationThread,
 }
 
 impl Inside {
-    /// Leads a client to bridges: `transports` is told where, and what went wrong.
+    /// Starts a client of bridges; `transports` receives its address and its messages.
     ///
     /// # Errors
     /// The kernel's.
@@ -37,10 +37,10 @@ impl Inside {
         Ok(inside)
     }
 
-    /// Takes a bridge's clients; with what these are to be told.
+    /// Starts a server for a bridge's clients; also returns its bridge line.
     ///
     /// # Errors
-    /// As [`ServerStation::new`].
+    /// Those of [`ServerStation::new`].
     pub fn server(
         settings: ServerSettings,
         transports: Transports,
@@ -71,16 +71,16 @@ impl Inside {
     }
 }
 
-/// A station's thread, which ends with this.
+/// A station's thread, which ends when this is dropped.
 pub(super) struct StationThread {
-    /// Its end is what the thread waits for.
+    /// Closing it ends the thread.
     stop: Option<UnixStream>,
     thread: Option<JoinHandle<()>>,
 }
 
 impl StationThread {
-    /// Runs the station that `open` gives, in the thread that opened it: it cannot change threads.
-    /// `watch` is told what happens, and `broken` why it has ended by itself.
+    /// Runs the station that `open` returns, on the thread that calls `open`: a station cannot
+    /// change threads. `watch` receives its events, and `broken` the error if it fails.
     pub(super) fn start<S: Station, T: Send + 'static>(
         open: impl FnOnce() -> io::Result<(S, T)> + Send + 'static,
         mut watch: impl FnMut(PtEvent) + Send + 'static,
@@ -91,7 +91,7 @@ impl StationThread {
         let run = move || {
             let mut station = match open() {
                 Ok((station, about)) => {
-                    // Who has started us waits for it.
+                    // The thread that started us waits for this.
                     let _ = opened.send(Ok(about));
                     station
                 }

@@ -1,4 +1,4 @@
-//! The connection of a program, or to a relay, whose bytes a link carries.
+//! Local connections, of programs or to a relay, whose bytes links carry.
 
 use std::collections::BTreeMap;
 use std::io::{self, Read};
@@ -15,20 +15,20 @@ use super::backlog::Backlog;
 use super::socket_watch::SocketWatch;
 use crate::onion::{connecting_from, is_passing};
 
-/// The least token of a local connection: its link's number added to this.
+/// Smallest token of a local connection; its link's number is added.
 pub(super) const LOCALS: u64 = 1 << 62;
-/// Bytes read and written at once.
+/// Bytes read at once, and limit of bytes queued for the program.
 const PIECE: usize = 64 << 10;
 
-/// A stream that a client has opened, and where the first connection that carried it came from.
+/// A stream that a client has opened, and the source of the first connection that carried it.
 #[derive(Debug)]
 pub struct Arrival {
     pub(super) socket: TcpStream,
     pub(super) from: Option<SocketAddr>,
 }
 
-/// The two ends of a connection on this machine that nobody else has. A pair of Unix sockets would
-/// not tell the end of a stream from a cut.
+/// Returns two ends of a private TCP connection on this machine. With a pair of Unix sockets, the
+/// end of a stream and a reset would look the same.
 pub(super) fn pair() -> io::Result<(TcpStream, TcpStream)> {
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?;
     let near = TcpStream::connect(listener.local_addr()?)?;
@@ -44,48 +44,49 @@ pub(super) fn pair() -> io::Result<(TcpStream, TcpStream)> {
     }
 }
 
-/// The end of a link that a local connection belongs to.
+/// The end of a link that belongs to a local connection.
 pub(super) trait LinkEnd {
-    /// Bytes that it takes now.
+    /// Returns how many bytes it accepts now.
     fn room(&self) -> usize;
-    /// Takes bytes, as many as there is room for.
+    /// Writes `bytes`, at most as many as there is room for.
     fn write(&mut self, bytes: &[u8]);
-    /// Nothing more will be written.
+    /// Ends the outgoing stream.
     fn finish(&mut self);
-    /// The next bytes of the other end.
+    /// Returns the next bytes from the other end.
     fn read(&mut self, now: Time) -> Option<Vec<u8>>;
-    /// Whether the other end's stream has ended, and all of it was read.
+    /// Returns whether the other end's stream has ended and was read completely.
     fn has_ended(&self) -> bool;
 }
 
-/// One connection.
+/// A local connection.
 pub(super) struct Local {
     socket: TcpStream,
     connected: bool,
-    /// What is first said to a relay's Extended ORPort.
+    /// Dialogue with a relay's Extended ORPort, until it is complete.
     greeting: Option<ExtOrClient>,
     out: Backlog,
-    /// It may have something to read.
+    /// The socket may have input.
     readable: bool,
-    /// Its last word has come, and ours was said.
+    /// `ended`: the program's stream has ended. `shut`: we have closed our sending side.
     ended: bool,
     shut: bool,
     watched: SocketWatch,
 }
 
 impl Local {
-    /// A connection that a program opened to us, which does not block, and is watched for something
-    /// to read.
+    /// Wraps a connection that a program opened to us; it must be nonblocking and watched for
+    /// input.
     pub(super) fn of(socket: TcpStream) -> Local {
         Local::new(socket, None, SocketWatch::of(Interest::READ))
     }
 
-    /// The same of a connection that nobody watches yet.
+    /// Wraps a connection that is not watched yet.
     pub(super) fn unwatched(socket: TcpStream) -> Local {
         Local::new(socket, None, SocketWatch::default())
     }
 
-    /// A connection to this address, from one of ours if that is named; `greeting` is said first.
+    /// Opens a connection to `to`, from the local address `from` if one is given. It begins with
+    /// `greeting`, if there is one.
     ///
     /// # Errors
     /// The kernel's.
@@ -111,7 +112,7 @@ impl Local {
         }
     }
 
-    /// Begins to watch a connection of ours.
+    /// Starts watching a connection of ours.
     ///
     /// # Errors
     /// The kernel's.
@@ -119,9 +120,9 @@ impl Local {
         self.watch_for(poller, link, self.interest(0))
     }
 
-    /// Watches it for what is of use, where its link takes so many bytes.
+    /// Updates the events to watch for, given the link's `room`.
     pub(super) fn watch(&mut self, poller: &Poller, link: u64, room: usize) {
-        // Where that is refused, it is watched for what it was.
+        // If that fails, the old interest stays.
         let _ = self.watch_for(poller, link, self.interest(room));
     }
 
@@ -134,12 +135,12 @@ impl Local {
         Interest { read, write: !self.connected || !self.out.is_empty() }
     }
 
-    /// Says something to the program before anything of the link.
+    /// Queues `bytes` for the program, ahead of the link's data.
     pub(super) fn say(&mut self, bytes: &[u8]) {
         self.out.push(bytes);
     }
 
-    /// The socket is ready.
+    /// Records that the socket is ready.
     pub(super) fn ready(&mut self, ready: Ready) -> io::Result<()> {
         self.readable |= ready.read;
         if !self.connected && ready.write {
@@ -151,10 +152,10 @@ impl Local {
         Ok(())
     }
 
-    /// Moves bytes between it and its link; whether any moved.
+    /// Moves bytes between the connection and `link`; returns whether any moved.
     ///
     /// # Errors
-    /// The socket's, or a relay's that does not want us: it is over.
+    /// The socket's, or the relay refuses the connection: it is over.
     pub(super) fn stir(&mut self, now: Time, link: &mut dyn LinkEnd) -> io::Result<bool> {
         if !self.connected {
             return Ok(false);
@@ -168,7 +169,7 @@ impl Local {
         Ok(self.drain(now, link)? || filled)
     }
 
-    /// Writes what waits for it; whether nothing does any more.
+    /// Writes queued bytes; returns whether the queue is empty.
     ///
     /// # Errors
     /// The socket's.
@@ -177,14 +178,14 @@ impl Local {
         Ok(self.out.is_empty())
     }
 
-    /// Whether both its ends are done: nothing more comes or goes.
+    /// Returns whether both directions have ended.
     pub(super) fn is_over(&self) -> bool {
         self.ended && self.shut && self.out.is_empty()
     }
 
-    /// Ends it by a reset: a plain end would pass for that of all its bytes.
+    /// Resets the connection: an orderly end would look as if all its bytes had arrived.
     pub(super) fn cut(self) {
-        // Where that is refused, the plain end is all there is.
+        // If that fails, the connection ends in order.
         let _ = SockRef::from(&self.socket).set_linger(Some(Duration::ZERO));
     }
 
@@ -208,7 +209,7 @@ impl Local {
         Ok(())
     }
 
-    /// Takes what the program says, no more than the link has room for.
+    /// Reads from the program, at most as much as `link` has room for.
     fn fill(&mut self, link: &mut dyn LinkEnd) -> io::Result<bool> {
         let room = link.room().min(PIECE);
         if !self.readable || self.ended || room == 0 {
@@ -230,7 +231,7 @@ impl Local {
         Ok(true)
     }
 
-    /// Gives the program what came for it, until it takes no more.
+    /// Writes the data of `link` to the program, until it accepts no more.
     fn drain(&mut self, now: Time, link: &mut dyn LinkEnd) -> io::Result<bool> {
         let mut moved = false;
         loop {
@@ -250,19 +251,19 @@ impl Local {
         }
         if link.has_ended() && !self.shut {
             self.shut = true;
-            // It may have gone meanwhile.
+            // The connection may be gone already.
             let _ = self.socket.shutdown(Shutdown::Write);
         }
         Ok(moved)
     }
 }
 
-/// Connections whose links are over, and that have not taken all yet.
+/// Connections whose links are over, with data still queued for the program.
 #[derive(Default)]
 pub(super) struct Leaving(BTreeMap<u64, Local>);
 
 impl Leaving {
-    /// A link is over: its connection takes what still waits for it, or sees that it was cut.
+    /// Ends a link's connection: it receives the queued data, or is reset.
     pub(super) fn add(&mut self, poller: &Poller, link: u64, mut local: Local, ending: Ending) {
         let written = local.flush();
         match (ending, written) {
@@ -276,19 +277,19 @@ impl Leaving {
         }
     }
 
-    /// Whether there are none.
+    /// Returns whether there are none.
     pub(super) fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
 
-    /// The socket of one of them is ready.
+    /// Services a connection whose socket is ready.
     pub(super) fn ready(&mut self, link: u64) {
         if self.0.get_mut(&link).is_some_and(|local| local.flush().unwrap_or(true)) {
             self.0.remove(&link);
         }
     }
 
-    /// Cuts those whose programs read nothing any more: they would be kept for ever.
+    /// Resets connections whose programs have stopped reading: they would stay forever.
     pub(super) fn sweep(&mut self, now: Time) {
         for (_, local) in self.0.extract_if(.., |_, local| local.out.is_stuck(now)) {
             local.cut();

@@ -1,4 +1,4 @@
-//! A transport that another program started (Tor's pt-spec): what it is told, and what it answers.
+//! A transport started by another program (Tor's pt-spec): its environment and its replies.
 
 use std::fmt;
 use std::fs::DirBuilder;
@@ -19,23 +19,23 @@ use super::server::{Onward, ServerSettings, ServerStation};
 use crate::crawl;
 use crate::onion::store::replace;
 
-/// The file with a bridge's key, in the folder that a transport may write to.
+/// File name of a bridge's key, in the transport's state folder.
 const KEY_FILE: &str = "anabranch-bridge.key";
-/// The file with what its operator gives to clients.
+/// File name of the bridge line for clients.
 const LINE_FILE: &str = "anabranch-bridgeline.txt";
 
-/// What a bridge's operator may tell our transport.
+/// Options that a bridge's operator can set for our transport.
 const OPTIONS: [&str; 5] = ["profile", "site", "pictures", "covers", "shapes"];
 
-/// A station that its parent wanted, and whether it ends with its standard input.
+/// A station for the parent process, and whether it ends with its standard input.
 pub enum Managed {
-    /// At a client.
+    /// A client's.
     Client(Box<ClientStation>, bool),
-    /// At a bridge.
+    /// A bridge's.
     Server(Box<ServerStation>, bool),
 }
 
-/// Why there is none. Its parent has been told.
+/// Reason why there is no station, which the parent has received.
 #[derive(Debug)]
 pub struct ManagedFailure(String);
 
@@ -47,17 +47,17 @@ impl fmt::Display for ManagedFailure {
 
 impl std::error::Error for ManagedFailure {}
 
-/// What a bridge's links may take if its parent says nothing of it.
+/// Limits of a bridge's links, with defaults for a parent that sets none.
 #[derive(Clone, Copy, Debug)]
 pub struct Limits {
-    /// Bytes that links keep together at most, both ways.
+    /// Maximum bytes that all links queue, in both directions.
     pub memory: usize,
-    /// Links at a time.
+    /// Maximum number of concurrent links.
     pub links: usize,
 }
 
 impl Limits {
-    /// The least memory: four times what one client may send before anybody reads it.
+    /// Smallest value of `memory`: four times what one client may send ahead of its reader.
     pub const LEAST: usize = 4 << 20;
 }
 
@@ -67,12 +67,12 @@ impl Default for Limits {
     }
 }
 
-/// Talks to the parent by `out`: reads what it wants from its environment (`get` has a variable),
-/// and opens what it asks for, at the side that the command is for. A client's connections have
-/// these shapes, a server's those of its options.
+/// Runs the dialogue with the parent on `out`: reads its environment (`get` returns a variable),
+/// and opens the requested station, which must be of this command's side (`at_client`). `shapes` is
+/// for a client; a server's shapes come from its options.
 ///
 /// # Errors
-/// It wants nothing of ours, or what it wants cannot be had.
+/// The parent requests nothing of ours, or the station cannot be opened.
 pub fn managed(
     get: impl Fn(&str) -> Option<String>,
     (out, at_client): (&mut dyn Write, bool),
@@ -108,8 +108,8 @@ pub fn managed(
     }
 }
 
-/// Refuses addresses that are not this machine's: each connection would fail later, and nobody be
-/// told why.
+/// Refuses outbound addresses that are not this machine's: otherwise each connection would fail
+/// later, without a message.
 fn check_outbound(outbound: Outbound) -> Result<(), String> {
     let named = [
         ("TOR_PT_OUTBOUND_BIND_ADDRESS_V4", outbound.v4.map(IpAddr::V4)),
@@ -121,10 +121,10 @@ fn check_outbound(outbound: Outbound) -> Result<(), String> {
     Ok(())
 }
 
-/// Tells the parent what its user may want to know.
+/// Writes a log line for the parent's user.
 ///
 /// # Errors
-/// It does not listen.
+/// The parent does not read it.
 pub fn log_line(out: &mut dyn Write, words: &str) -> io::Result<()> {
     let line = Line::Log(pt::Severity::Warning, words.to_owned());
     writeln!(out, "{line}").and_then(|()| out.flush())
@@ -210,14 +210,14 @@ fn server(
     })
 }
 
-/// Opens what is wanted; what its operator is to know besides is a warning.
+/// Opens the requested server; `warnings` gets messages for its operator.
 fn bridge(
     (wanted, method): (&pt::Server, &pt::ServerMethod),
     state: &Path,
     (schedule, limits): (&Spec, Limits),
     warnings: &mut Vec<String>,
 ) -> Result<ServerStation, String> {
-    // A transport makes the folder itself, and it may be another's, too (pt-spec).
+    // The transport creates the folder, which it may share with others (pt-spec).
     let made = DirBuilder::new().recursive(true).mode(0o700).create(state);
     made.map_err(|error| format!("{}: {error}", state.display()))?;
     let onward = match (&wanted.extended, wanted.relay) {
@@ -235,12 +235,11 @@ fn bridge(
     Ok(station)
 }
 
-/// A server of our transport as its operator's options have it (`profile`, `site`, `pictures`,
-/// `covers`, `shapes`), whose key is in the folder `state`; and what its operator is to be warned
-/// of.
+/// Creates the settings of a server from its operator's `options` (`profile`, `site`, `pictures`,
+/// `covers`, `shapes`); its key is in the folder `state`. Also returns a warning for the operator.
 ///
 /// # Errors
-/// An option makes no sense, is unknown or there twice, or a file cannot be had: one line.
+/// One line: an option is invalid, unknown or given twice, or a file cannot be read.
 pub fn server_settings(
     (listen, onward): (SocketAddr, Onward),
     options: &pt::Args,
@@ -269,7 +268,8 @@ pub fn server_settings(
     Ok((settings, told_of_pictures(refused)))
 }
 
-/// What the operator gives to clients: he knows his address and fingerprint, we may not.
+/// Returns the bridge line of `bridge` for clients, with placeholders for address and fingerprint,
+/// which only the operator may know.
 fn told_to_clients(bridge: &Bridge) -> String {
     let address = match bridge.address.ip().is_unspecified() {
         true => format!("ADDRESS:{}", bridge.address.port()),
@@ -291,7 +291,7 @@ fn tell(out: &mut dyn Write, line: &Line) -> Result<(), ManagedFailure> {
     })
 }
 
-/// Tells why it ends.
+/// Reports `line` to the parent, and returns it as a failure.
 fn refuse(out: &mut dyn Write, line: &Line) -> ManagedFailure {
     match tell(out, line) {
         Ok(()) => ManagedFailure(line.to_string()),

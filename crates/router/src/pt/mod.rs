@@ -1,13 +1,14 @@
 //! Camouflage on a machine: sockets and a clock around [`anabranch_stego`], as a pluggable
-//! transport that tor starts, or by itself.
+//! transport that tor starts, or on its own.
 //!
-//! * [`Bridge`]: what a bridge line says. `managed`: the dialogue with the program that started us.
-//! * [`ClientStation`]: a link for each program that comes by SOCKS, or by a port that leads to one
+//! * [`Bridge`]: parsed bridge lines. `managed`: the dialogue with the program that started us.
+//! * [`ClientStation`]: a link for each program that connects by SOCKS, or to a port for one
 //!   bridge.
-//! * [`ServerStation`]: the links of all clients, each led to a relay or another server.
-//! * [`Plugin`]: a program of somebody's with transports, started and kept running; `inside`: ours
-//!   without a program; `stream`: streams for a program that calls us ([`dial`], [`listen`]).
-//! * `wires`: the connections that carry links. `local`: those whose bytes links carry.
+//! * [`ServerStation`]: the links of all clients, each connected to a relay or another server.
+//! * [`Plugin`]: an external program with transports, started and kept running; `inside`: our
+//!   transport on a thread; `stream`: streams for programs that use this library ([`dial`],
+//!   [`listen`]).
+//! * `wires`: the connections that carry links. `local`: the connections that links carry.
 //!
 //! Each station is one thread and one `epoll` set.
 
@@ -54,33 +55,33 @@ pub use plugin::{Plugin, PluginFailure, PluginSettings, ServerPlugin};
 pub use server::{Onward, ServerSettings, ServerStation};
 pub use stream::{ListenSettings, Listener, Stream, dial, listen};
 
-/// Which connection takes the next chunk: the one that has most room.
+/// Scheduler of chunks: the connection with the most room takes the next one.
 pub const SCHEDULE: &str = "pull";
-/// Tokens of single files, and of the first listener.
+/// Poller tokens of single files, and of the first listener.
 const STOP: u64 = 0;
 const PARENT: u64 = 1;
 const LISTENERS: u64 = 16;
-/// Between two looks at what no file tells.
+/// Interval of checks that no event triggers.
 const TICK: Duration = Duration::from_secs(1);
 
-/// What happens at a station.
+/// Events of a station.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum PtEvent {
-    /// A link is up; at a client the bridge's address.
+    /// A link is up; at a client, with the bridge's address.
     Up(Option<SocketAddr>),
-    /// A link is over; at a client the bridge's address.
+    /// A link is over; at a client, with the bridge's address.
     Over(Option<SocketAddr>, Ending),
-    /// Somebody came who is no client of ours.
+    /// A connection came from a peer that is not our client.
     Stranger,
-    /// A link could not be had, or led on; why.
+    /// A link could not be opened or connected onward, with the reason.
     Trouble(String),
 }
 
-/// What ends a run.
+/// Conditions that end a run.
 pub struct Ends<'a, S> {
-    /// Becomes readable when the program is told to end.
+    /// Becomes readable when the program is to end.
     pub stop: &'a S,
-    /// Whether the end of standard input does, too.
+    /// The end of standard input ends the run, too.
     pub with_input: bool,
 }
 
@@ -88,19 +89,19 @@ impl<S: AsFd> Ends<'_, S> {
     fn watch(&self, poller: &Poller) -> io::Result<()> {
         poller.add(self.stop, STOP)?;
         if self.with_input {
-            // It may be a file, which never has to be waited for and is no parent's.
+            // It may be a file, which cannot be polled and is not a parent's pipe.
             let _ = poller.add(io::stdin(), PARENT);
         }
         Ok(())
     }
 
-    /// Whether a token tells the end.
+    /// Returns whether the event with `token` ends the run.
     fn is_told(&self, token: u64) -> bool {
         match token {
             STOP => true,
             PARENT => match io::stdin().read(&mut [0; 512]) {
                 Ok(count) => count == 0,
-                // As of a terminal that is gone: it would be told of without an end.
+                // For example a closed terminal's, which would be ready forever.
                 Err(error) => !is_passing(&error),
             },
             _ => false,
@@ -108,29 +109,29 @@ impl<S: AsFd> Ends<'_, S> {
     }
 }
 
-/// What the loop of a station is made of.
+/// A station, as its event loop uses it.
 trait Station {
     fn clock(&self) -> Clock;
 
     fn poller(&mut self) -> &mut Poller;
 
-    /// When [`Station::work`] is to be called though nothing happens.
+    /// Returns the time of the next call to [`Station::work`] without an event.
     fn next_timeout(&self) -> Option<Time>;
 
-    /// A file is ready.
+    /// Services a file that is ready.
     fn take(&mut self, now: Time, ready: Ready);
 
-    /// Looks at what no file tells, each [`TICK`].
+    /// Runs checks that no event triggers, each [`TICK`].
     fn sweep(&mut self, now: Time);
 
-    /// Does what links want done, until none does.
+    /// Executes the core's outputs and moves bytes, until there is nothing left to do.
     fn work(&mut self, now: Time);
 
-    /// What has happened since the last call.
+    /// Returns the events since the last call.
     fn events(&mut self) -> Vec<PtEvent>;
 }
 
-/// Carries until it is told to end.
+/// Runs a station until `ends` requests the end.
 ///
 /// # Errors
 /// The kernel's.
@@ -142,7 +143,8 @@ fn carry<S: AsFd>(
     carry_while(station, ends, watch, |_| true)
 }
 
-/// The same as long as it `goes_on`, which it is asked each [`TICK`] at least.
+/// Runs a station as [`carry`] does, and while `goes_on` returns true; called at least each
+/// [`TICK`].
 fn carry_while<S: AsFd, T: Station>(
     station: &mut T,
     ends: &Ends<'_, S>,
@@ -175,8 +177,8 @@ fn carry_while<S: AsFd, T: Station>(
     }
 }
 
-/// Seconds since 1970 when a station began, by what the machine's clock says now: it may have been
-/// set since, and a run's own clock stands still while the machine sleeps.
+/// Returns the start of a station in seconds since 1970, from the machine's current time. That
+/// clock may have been set since, and a station's own clock stops during sleep.
 fn wall(clock: Clock) -> u64 {
     let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     now.saturating_sub(clock.now().since(Time::ZERO)).as_secs()

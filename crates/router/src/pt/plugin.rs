@@ -1,5 +1,5 @@
-//! A program with transports of somebody's (Tor's pt-spec): started with its environment, listened
-//! to, started again when it ends, and ended with us.
+//! An external program with pluggable transports (Tor's pt-spec). It is started with its
+//! environment, read, restarted when it ends, and stopped with us.
 
 use std::ffi::OsString;
 use std::fs::DirBuilder;
@@ -21,18 +21,20 @@ use rustix::process::{Pid, Signal, kill_process};
 
 use crate::onion::ways::Transports;
 
-/// What all variables of the specification begin with.
+/// Prefix of the specification's environment variables.
 const PREFIX: &str = "TOR_PT_";
-/// The folder that it may write to, below ours; C tor's name.
+/// Subfolder of our data for the program's state, named as in C tor.
 const STATE: &str = "pt_state";
-/// How long it may take to tell of its transports, to end when it is told, and to end by SIGTERM.
+/// Timeouts: for reporting its transports; for ending after its input is closed; for ending after
+/// SIGTERM.
 const PATIENCE: Duration = Duration::from_secs(30);
 const PARTING: Duration = Duration::from_secs(2);
 const TERM: Duration = Duration::from_secs(1);
-/// Lines of its standard error that are passed on each time that it runs, and bytes of one.
+/// Lines of its standard error forwarded per run, and maximum bytes of a line.
 const LINES: usize = 10;
 const LONGEST: usize = 500;
-/// The pause before it is started again: doubled each time, unless it ran for a while.
+/// First and longest pause before a restart. It doubles each time, unless the program ran for
+/// `LONG_RUN`.
 const FIRST_PAUSE: Duration = Duration::from_millis(500);
 const LAST_PAUSE: Duration = Duration::from_secs(60);
 const LONG_RUN: Duration = Duration::from_secs(60);
@@ -41,38 +43,38 @@ const STOP: u64 = 0;
 const OUTPUT: u64 = 1;
 const ERRORS: u64 = 2;
 
-/// A program, and what is wanted of it.
+/// A program, and the transports to start.
 #[derive(Clone, Debug)]
 pub struct PluginSettings {
-    /// Its path and arguments.
+    /// Path and arguments.
     pub program: Vec<String>,
-    /// Its transports that are wanted.
+    /// Names of the transports to start.
     pub transports: Vec<String>,
-    /// Our folder; it may write to one in there.
+    /// Our data folder; the program may write to a subfolder.
     pub data: PathBuf,
-    /// At a bridge, what it is told besides.
+    /// Further settings at a bridge.
     pub server: Option<ServerPlugin>,
 }
 
-/// What the program of a bridge is told.
+/// Settings of a bridge's program.
 #[derive(Clone, Debug)]
 pub struct ServerPlugin {
-    /// Where transports are to listen.
+    /// Addresses for transports to listen at.
     pub listen: Vec<(String, SocketAddr)>,
-    /// What its operator tells transports, by their names.
+    /// The operator's options for transports, by name.
     pub options: Vec<(String, Args)>,
-    /// The relay's Extended ORPort, and the file with the cookie for it.
+    /// Address of the relay's Extended ORPort, and its cookie file.
     pub extended: (SocketAddr, PathBuf),
-    /// Where the relay takes plain connections.
+    /// Address of the relay's plain ORPort.
     pub relay: SocketAddr,
 }
 
-/// Why there is none.
+/// Reason why a program cannot be started.
 #[derive(Debug)]
 pub enum PluginFailure {
-    /// Its folder cannot be had.
+    /// Its folder cannot be created.
     Folder(PathBuf, io::Error),
-    /// It cannot be started.
+    /// The program cannot be executed.
     Start(String, io::Error),
 }
 
@@ -89,18 +91,18 @@ impl fmt::Display for PluginFailure {
 
 impl std::error::Error for PluginFailure {}
 
-/// A program that runs as long as this is kept.
+/// A running program, which is stopped when this is dropped.
 pub struct Plugin {
     stop: Option<UnixStream>,
     thread: Option<JoinHandle<()>>,
 }
 
 impl Plugin {
-    /// Starts it: `transports` is told where each is to be had, at a bridge what it offers, and
-    /// what goes wrong.
+    /// Starts a program. `transports` receives the addresses of its transports (at a bridge, their
+    /// offers), and messages.
     ///
     /// # Errors
-    /// [`PluginFailure`]; later it is started again.
+    /// [`PluginFailure`], only for the first start; later failures lead to a restart.
     pub fn start(
         settings: PluginSettings,
         transports: Transports,
@@ -127,21 +129,21 @@ impl Drop for Plugin {
     }
 }
 
-/// The thread that keeps a program running.
+/// State of the thread that keeps a program running.
 struct Keeper {
     settings: PluginSettings,
     state: PathBuf,
     transports: Transports,
-    /// Ends when we are to.
+    /// Closed when the thread has to end.
     end: UnixStream,
     clock: Clock,
 }
 
-/// Why a program is not listened to any more.
+/// Reason for no longer reading from a program.
 enum Over {
-    /// We are to end.
+    /// This thread is to end.
     Wanted,
-    /// It has ended, or is to be ended, for this reason if it is known.
+    /// The program has ended or is to be stopped, for this reason if it is known.
     Ended(Option<String>),
 }
 
@@ -174,7 +176,7 @@ impl Keeper {
         }
     }
 
-    /// Hears it until it ends.
+    /// Reads from the program until it ends.
     fn listen(&self, child: &mut Child) -> Over {
         let broken = |error: io::Error| Over::Ended(Some(error.to_string()));
         let (Some(mut output), Some(errors)) = (child.stdout.take(), child.stderr.take()) else {
@@ -195,7 +197,7 @@ impl Keeper {
             if ready.iter().any(|one| one.token == STOP) {
                 return Over::Wanted;
             }
-            // What it complains of before it ends comes before its end.
+            // Messages from before its end are reported before the end.
             if ready.iter().any(|one| one.token == ERRORS)
                 && !errors.hear(|line| self.say(line))
                 && let Err(error) = poller.remove(&errors.output)
@@ -228,7 +230,7 @@ impl Keeper {
         Ok(poller)
     }
 
-    /// What it logs that matters.
+    /// Forwards its errors and warnings.
     fn pass_on(&self, manager: &mut Manager) {
         for (severity, text) in manager.said() {
             if matches!(severity, Severity::Error | Severity::Warning) {
@@ -237,7 +239,7 @@ impl Keeper {
         }
     }
 
-    /// It has told of its transports.
+    /// Records the transports that the program has reported.
     fn up(&self, manager: &Manager) {
         for (name, why) in manager.refused() {
             self.say(&format!("the program cannot start transport {name}: {why}"));
@@ -260,7 +262,7 @@ impl Keeper {
         }
     }
 
-    /// Whether it is to end within this time.
+    /// Waits for `pause`; returns whether the thread is to end.
     fn is_told_to_end(&self, pause: Duration) -> bool {
         let Ok(mut poller) = Poller::new(1) else { return true };
         let wait = poller.add(&self.end, STOP).and_then(|()| Ok(poller.wait(Some(pause))?.count()));
@@ -277,7 +279,7 @@ fn is_late(was_ready: bool, now: Time, deadline: Time) -> bool {
     !was_ready && now >= deadline
 }
 
-/// Reads what it wrote; false at its end.
+/// Reads the program's output once; returns false at its end.
 fn hear(output: &mut ChildStdout, manager: &mut Manager) -> Result<bool, Failure> {
     let mut buffer = [0; 4096];
     match output.read(&mut buffer) {
@@ -286,16 +288,16 @@ fn hear(output: &mut ChildStdout, manager: &mut Manager) -> Result<bool, Failure
     }
 }
 
-/// What a program writes to its standard error.
+/// The program's standard error.
 struct Errors {
     output: ChildStderr,
-    /// What came of a line, and how many lines are still passed on.
+    /// The beginning of a line, and the number of lines still to forward.
     line: Vec<u8>,
     left: usize,
 }
 
 impl Errors {
-    /// Reads what it wrote, and passes lines on; false at its end.
+    /// Reads once and forwards complete lines; returns false at its end.
     fn hear(&mut self, mut pass_on: impl FnMut(&str)) -> bool {
         let mut buffer = [0; 4096];
         let count = self.output.read(&mut buffer).unwrap_or(0);
@@ -316,7 +318,7 @@ impl Errors {
     }
 }
 
-/// Ends it as the specification has it: by the end of its input, by SIGTERM, by SIGKILL.
+/// Stops the program as pt-spec requires: closes its input, then sends SIGTERM, then SIGKILL.
 fn part(mut child: Child, over: &Over) {
     drop(child.stdin.take());
     let patience = if matches!(over, Over::Wanted) { PARTING } else { PARTING / 4 };
@@ -331,7 +333,7 @@ fn part(mut child: Child, over: &Over) {
     let _ = child.wait();
 }
 
-/// Whether it ends within this time.
+/// Waits for the program to end; returns whether it did within `patience`.
 fn has_ended(child: &mut Child, patience: Duration) -> bool {
     let begun = Clock::start();
     while begun.now().since(Time::ZERO) < patience {
@@ -384,7 +386,7 @@ fn variables(settings: &PluginSettings, state: &Path) -> Vec<(&'static str, OsSt
     all
 }
 
-/// A path from the root, as the specification wants all.
+/// Returns `path` as an absolute path, as the specification requires.
 fn whole(path: &Path) -> OsString {
     path::absolute(path).unwrap_or_else(|_| path.to_owned()).into()
 }

@@ -1,4 +1,4 @@
-//! A server's station: the links of all clients, each led to a relay or another server.
+//! A server's station: the links of all clients, each connected to a relay or another server.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::fmt;
@@ -34,44 +34,44 @@ mod visitors;
 
 use visitors::Visitors;
 
-/// Connections at a time, if the system lets us have as many files.
+/// Maximum number of concurrent connections, if the file limit allows as many.
 const MOST: u64 = 60_000;
 
-/// Where links lead.
+/// Destination of links.
 #[derive(Clone, Debug)]
 pub enum Onward {
-    /// To a relay's ORPort, or any other server.
+    /// A relay's ORPort, or any other server.
     Plain(SocketAddr),
-    /// To a relay's Extended ORPort: its address, and the file with the cookie for it.
+    /// A relay's Extended ORPort: its address, and its cookie file.
     Extended(SocketAddr, PathBuf),
-    /// To the program that the station is part of.
+    /// The program that runs the station.
     Program(Sender<Arrival>),
 }
 
-/// What a server's station is made of.
+/// Settings of a server's station.
 #[derive(Clone, Debug)]
 pub struct ServerSettings {
-    /// Where clients come in.
+    /// Address for clients.
     pub listen: SocketAddr,
     /// The bridge's key pair.
     pub key: ServerKey,
-    /// What its connections look like.
+    /// Camouflage profile of its connections.
     pub profile: Profile,
-    /// Where links lead.
+    /// Destination of links.
     pub onward: Onward,
-    /// A server of the web that answers whoever is no client of ours.
+    /// A web server that answers peers that are not our clients.
     pub site: Option<SocketAddr>,
-    /// Which connection takes the next chunk.
+    /// Scheduler that chooses the connection of each chunk.
     pub schedule: Spec,
-    /// Bytes that the links keep together at most, both ways.
+    /// Maximum bytes that all links queue, in both directions.
     pub memory: usize,
-    /// Links at a time.
+    /// Maximum number of concurrent links.
     pub links: usize,
-    /// What connections look like, and what answers hide bytes in.
+    /// Shapes of connections, and covers in which answers hide bytes.
     pub covers: Covers,
 }
 
-/// Clients, and where their links lead.
+/// Clients, and the local connections of their links.
 pub struct ServerStation {
     clock: Clock,
     poller: Poller,
@@ -85,17 +85,17 @@ pub struct ServerStation {
     site: Option<SocketAddr>,
     visitors: Visitors,
     wires: Wires,
-    /// Where those who opened links came from, in the order of the links.
+    /// Source addresses of the peers that opened links, in the order of the links.
     peers: VecDeque<SocketAddr>,
     addresses: BTreeMap<u64, SocketAddr>,
-    /// Where each link leads; `None` where that was not to be had.
+    /// The local connection of each link; `None` if it has failed or is over.
     hosts: BTreeMap<LinkId, Option<Local>>,
     leaving: Leaving,
     touched: BTreeSet<LinkId>,
     events: Vec<PtEvent>,
 }
 
-/// One link of the core's.
+/// One link of the core.
 struct End<'a> {
     core: &'a mut Server<ChaCha20Rng>,
     link: LinkId,
@@ -124,10 +124,11 @@ impl LinkEnd for End<'_> {
 }
 
 impl ServerStation {
-    /// A station that listens.
+    /// Creates a station that listens.
     ///
     /// # Errors
-    /// The address cannot be listened on (it is named), or the kernel's.
+    /// The address cannot be listened on (the error names it), the profile lacks something it
+    /// needs, or the kernel's.
     pub fn new(settings: ServerSettings) -> io::Result<ServerStation> {
         if settings.profile.wants_site() && settings.site.is_none() {
             return Err(io::Error::other(format!(
@@ -168,7 +169,7 @@ impl ServerStation {
             poller,
             listener,
             spare: Spare::new(),
-            // Each link has a connection of its own beside those that carry it.
+            // Each link has a local connection in addition to those that carry it.
             most: (limit() / 2).min(MOST) as usize,
             core: Server::new(config, generator()?),
             rng: generator()?,
@@ -185,20 +186,20 @@ impl ServerStation {
         })
     }
 
-    /// The same, whose own connections come from these addresses.
+    /// Sets the source addresses of the station's own connections.
     #[must_use]
     pub fn coming_from(mut self, outbound: Outbound) -> ServerStation {
         self.wires.outbound = outbound;
         self
     }
 
-    /// What clients are told of it.
+    /// Returns the bridge line for clients.
     #[must_use]
     pub fn bridge(&self) -> &Bridge {
         &self.bridge
     }
 
-    /// Carries until it is told to end.
+    /// Runs the station until `ends` requests the end.
     ///
     /// # Errors
     /// The kernel's.
@@ -222,7 +223,8 @@ impl ServerStation {
         }
     }
 
-    /// Where there are too many, the oldest by which we never said anything makes way.
+    /// Makes room by closing the oldest connection on which we have sent nothing; returns false if
+    /// there is none.
     fn make_place(&mut self, now: Time) -> bool {
         let Some(wire) = self.wires.oldest_unanswered() else { return false };
         self.dismiss(now, wire);
@@ -267,7 +269,7 @@ impl ServerStation {
         }
     }
 
-    /// A link cannot be led on.
+    /// Ends `link`, whose local connection has failed.
     fn fail(&mut self, link: LinkId, error: &io::Error) {
         self.hosts.get_mut(&link).into_iter().for_each(|host| *host = None);
         self.core.reset(link);
@@ -292,7 +294,7 @@ impl ServerStation {
         }
     }
 
-    /// Leads a new link on.
+    /// Opens the local connection of the new `link`.
     fn open(&mut self, link: LinkId) {
         let peer = self.peers.pop_front();
         let local = self.connect(peer).and_then(|mut local| {
@@ -334,7 +336,7 @@ impl ServerStation {
         }
     }
 
-    /// Moves bytes between a link and where it leads; whether any moved.
+    /// Moves bytes between `link` and its local connection; returns whether any moved.
     fn stir(&mut self, now: Time, link: LinkId) -> bool {
         let Some(host) = self.hosts.get_mut(&link) else { return false };
         let Some(local) = host else { return false };
@@ -345,8 +347,8 @@ impl ServerStation {
             }
             Ok(moved) => {
                 local.watch(&self.poller, link.0, self.core.room(link));
-                // The link is remembered for some time after it is done; its descriptor is not
-                // kept so long.
+                // The core remembers the link for some time after it is done; its file descriptor
+                // is released now.
                 if local.is_over() {
                     *host = None;
                 }

@@ -1,26 +1,26 @@
-//! What a socket of a station is watched for.
+//! Events for which a station's socket is watched.
 
 use std::io;
 use std::os::fd::AsFd;
 
 use anabranch_os::poller::{Interest, Poller};
 
-/// What a socket is watched for. One of which nothing is wanted is not watched at all: the kernel
-/// tells of errors, and of connections that both ends have ended, whether anybody asks or not and
-/// as often as it is waited for, so that a station would do nothing but hear of it.
+/// Events for which a socket is watched. A socket without wanted events is removed from the poller:
+/// the kernel always reports errors and connections that both ends have closed. The station would
+/// be woken by them without end.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct SocketWatch(Option<Interest>);
 
 impl SocketWatch {
-    /// Of a socket that a poller has already.
+    /// Describes a socket that is already registered with a poller.
     pub(super) fn of(interest: Interest) -> SocketWatch {
         SocketWatch(Some(interest))
     }
 
-    /// Watches a socket, by its token, for this from now on.
+    /// Watches a socket for the events in `wanted` from now on.
     ///
     /// # Errors
-    /// The kernel's: all is as it was.
+    /// The kernel's: nothing changes.
     pub(super) fn set(
         &mut self,
         poller: &Poller,

@@ -1,8 +1,8 @@
-//! Our transport as a library: streams of bytes through it, for programs that are no proxies.
+//! Our transport as a library: byte streams through it, for programs that are no proxies.
 //!
-//! [`dial`] and [`listen`] are what `anabranch pt client` and `anabranch pt server` do, with a
-//! socket of the calling program in place of one that others reach. Each stream that was dialled
-//! has a thread, and each [`Listener`] one; calls block, as those of the standard library do.
+//! [`dial`] and [`listen`] work like `anabranch pt client` and `anabranch pt server`, with a socket
+//! of the calling program instead of a listening one. Each dialled stream and each [`Listener`] has
+//! a thread; calls block, as in the standard library.
 //!
 //! ```
 //! use std::io::{Read, Write};
@@ -47,24 +47,24 @@ use super::managed::Limits;
 use super::server::{Onward, ServerSettings, ServerStation};
 use super::{Ends, PtEvent, SCHEDULE, Station, carry_while};
 
-/// How long what was written may take to go once its stream was dropped.
+/// Time limit for sending the remaining data of a dropped stream.
 const PARTING: Duration = Duration::from_secs(60);
 
 /// A stream of bytes through our transport. Reads and writes block.
 ///
-/// What was written goes on its way when this is dropped, for a minute at most, while the program
-/// runs and the other side says nothing: what nobody reads cuts the stream. Who has to know that
-/// all has come calls [`Stream::finish`] and reads until the end, which the other side says in its
-/// turn. A stream that was cut ends with [`io::ErrorKind::ConnectionReset`].
+/// After this is dropped, written data is still sent for at most a minute, while the program runs
+/// and the other side sends nothing: unread data resets the stream. To be sure that everything has
+/// arrived, call [`Stream::finish`] and read until the end, which the other side has to send too. A
+/// stream that was cut ends with [`io::ErrorKind::ConnectionReset`].
 #[derive(Debug)]
 pub struct Stream {
     socket: TcpStream,
-    /// While it is kept, the thread that carries what is written waits for more.
+    /// While this exists, the thread that carries the stream waits for more data.
     _owned: Option<Arc<()>>,
 }
 
 impl Stream {
-    /// Nothing more will be written; the other side reads its end.
+    /// Ends the outgoing stream: the other side reads the end.
     ///
     /// # Errors
     /// The kernel's.
@@ -72,8 +72,8 @@ impl Stream {
         self.socket.shutdown(Shutdown::Write)
     }
 
-    /// The socket by which it is reached, for time-outs and the like: its addresses are of this
-    /// machine alone, and no copy of it makes the stream outlive this.
+    /// Returns the underlying socket, for setting timeouts and the like. Its addresses are local to
+    /// this machine, and clones of it do not keep the stream alive.
     #[must_use]
     pub fn socket(&self) -> &TcpStream {
         &self.socket
@@ -112,11 +112,11 @@ impl Write for Stream {
     }
 }
 
-/// Opens a stream to a server of our transport, with the shapes of connections that come with the
-/// program where its profile has any.
+/// Opens a stream to the server `bridge`. If its profile uses shapes of connections, the built-in
+/// ones are used.
 ///
 /// # Errors
-/// It does not answer within 30 s, or the kernel's.
+/// The server does not answer within 30 s, or the kernel's.
 pub fn dial(bridge: &Bridge) -> io::Result<Stream> {
     let (near, far) = pair()?;
     let (owned, bridge) = (Arc::new(()), bridge.clone());
@@ -148,7 +148,7 @@ pub fn dial(bridge: &Bridge) -> io::Result<Stream> {
             PtEvent::Trouble(why) => up(Err(io::Error::other(why))),
             PtEvent::Over(..) | PtEvent::Stranger => {}
         };
-        // Whoever reads sees that the socket is gone.
+        // The reader notices that the socket is closed.
         let _ = carry_while(&mut station, &ends, &mut watch, goes_on);
     };
     thread::Builder::new().name("transport".into()).spawn(run)?;
@@ -156,25 +156,25 @@ pub fn dial(bridge: &Bridge) -> io::Result<Stream> {
     Ok(Stream { socket: near, _owned: Some(owned) })
 }
 
-/// What a server of our transport is made of.
+/// Settings of a server of our transport.
 #[derive(Clone, Debug)]
 pub struct ListenSettings {
-    /// Where clients come in.
+    /// Address for clients.
     pub address: SocketAddr,
-    /// Its key pair: [`super::server_key`] keeps one in a file.
+    /// Key pair; [`super::server_key`] stores one in a file.
     pub key: ServerKey,
-    /// What its connections look like.
+    /// Camouflage profile of its connections.
     pub profile: Profile,
-    /// A server of the web that answers whoever is no client; http profiles want one.
+    /// A web server that answers peers that are not clients; http profiles require one.
     pub site: Option<SocketAddr>,
-    /// What answers hide bytes in, where the profile wants any.
+    /// Covers in which answers hide bytes, if the profile uses any.
     pub covers: Covers,
-    /// What its links may take.
+    /// Limits of its links.
     pub limits: Limits,
 }
 
 impl ListenSettings {
-    /// A server whose connections show random bytes.
+    /// Creates settings of a server whose connections look like random bytes.
     #[must_use]
     pub fn new(address: SocketAddr, key: ServerKey) -> ListenSettings {
         let profile = PROFILE.parse().expect("it is one of ours");
@@ -183,7 +183,7 @@ impl ListenSettings {
     }
 }
 
-/// A server of our transport. Its streams are cut when it is dropped.
+/// A server of our transport. Dropping it resets its streams.
 pub struct Listener {
     bridge: Bridge,
     taken: Receiver<Arrival>,
@@ -191,26 +191,26 @@ pub struct Listener {
 }
 
 impl Listener {
-    /// What clients are told of it; as text it is a bridge line.
+    /// Returns what clients need to know; its text form is a bridge line.
     #[must_use]
     pub fn bridge(&self) -> &Bridge {
         &self.bridge
     }
 
-    /// Waits for the next stream, and where the first connection that carried it came from.
+    /// Waits for the next stream; also returns the source of the first connection that carried it.
     ///
     /// # Errors
-    /// There will be none any more.
+    /// The server has ended, so there are no more streams.
     pub fn accept(&self) -> io::Result<(Stream, Option<SocketAddr>)> {
         let taken = self.taken.recv().map_err(|_| io::Error::from(io::ErrorKind::BrokenPipe))?;
         Ok((Stream { socket: taken.socket, _owned: None }, taken.from))
     }
 }
 
-/// Takes streams of clients; `watch` is told what happens, in a thread of its own.
+/// Accepts streams of clients; `watch` receives events, on another thread.
 ///
 /// # Errors
-/// The address cannot be listened on, the profile lacks what it wants, or the kernel's.
+/// The address cannot be listened on, the profile lacks something it needs, or the kernel's.
 pub fn listen(
     settings: ListenSettings,
     watch: impl FnMut(PtEvent) + Send + 'static,

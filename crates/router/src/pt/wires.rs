@@ -1,4 +1,4 @@
-//! The TCP connections that carry links.
+//! The TCP connections that carry links (wires).
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::{self, Read};
@@ -14,19 +14,19 @@ use super::backlog::Backlog;
 use super::socket_watch::SocketWatch;
 use crate::onion::{connecting_from, is_passing};
 
-/// The least token of a wire: its number added to this.
+/// Smallest token of a wire; its number is added.
 pub(super) const WIRES: u64 = 1 << 61;
-/// Bytes that wait here for a socket at most; and those that the kernel holds unsent. More would be
-/// lost time if the connection is dead.
+/// Limits of bytes queued here for a socket, and of unsent bytes in the kernel. They are lost time
+/// if the connection is dead, so keep them small.
 const BUFFER: usize = 32 << 10;
 const UNSENT: u32 = 16 << 10;
-/// A core is told of room that has grown by so much.
+/// Growth of a wire's room that is reported to the core, in bytes.
 const STEP: usize = 4 << 10;
 /// Bytes read at once.
 const PIECE: usize = 64 << 10;
-/// How long a connection that we have closed may take to close the other way.
+/// Timeout for the other end to close a connection that we have closed.
 const LINGERS: Duration = Duration::from_secs(5);
-/// The kernel asks after a connection that is silent for so long.
+/// Idle time before the kernel sends keepalive probes.
 const SILENT: Duration = Duration::from_secs(60);
 
 /// One connection.
@@ -34,61 +34,61 @@ struct Wire {
     socket: TcpStream,
     connected: bool,
     waits: Backlog,
-    /// What the core believes that the socket takes.
+    /// The room that the core knows of.
     believed: usize,
-    /// Whether we have opened it; whether we have sent anything by it.
+    /// `dialled`: we opened the connection. `spoke`: we have sent something on it.
     dialled: bool,
     spoke: bool,
-    /// It is not read until the wire that its bytes go to has room.
+    /// It is not read until the wire that gets its bytes has room.
     paused: bool,
-    /// The other end has said its last word; ours was said, or is to be behind what waits.
+    /// `ended`: the other end has ended its stream. `finishing`: ours ends once the queue is sent.
     ended: bool,
     finishing: bool,
-    /// Since when it is to be closed behind what waits, or was.
+    /// Time of our request to close, which takes effect once the queue is sent.
     closing: Option<Time>,
     shut: bool,
     watched: SocketWatch,
 }
 
-/// What a wire's socket brought.
+/// Result of servicing a wire's socket.
 #[derive(Debug, Default)]
 pub(super) struct WireNews {
-    /// It is open now.
+    /// The connection has just opened.
     pub(super) opened: bool,
     pub(super) bytes: Vec<u8>,
-    /// The other end says nothing more.
+    /// The other end has ended its stream.
     pub(super) ended: bool,
-    /// It is gone, or came to nothing.
+    /// The connection is gone, or could not be opened.
     pub(super) gone: bool,
-    /// Why it came to nothing, where something waits for it.
+    /// The error of a connection that could not be opened, if bytes are queued for it.
     pub(super) unreached: Option<io::Error>,
 }
 
-/// All of them, by numbers that are not used again.
+/// All wires, by number; numbers are not reused.
 pub(super) struct Wires {
     wires: BTreeMap<u64, Wire>,
     next: u64,
-    /// Where those that we open come from.
+    /// Source addresses of outgoing connections.
     pub(super) outbound: Outbound,
     buffer: Vec<u8>,
-    /// Those that may have more room than their core knows of.
+    /// Wires that may have more room than their core knows of.
     changed: BTreeSet<u64>,
 }
 
 impl Wires {
-    /// None.
+    /// Creates an empty table.
     pub(super) fn new() -> Wires {
         let (wires, changed) = (BTreeMap::new(), BTreeSet::new());
         let outbound = Outbound::default();
         Wires { wires, next: 0, outbound, buffer: vec![0; PIECE], changed }
     }
 
-    /// How many there are.
+    /// Returns the number of wires.
     pub(super) fn len(&self) -> usize {
         self.wires.len()
     }
 
-    /// Opens a connection: its number.
+    /// Opens a connection to `peer`; returns its number.
     ///
     /// # Errors
     /// The kernel's.
@@ -97,7 +97,7 @@ impl Wires {
         self.add(poller, (connecting_from(peer, from)?, false))
     }
 
-    /// Takes a connection that was opened to us: its number.
+    /// Adds the incoming connection `socket`; returns its number.
     ///
     /// # Errors
     /// The kernel's.
@@ -132,7 +132,7 @@ impl Wires {
         Ok(self.next)
     }
 
-    /// A wire's socket is ready: what it brought. Nothing is told of one that was closed.
+    /// Services a wire whose socket is ready. Reports nothing about one that we have closed.
     pub(super) fn take(&mut self, poller: &Poller, number: u64, ready: Ready) -> WireNews {
         let Some(wire) = self.wires.get_mut(&number) else { return WireNews::default() };
         let news = wire.take(&mut self.buffer, ready).unwrap_or_else(|error| wire.gone(error));
@@ -146,7 +146,7 @@ impl Wires {
         if told { news } else { WireNews::default() }
     }
 
-    /// Sends bytes by a wire.
+    /// Queues `bytes` on the wire `number`.
     pub(super) fn send(&mut self, number: u64, bytes: &[u8]) {
         let Some(wire) = self.wires.get_mut(&number) else { return };
         wire.waits.push(bytes);
@@ -155,7 +155,7 @@ impl Wires {
         self.changed.insert(number);
     }
 
-    /// Closes a wire behind what waits for it. Nothing of it is told any more.
+    /// Closes the wire `number` once its queue is sent. Nothing more is reported about it.
     pub(super) fn close(&mut self, now: Time, number: u64) {
         if let Some(wire) = self.wires.get_mut(&number) {
             wire.closing = Some(now);
@@ -163,8 +163,8 @@ impl Wires {
         }
     }
 
-    /// Writes what waits. Those that have more room now than their core knows of, or by which the
-    /// last word was said, and how much room; `None` if they are gone.
+    /// Writes queued bytes. Returns the room of wires that have more than their core knows of, or
+    /// whose stream we have just ended; `None` for wires that are gone.
     pub(super) fn settle(&mut self, poller: &Poller) -> Vec<(u64, Option<usize>)> {
         let mut told = Vec::new();
         for number in std::mem::take(&mut self.changed) {
@@ -176,7 +176,7 @@ impl Wires {
                 told.extend(core_knows.then_some((number, None)));
                 continue;
             }
-            // The kernel would tell of it without an end, though there is nothing to wait for.
+            // The kernel would report this connection without end, although nothing is left to do.
             if wire.closing.is_some() && wire.ended && wire.shut {
                 self.wires.remove(&number);
                 continue;
@@ -189,31 +189,31 @@ impl Wires {
         told
     }
 
-    /// Drops those that were closed, and do not end the other way.
+    /// Drops wires that we closed and that the other end does not close.
     pub(super) fn sweep(&mut self, now: Time) {
         let late = |wire: &Wire| wire.closing.is_some_and(|since| now.since(since) >= LINGERS);
         self.wires.retain(|_, wire| !late(wire));
     }
 
-    /// Those whose sockets have taken nothing of what waits for them for a minute. It is asked for
-    /// now and then, and counts from the first time.
+    /// Returns wires whose sockets have accepted none of their queued bytes for a minute. Time
+    /// counts from the first call without progress.
     pub(super) fn stuck(&mut self, now: Time) -> Vec<u64> {
         let stuck = |(&number, wire): (&u64, &mut Wire)| wire.waits.is_stuck(now).then_some(number);
         self.wires.iter_mut().filter_map(stuck).collect()
     }
 
-    /// The oldest that was opened to us, by which we have never said anything.
+    /// Returns the oldest incoming wire on which we have sent nothing.
     pub(super) fn oldest_unanswered(&self) -> Option<u64> {
         let silent = |wire: &Wire| !wire.spoke && !wire.dialled;
         self.wires.iter().find(|(_, wire)| silent(wire)).map(|(&number, _)| number)
     }
 
-    /// Bytes that wait for a wire's socket.
+    /// Returns the number of bytes queued for the wire `number`.
     pub(super) fn waits(&self, number: u64) -> usize {
         self.wires.get(&number).map_or(0, |wire| wire.waits.len())
     }
 
-    /// Reads nothing of a wire any more, or again.
+    /// Stops reading from the wire `number`, or resumes it if not `paused`.
     pub(super) fn pause(&mut self, poller: &Poller, number: u64, paused: bool) {
         if let Some(wire) = self.wires.get_mut(&number) {
             wire.paused = paused;
@@ -221,7 +221,7 @@ impl Wires {
         }
     }
 
-    /// Says the last word by a wire behind what waits, and goes on to listen.
+    /// Ends our stream on a wire once its queue is sent, and continues to read.
     pub(super) fn finish(&mut self, number: u64) {
         if let Some(wire) = self.wires.get_mut(&number) {
             wire.finishing = true;
@@ -229,19 +229,19 @@ impl Wires {
         }
     }
 
-    /// Whether both ends of a wire have said their last words.
+    /// Returns whether both ends of a wire have ended their streams.
     pub(super) fn is_over(&self, number: u64) -> bool {
         self.wires.get(&number).is_none_or(|wire| wire.ended && wire.shut)
     }
 
-    /// Drops a wire at once.
+    /// Drops the wire `number` at once.
     pub(super) fn drop_now(&mut self, number: u64) {
         self.wires.remove(&number);
     }
 
     fn watch(&mut self, poller: &Poller, number: u64) {
         if let Some(wire) = self.wires.get_mut(&number) {
-            // Where that is refused, it is watched for what it was.
+            // If that fails, the old interest stays.
             let _ = wire.watch(poller, number);
         }
     }
@@ -293,7 +293,7 @@ impl Wire {
         Ok(())
     }
 
-    /// Its room, if that has grown since the core was told.
+    /// Returns the wire's room, if it has grown since it was last reported.
     fn grown(&mut self) -> Option<usize> {
         if !self.connected || self.closing.is_some() {
             return None;

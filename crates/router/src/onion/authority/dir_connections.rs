@@ -1,4 +1,5 @@
-//! Connections of those who come in the clear: one request, one answer, all bounded.
+//! Plain HTTP connections to the directory port: one request and one answer each, with limits on
+//! count, time and size.
 
 use std::collections::BTreeMap;
 use std::io::{self, Read, Write};
@@ -15,15 +16,15 @@ use crate::onion::conn::is_passing;
 use crate::onion::dirclient::unix;
 use crate::onion::station::STREAMS;
 
-/// Connections at once, and of one address: beyond, they are closed unanswered.
+/// Maximum number of connections, in all and per address. More are closed without an answer.
 const MOST: usize = 2_000;
 const MOST_OF_ONE: usize = 200;
-/// Who moves no byte for so long is gone; nobody takes longer in all.
+/// Idle timeout, and the maximum lifetime of a connection.
 const SILENCE: Duration = Duration::from_secs(30);
 const LONGEST: Duration = Duration::from_secs(600);
 const PIECE: usize = 16 << 10;
 
-/// All connections, by their numbers.
+/// All connections, by number.
 #[derive(Default)]
 pub(super) struct DirConnections {
     visitors: BTreeMap<u64, Visitor>,
@@ -39,18 +40,19 @@ struct Visitor {
 }
 
 enum Stage {
-    /// The request is not whole.
+    /// The request is incomplete.
     Asking(RequestReader),
-    /// The answer is worth waiting for.
+    /// The request has no answer yet.
     Waiting(PendingRequest),
-    /// The answer is being said.
+    /// The answer is being sent.
     Answered(Spoken),
-    /// All is said. What still comes is read, or the kernel would take the answer back.
+    /// The answer is sent. Input is still read and dropped: closing with unread input would reset
+    /// the connection and lose the answer.
     Leaving,
 }
 
 impl DirConnections {
-    /// Takes a connection.
+    /// Adds a connection; `longest` bounds the request's body in bytes.
     ///
     /// # Errors
     /// The kernel's.
@@ -74,7 +76,7 @@ impl DirConnections {
         Ok(())
     }
 
-    /// Goes on with a connection that is ready.
+    /// Services the connection `number` after the event `ready`.
     pub(super) fn serve(
         &mut self,
         now: Time,
@@ -92,7 +94,7 @@ impl DirConnections {
         }
     }
 
-    /// Answers those who wait, if there is something new for them.
+    /// Looks again for answers to the waiting requests in `answers`.
     pub(super) fn call(&mut self, now: Time, poller: &Poller, answers: &dyn Answers) {
         let waits = |visitor: &Visitor| matches!(visitor.stage, Stage::Waiting(_));
         let waiting = self.visitors.iter().filter(|(_, visitor)| waits(visitor));
@@ -103,7 +105,7 @@ impl DirConnections {
         }
     }
 
-    /// Closes connections on which nothing moves.
+    /// Closes idle and overdue connections.
     pub(super) fn expire(&mut self, now: Time) {
         self.visitors.retain(|_, visitor| {
             let waits = matches!(visitor.stage, Stage::Waiting(_));
@@ -119,7 +121,7 @@ impl Visitor {
         Interest { read: !answered, write: answered }
     }
 
-    /// Moves what can be moved; false at the end.
+    /// Reads and writes what it can; returns false if the connection is to be closed.
     fn go_on(&mut self, ready: Ready, answers: &dyn Answers) -> io::Result<bool> {
         if ready.read && !matches!(self.stage, Stage::Answered(..)) && !self.hear()? {
             return Ok(false);
@@ -133,7 +135,7 @@ impl Visitor {
         Ok(true)
     }
 
-    /// Reads once; false if the visitor has gone.
+    /// Reads once; returns false if the peer has closed the connection.
     fn hear(&mut self) -> io::Result<bool> {
         let mut buffer = [0; PIECE];
         let count = match self.socket.read(&mut buffer) {

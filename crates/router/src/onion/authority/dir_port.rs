@@ -1,5 +1,5 @@
-//! The thread of an authority's directory port and of its probes. It moves bytes, and waits for
-//! nothing else.
+//! The thread that serves an authority's directory port and probes relays. It moves bytes and never
+//! waits for the registry.
 
 use std::io;
 use std::net::SocketAddr;
@@ -20,12 +20,12 @@ use crate::onion::dirclient::{DirClient, unix};
 use crate::onion::mptcp::TcpKind;
 use crate::onion::station::{Station, TICK, Token};
 
-/// Relays that are probed at once: half of these links are kept for those that run, so that the
-/// others have to be enough for many that do not.
+/// Maximum number of concurrent probes. Half of these links stay open to running relays, so the
+/// other half must suffice for many relays that do not answer.
 const PROBES: usize = 400;
-/// A relay's port has so long to answer.
+/// Timeout for a probe's connection to a relay's port.
 const OPENING: Duration = Duration::from_secs(10);
-/// The token of the bell that is rung when there is something new.
+/// Poller token of the waker that signals new answers.
 const BELL: u64 = 0;
 
 /// The thread's state.
@@ -33,18 +33,18 @@ pub(super) struct DirPort {
     station: Station<Reachability>,
     dir_connections: DirConnections,
     shared_answers: Arc<SharedAnswers>,
-    /// Where the bell is.
+    /// Receives a notification when there are new answers.
     news: DirClient,
-    /// Whom to probe.
+    /// Relays to probe.
     probes: Receiver<Vec<Probe>>,
     ticked: Time,
 }
 
 impl DirPort {
-    /// Listens at these addresses; with those that are listened at.
+    /// Listens at the addresses in `listen`; also returns the bound addresses.
     ///
     /// # Errors
-    /// An address cannot be listened on, or the kernel has nothing left.
+    /// An address cannot be listened on, or the kernel is out of resources.
     pub(super) fn new(
         listen: &[SocketAddr],
         shared_answers: Arc<SharedAnswers>,
@@ -67,7 +67,7 @@ impl DirPort {
         Ok((DirPort { station, dir_connections, shared_answers, news, probes, ticked }, at))
     }
 
-    /// Works until the registry is gone.
+    /// Runs until the registry has ended.
     pub(super) fn run(mut self) {
         loop {
             match self.turn() {
@@ -101,7 +101,7 @@ impl DirPort {
     fn take(&mut self, now: Time, ready: Ready) {
         match Token::of(ready.token) {
             Token::File(_) => {
-                // That there is something new is all that we want to know.
+                // A wake-up carries no information: look at all waiting requests again.
                 self.news.take();
                 self.dir_connections.call(now, &self.station.poller, &*self.shared_answers);
             }
@@ -123,12 +123,13 @@ impl DirPort {
     fn accept(&mut self, now: Time, place: usize) {
         while let Some(visitor) = self.station.accept(place) {
             let poller = &self.station.poller;
-            // One that the kernel cannot watch is closed.
+            // A connection that cannot be watched is closed.
             let _ = self.dir_connections.enter(now, poller, visitor, self.shared_answers.longest());
         }
     }
 
-    /// Begins the probes that the registry wants; false once it is gone.
+    /// Starts the probes that the registry has requested; returns false once the registry has
+    /// ended.
     fn take_probes(&mut self) -> bool {
         loop {
             match self.probes.try_recv() {
@@ -139,7 +140,7 @@ impl DirPort {
         }
     }
 
-    /// Does what the reachability test says.
+    /// Executes the outputs of the reachability test.
     fn obey(&mut self, now: Time) {
         while let Some(output) = self.station.core.poll() {
             match output {

@@ -1,5 +1,5 @@
-//! An authority's long-term keys on disk, in C tor's files: the identity, which may lie elsewhere,
-//! the signing key and its certificate.
+//! An authority's long-term keys on disk, in C tor's files: the identity key, which may be kept
+//! elsewhere, the signing key and its certificate.
 
 use std::fs;
 use std::io;
@@ -15,35 +15,36 @@ use crate::onion::store::{StoreError, is_any_there, private_folder, replace};
 const IDENTITY: &str = "authority_identity_key";
 const SIGNING: &str = "authority_signing_key";
 const CERTIFICATE: &str = "authority_certificate";
-/// The certificate before: the last consensus is signed by its key.
+/// The previous certificate: its key has signed the last consensus.
 const BEFORE: &str = "authority_certificate.old";
-/// A certificate whose signing key is about to take its place.
+/// The new certificate, until the signing key that it certifies is in place.
 const COMING: &str = "authority_certificate.coming";
-/// Before its end a certificate is renewed by so much, or a third of its time if that is less
-/// (seconds).
+/// Time before a certificate's expiry at which it is renewed, in seconds; at most a third of its
+/// lifetime.
 const EARLY: u64 = 30 * 86_400;
-/// Clocks of others may be behind ours by so much.
+/// Allowance for slow clocks of others, in seconds: a certificate's validity starts this much
+/// earlier.
 const SKEW: u64 = 600;
 
 /// The keys in the folder `keys` of an authority's data.
 pub struct Cabinet {
     folder: PathBuf,
-    /// Not there if its owner keeps it elsewhere.
+    /// `None` if the operator keeps it offline.
     identity: Option<IdentityKey>,
     certified_for: u64,
     present: AuthorityCert,
     before: Option<AuthorityCert>,
-    /// Damaged files that were moved to another name, in words.
+    /// Messages about damaged files that were renamed.
     troubles: Vec<String>,
 }
 
 impl Cabinet {
-    /// Reads the keys, and makes those that are not there. With `certified_for` seconds a signing
-    /// key is certified.
+    /// Reads the keys and generates missing ones. Signing keys are certified for `certified_for`
+    /// seconds.
     ///
     /// # Errors
-    /// A file cannot be read or written, is none, or does not fit the others: all is left as it is,
-    /// but for damaged certificates without which it can go on ([`Cabinet::troubles`]).
+    /// A file cannot be read or written, is malformed, or does not match the others. No file is
+    /// changed then, except dispensable damaged certificates ([`Cabinet::troubles`]).
     pub fn open<R: CryptoRng>(
         data: &Path,
         rng: &mut R,
@@ -73,46 +74,46 @@ impl Cabinet {
         Ok((Cabinet { folder, identity, certified_for, present, before, troubles }, keys))
     }
 
-    /// Damaged files that were moved to another name, in words.
+    /// Returns messages about damaged files that were renamed.
     #[must_use]
     pub fn troubles(&self) -> &[String] {
         &self.troubles
     }
 
-    /// For how many seconds the next signing key is certified.
+    /// Sets the lifetime of the next signing key's certificate to `seconds`.
     pub fn set_certified_for(&mut self, seconds: u64) {
         self.certified_for = seconds;
     }
 
-    /// The name in `DirAuthority` lines: `v3ident`.
+    /// Returns the `v3ident` of `DirAuthority` lines.
     #[must_use]
     pub fn identity(&self) -> [u8; 20] {
         self.present.keys().0
     }
 
-    /// The certificates that clients may need: the present one first.
+    /// Returns the certificates that clients may need, the current one first.
     #[must_use]
     pub fn certificates(&self) -> Vec<AuthorityCert> {
         [self.present.clone()].into_iter().chain(self.before.clone()).collect()
     }
 
-    /// Whether the present certificate is about to end, or has.
+    /// Returns whether the current certificate has expired at `unix_now`, or is due for renewal.
     #[must_use]
     pub fn is_old(&self, unix_now: u64) -> bool {
         let (from, until) = self.present.holds();
         unix_now + EARLY.min(until.saturating_sub(from) / 3) >= until
     }
 
-    /// When the present certificate ends, in seconds since 1970.
+    /// Returns when the current certificate expires, in seconds since 1970.
     #[must_use]
     pub fn ends(&self) -> u64 {
         self.present.holds().1
     }
 
-    /// Makes a signing key anew and certifies it.
+    /// Generates a new signing key with `rng` and certifies it.
     ///
     /// # Errors
-    /// The identity is not here, or a file cannot be written: the present keys stay.
+    /// The identity key is not here, or a file cannot be written: the current keys stay in use.
     pub fn renew<R: CryptoRng>(
         &mut self,
         rng: &mut R,
@@ -151,8 +152,8 @@ fn make_identity(folder: &Path, rng: &mut impl CryptoRng) -> Result<IdentityKey,
     Ok(identity)
 }
 
-/// Makes and writes a signing key. Whatever happens meanwhile, key and certificate belong together,
-/// or [`signing`] brings them together.
+/// Generates, certifies and writes a signing key. If it is interrupted, [`signing`] completes or
+/// discards the change.
 fn certify(
     folder: &Path,
     identity: &IdentityKey,
@@ -177,8 +178,8 @@ fn rename(folder: &Path) -> Result<(), StoreError> {
     fs::rename(folder.join(COMING), &path).map_err(|error| StoreError::File(path, error))
 }
 
-/// The signing key and its certificate. A damaged certificate of a renewal that was cut short is
-/// set aside.
+/// Reads the signing key and its certificate from `folder`. The damaged certificate of an
+/// interrupted renewal is set aside.
 fn signing(folder: &Path, troubles: &mut Vec<String>) -> Result<AuthorityKeys, StoreError> {
     let read = |name: &str| {
         let path = folder.join(name);
@@ -202,14 +203,14 @@ fn signing(folder: &Path, troubles: &mut Vec<String>) -> Result<AuthorityKeys, S
     AuthorityKeys::from_files(&key, &read(CERTIFICATE)?).map_err(told)
 }
 
-/// The certificate before the present one. A damaged one is set aside.
+/// Reads the previous certificate from `folder`. A damaged one is set aside.
 fn before(folder: &Path, troubles: &mut Vec<String>) -> Result<Option<AuthorityCert>, StoreError> {
     let instead = "clients cannot verify what the signing key before this one signed";
     certificate(&folder.join(BEFORE), instead, troubles)
 }
 
-/// A certificate that the authority can go on without. A damaged one is set aside, and `troubles`
-/// gets a line that `instead` happens.
+/// Reads a certificate that the authority can run without. A damaged one is set aside, and
+/// `troubles` gets a message that names the consequence (`instead`).
 fn certificate(
     path: &Path,
     instead: &str,

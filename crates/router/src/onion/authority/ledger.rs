@@ -1,5 +1,5 @@
-//! The authority with its files and what it gives out: whatever changes is on disk before anybody
-//! is told.
+//! The authority with its files and the documents that it serves: each change is on disk before it
+//! is visible to anybody.
 
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -14,19 +14,21 @@ use super::wall_clock::steady;
 use super::{AuthorityEvent, Tell};
 use crate::onion::store::StoreError;
 
-/// All that the registry keeps.
+/// State of the registry.
 pub(super) struct Ledger {
     pub(super) authority: Authority,
     vault: Vault,
-    /// Who answers from it has another pointer to it, and sees no change.
+    /// Threads that answer requests hold another `Arc` of an earlier version, which does not
+    /// change.
     cache: Arc<Cache>,
-    /// It has changed since it was last given out.
+    /// The cache has changed since [`Ledger::changed`] last returned it.
     changed: bool,
     tell: Tell,
 }
 
 impl Ledger {
-    /// An authority with the state of an earlier run, and the certificates that it gives out.
+    /// Creates the ledger from an authority with an earlier run's state and the `certificates` to
+    /// serve.
     pub(super) fn new(
         authority: Authority,
         vault: Vault,
@@ -44,20 +46,20 @@ impl Ledger {
         ledger
     }
 
-    /// What is to be given out, if it has changed since the last call.
+    /// Returns the cache to serve, if it has changed since the last call.
     pub(super) fn changed(&mut self) -> Option<Arc<Cache>> {
         std::mem::take(&mut self.changed).then(|| Arc::clone(&self.cache))
     }
 
-    /// Tells the operator.
+    /// Reports the event `told` to the operator.
     pub(super) fn tell(&mut self, told: AuthorityEvent) {
         (self.tell)(told);
     }
 
-    /// Takes what a relay published.
+    /// Processes a descriptor that a relay has published.
     ///
     /// # Errors
-    /// [`Refusal`].
+    /// [`Refusal`]: the descriptor was refused.
     pub(super) fn upload(
         &mut self,
         unix_now: u64,
@@ -79,10 +81,10 @@ impl Ledger {
         taken
     }
 
-    /// Makes a consensus.
+    /// Makes a consensus at `unix_now`.
     ///
     /// # Errors
-    /// The key does not sign: the last one stays.
+    /// The key cannot sign: the last consensus stays.
     pub(super) fn publish(&mut self, unix_now: u64) -> Result<(), SignatureError> {
         let documents = self.authority.publish(unix_now)?;
         let (relays, times) = (documents.ns.matches("\nr ").count(), documents.times);
@@ -95,7 +97,7 @@ impl Ledger {
         Ok(())
     }
 
-    /// Writes all that is not written when it comes.
+    /// Writes the state that is not written at each change.
     pub(super) fn keep(&mut self, unix_now: u64) {
         self.authority.forget(unix_now, steady());
         self.drop_relays();
@@ -103,19 +105,19 @@ impl Ledger {
         self.complain(kept);
     }
 
-    /// The machine's clock was set, or the machine slept.
+    /// Adjusts to a step of the machine's clock by `by` seconds: it was set, or the machine slept.
     pub(super) fn shift(&mut self, unix_now: u64, by: i64) {
         self.authority.shift(unix_now, by);
         self.show_relays(unix_now);
     }
 
-    /// The authority goes by other settings. Of relays that they ban nothing is left.
+    /// Applies new `settings`, and drops everything about relays that they ban.
     pub(super) fn adopt(&mut self, unix_now: u64, settings: Settings, contact: String) {
         self.authority.adopt(unix_now, settings, contact);
         self.drop_relays();
     }
 
-    /// Gives out these certificates.
+    /// Serves `certificates` from now on.
     pub(super) fn certify(&mut self, certificates: Vec<AuthorityCert>) {
         self.cache().own_certs(certificates);
     }
@@ -134,7 +136,7 @@ impl Ledger {
         self.complain(kept);
     }
 
-    /// Of a descriptor that was given up nothing is left.
+    /// Removes the files and documents of descriptors that the authority has dropped.
     fn drop_relays(&mut self) {
         for id in self.authority.dropped() {
             self.vault.remove(&id);
@@ -165,7 +167,7 @@ impl Ledger {
         }
     }
 
-    /// Has the cache give out the descriptors of these days, and no others.
+    /// Makes the cache serve the authority's current descriptors, and no others.
     fn show_relays(&mut self, unix_now: u64) {
         self.changed = true;
         let cache = Arc::make_mut(&mut self.cache);

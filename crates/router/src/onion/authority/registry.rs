@@ -1,5 +1,5 @@
-//! The authority's registry: a thread that owns all that changes, takes one letter after another,
-//! and does what is due. It alone waits for the disk and for packing.
+//! The authority's registry: a thread that owns all changing state, processes one [`Letter`] after
+//! another, and runs what is due. Only this thread waits for the disk.
 
 use std::fs;
 use std::path::PathBuf;
@@ -24,14 +24,14 @@ use super::{AuthorityEvent, Changes};
 use crate::onion::answers::Promise;
 use crate::onion::dirclient::{DirCommand, REPUBLISH_S, unix};
 
-/// Between two looks at what is due.
+/// Interval of looking for due work.
 const TICK: Duration = Duration::from_secs(1);
-/// Between two tries of what did not work, in seconds.
+/// Retry interval after a failure, in seconds.
 const RETRY: u64 = 60;
-/// Letters that are opened before what has changed is given out, and their writers answered.
+/// Maximum number of letters processed before changes are served and their senders answered.
 const BATCH: usize = 100;
 
-/// Where what the registry does begins and ends.
+/// Channels between the registry and the other threads.
 pub(super) struct Ends {
     pub(super) letters: Receiver<Letter>,
     pub(super) orders: Receiver<DirCommand>,
@@ -46,22 +46,23 @@ pub(super) struct Registry {
     cabinet: Cabinet,
     relay: Arc<RelayKeys>,
     bandwidths: Option<PathBuf>,
-    /// What is published of us, and when it was.
+    /// Our relay's description to publish, and when it was last published.
     description: Option<Description>,
     published: u64,
-    /// Whether we are listed: a consensus of nobody at all is malformed.
+    /// The relay is in its own list: a consensus without relays would be malformed.
     listed: bool,
-    /// When what failed is tried again.
+    /// Time of the next try after a failure, in seconds since 1970.
     retry: u64,
     clock: Clock,
     ticked: Time,
     wall: WallClock,
-    /// Answers that are given once what has changed is.
+    /// Answers to uploads, given once the changes are served.
     verdicts: Vec<(Promise, Reply)>,
 }
 
 impl Registry {
-    /// Of an authority with consensuses of this interval, that is this relay as well.
+    /// Creates the registry of an authority with `settings`, which is also the relay
+    /// `settings.relay`.
     pub(super) fn new(
         ledger: Ledger,
         shared_answers: Arc<SharedAnswers>,
@@ -91,12 +92,12 @@ impl Registry {
         registry
     }
 
-    /// Works until the relay's side is gone; then all is written.
+    /// Runs until the relay's thread has ended; then writes all state.
     pub(super) fn run(mut self) {
         loop {
             let passed = self.clock.now().since(self.ticked);
             let letter = self.ends.letters.recv_timeout(TICK.saturating_sub(passed));
-            // Before anything is noted by a clock that was set.
+            // Before an event is recorded with the time of a clock that was set.
             self.note_steps(self.clock.now(), unix());
             match letter {
                 Ok(letter) => self.open_some(letter),
@@ -138,7 +139,7 @@ impl Registry {
             }
             Letter::Room(room) => {
                 let probes = self.ledger.authority.probes(unix(), room);
-                // The directory port's thread looks there when it is rung.
+                // The directory port's thread looks for probes when it is woken.
                 if !probes.is_empty() && self.ends.probes.send(probes).is_ok() {
                     self.shared_answers.ring();
                 }
@@ -158,7 +159,7 @@ impl Registry {
         self.ledger.adopt(unix, core, contact);
     }
 
-    /// Gives out what has changed, and then tells those who wait for that.
+    /// Serves what has changed, and then wakes those who wait for it.
     fn give_out(&mut self) {
         let changed = self.ledger.changed();
         let anything = changed.is_some() || !self.verdicts.is_empty();
@@ -169,7 +170,7 @@ impl Registry {
         }
     }
 
-    /// What the relay's side wants; false once it is gone.
+    /// Processes the relay's commands; returns false once the relay has ended.
     fn take_orders(&mut self) -> bool {
         loop {
             match self.ends.orders.try_recv() {
@@ -181,7 +182,7 @@ impl Registry {
                     }
                 }
                 Ok(DirCommand::Sign(keys)) => (self.relay, self.published) = (keys, 0),
-                // We run no directory requests, have no bridges, and trust ourselves.
+                // An authority makes no directory requests, has no bridges, and trusts itself.
                 Ok(DirCommand::Report(_) | DirCommand::Trust(..) | DirCommand::AskBridges) => {}
                 Err(TryRecvError::Empty) => return true,
                 Err(TryRecvError::Disconnected) => return false,
@@ -189,9 +190,9 @@ impl Registry {
         }
     }
 
-    /// Does what is due.
+    /// Runs what is due.
     fn tick(&mut self, unix: u64) {
-        // What bears a time that may be wrong is not made.
+        // No document is dated while the clock may be wrong.
         if !self.wall.is_trusted(steady()) {
             return;
         }
@@ -205,7 +206,7 @@ impl Registry {
         }
     }
 
-    /// A clock that was set anew makes nobody older.
+    /// Shifts all times by a step of the clock, so that no relay seems older or down for longer.
     fn note_steps(&mut self, now: Time, unix: u64) {
         let Some(Step { by, set }) = self.wall.look(now, steady(), unix) else { return };
         (self.published, self.retry) = (0, 0);
@@ -222,7 +223,7 @@ impl Registry {
     }
 
     fn publish(&mut self, unix: u64) {
-        // Without it there is no new shared random value, and all else is as it should be.
+        // Without randomness the consensus lacks a new shared random value; the rest is unaffected.
         if let Ok(mut rng) = anabranch_os::entropy::generator() {
             let mut random = [0; 32];
             rng.fill_bytes(&mut random);
@@ -245,7 +246,7 @@ impl Registry {
             Ok(keys) => {
                 self.ledger.authority.set_keys(keys);
                 self.ledger.certify(self.cabinet.certificates());
-                // What lies on disk for a restart is signed by the key that is there then.
+                // After a restart only the new key is there, so sign the consensus on disk with it.
                 if self.ledger.authority.documents().times.is_some() {
                     self.publish(unix);
                 }
@@ -259,7 +260,7 @@ impl Registry {
         }
     }
 
-    /// Publishes our own descriptor where that is due.
+    /// Publishes our own relay's descriptor if that is due.
     fn publish_ourselves(&mut self, unix: u64) {
         let Some(description) = &self.description else { return };
         if self.published <= unix && unix - self.published < REPUBLISH_S {
@@ -268,7 +269,7 @@ impl Registry {
         let taken = match description.publish(&self.relay, unix) {
             Ok(RelayDocuments { server, extra }) => {
                 match self.ledger.upload(unix, &(server + &extra), None) {
-                    // It was published before the clock was set back, and still holds.
+                    // The descriptor from before the clock was set back is still valid.
                     Err(refusal) if refusal.is_no_news() => Ok(UploadOutcome::Known),
                     taken => taken.map_err(|refusal| refusal.to_string()),
                 }
@@ -304,9 +305,9 @@ impl Registry {
     }
 }
 
-/// What a relay is told.
+/// Returns the reply to an upload, whose result is `taken`.
 fn verdict(taken: &Result<UploadOutcome, Refusal>) -> Reply {
-    // The words that C tor's relays know.
+    // The reply that C tor's relays understand.
     let no_news = || Reply::new(200, "OK").header("X-Descriptor-Not-New", "Yes");
     match taken {
         Ok(UploadOutcome::New(_)) => Reply::new(200, "OK"),

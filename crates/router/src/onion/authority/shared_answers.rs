@@ -1,6 +1,6 @@
-//! Who answers requests and takes descriptors, whichever port they come by. Nothing here waits for
-//! a disk, for packing or for a reader of our lines: what takes time is promised, and done by the
-//! registry or a thread that packs.
+//! Answers requests and accepts descriptors from both ports. Nothing here waits for a disk, for
+//! compression or for a reader of our log: slow work is promised, and done by the registry or a
+//! compression thread.
 
 use std::fmt;
 use std::net::IpAddr;
@@ -18,34 +18,34 @@ use crate::onion::answers::{Answer, Answers, Promise};
 use crate::onion::compressed::CompressedBodies;
 use crate::onion::dirclient::{News, NewsSender};
 
-/// What the registry is told.
+/// Messages to the registry.
 pub(super) enum Letter {
-    /// A relay, or somebody from there, published this.
+    /// A descriptor upload, from the relay itself or another client.
     Upload { body: Vec<u8>, from: Option<IpAddr>, promise: Promise },
-    /// A probe is over; when it was, in seconds since 1970.
+    /// A probe has ended, at `at` in seconds since 1970.
     Probed { target: Target, answers: bool, at: u64 },
-    /// There is room for probes.
+    /// The number of probes that can be started.
     Room(Room),
-    /// The operator wants something else.
+    /// The operator has changed the settings.
     Settings(Box<Changes>),
-    /// The directory port's thread ends; why.
+    /// The directory port's thread has failed, with the reason.
     Ends(String),
 }
 
-/// What both ports have in common.
+/// State shared by both ports and the registry.
 pub(super) struct SharedAnswers {
-    /// Held for no longer than it takes to copy a pointer.
+    /// Held only while the pointer is copied.
     shown: Mutex<Arc<Cache>>,
     letters: Mutex<Sender<Letter>>,
     compressed: CompressedBodies,
-    /// Who is told that there is something new: the directory port's thread, and the relay.
+    /// Wakes the directory port's thread and the relay when there are new answers.
     bells: Mutex<[NewsSender; 2]>,
     me: Weak<SharedAnswers>,
 }
 
 impl SharedAnswers {
-    /// With nothing to give yet. Letters go to the registry, news to the directory port's thread
-    /// and to the relay.
+    /// Creates the state without documents. `letters` goes to the registry; `bells` to the
+    /// directory port's thread and the relay.
     pub(super) fn new(letters: Sender<Letter>, bells: [NewsSender; 2]) -> Arc<SharedAnswers> {
         Arc::new_cyclic(|me| SharedAnswers {
             shown: Mutex::default(),
@@ -56,12 +56,12 @@ impl SharedAnswers {
         })
     }
 
-    /// Gives out this from now on.
+    /// Serves `cache` from now on.
     pub(super) fn show(&self, cache: Arc<Cache>) {
         *lock(&self.shown) = cache;
     }
 
-    /// Tells everybody who waits for an answer to look again.
+    /// Wakes the threads that have unanswered requests.
     pub(super) fn ring(&self) {
         let Some(me) = self.me.upgrade() else { return };
         for bell in lock(&self.bells).iter_mut() {
@@ -69,16 +69,16 @@ impl SharedAnswers {
         }
     }
 
-    /// Tells the registry.
+    /// Sends `letter` to the registry.
     pub(super) fn write(&self, letter: Letter) {
-        // Nobody reads it once the authority ends.
+        // There is no reader once the authority has ended.
         let _ = lock(&self.letters).send(letter);
     }
 
     fn look_up(&self, request: &Request) -> Answer {
         let cache = Arc::clone(&lock(&self.shown));
         if cache.is_empty() && request.path.starts_with(CONSENSUS) {
-            // Tors complain of each answer that is none.
+            // Tor logs a warning for each answer without a consensus, so let it wait.
             return Answer::Later;
         }
         self.compressed.answer_for(&cache, request, &self.me, SharedAnswers::ring)
@@ -109,7 +109,7 @@ impl fmt::Debug for SharedAnswers {
     }
 }
 
-/// Each change is whole before anything can panic.
+/// Ignores poisoning: each change is complete before anything can panic.
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

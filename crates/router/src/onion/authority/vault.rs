@@ -1,10 +1,10 @@
-//! What an authority keeps from one run to the next: descriptors (a file each), what is known of
-//! relays besides, the last consensus.
+//! An authority's state on disk between runs: descriptors (a file each), the history of relays, and
+//! the last consensus.
 //!
-//! Each file is whole or not there ([`kept`](crate::onion::kept)). A damaged one gets another name
-//! and is reported: a descriptor comes again from its relay, and a consensus is made again. The
-//! file that cannot be had again, with the pinned identities and how reliable relays were, ends the
-//! start.
+//! Each file is either complete or absent ([`kept`](crate::onion::kept)). A damaged file is renamed
+//! and reported: relays publish descriptors again, and a consensus is made again. Only [`PASTS`],
+//! with pinned identities and the reliability of relays, cannot be restored: if it is damaged, the
+//! start fails.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -26,14 +26,14 @@ const NS: &str = "consensus";
 const MICRODESC: &str = "consensus-microdesc";
 const MICRODESCS: &str = "microdescriptors";
 
-/// The files.
+/// The files in the data folder.
 pub(super) struct Vault {
     folder: PathBuf,
-    /// Fields of a later version in [`PASTS`], by relay.
+    /// Fields in [`PASTS`] that a later version wrote, by relay.
     unknown: BTreeMap<[u8; 20], Unknown>,
 }
 
-/// A relay in [`PASTS`]; times in seconds since 1970.
+/// A relay's entry in [`PASTS`]; times in seconds since 1970.
 #[derive(Serialize, Deserialize)]
 struct Written {
     ed25519: String,
@@ -45,19 +45,19 @@ struct Written {
 }
 
 impl Vault {
-    /// The files of this folder.
+    /// Opens the data folder `data`.
     ///
     /// # Errors
-    /// A folder cannot be made, or is open to others.
+    /// A folder cannot be created, or is accessible to other users.
     pub(super) fn open(data: &Path) -> Result<Vault, StoreError> {
         private_folder(&data.join(RELAYS))?;
         Ok(Vault { folder: data.to_owned(), unknown: BTreeMap::new() })
     }
 
-    /// Takes up the state of an earlier run; what was lost of it, for the operator.
+    /// Restores the state of an earlier run into `authority`. Returns messages about what was lost.
     ///
     /// # Errors
-    /// A file cannot be read, or [`PASTS`] is damaged: it is left as it is.
+    /// A file cannot be read, or [`PASTS`] is damaged: it is left unchanged.
     pub(super) fn restore(
         &mut self,
         authority: &mut Authority,
@@ -78,10 +78,10 @@ impl Vault {
         Ok(troubles)
     }
 
-    /// Keeps what a relay published.
+    /// Writes a relay's descriptor and extra-info.
     ///
     /// # Errors
-    /// The disk is full, or the like: the old file stays.
+    /// The file cannot be written: the old one stays.
     pub(super) fn put(
         &self,
         id: [u8; 20],
@@ -92,13 +92,13 @@ impl Vault {
         replace(&self.place(&id), text.as_bytes())
     }
 
-    /// Forgets what a relay published.
+    /// Deletes the descriptor of relay `id`.
     pub(super) fn remove(&self, id: &[u8; 20]) {
-        // A file that stays is taken up by the next start, and given up again.
+        // If a file stays, the next start reads it and drops it again.
         let _ = fs::remove_file(self.place(id));
     }
 
-    /// Keeps everything else.
+    /// Writes the documents of the last consensus and the relays' histories.
     ///
     /// # Errors
     /// As [`Vault::put`].
@@ -171,14 +171,15 @@ impl Vault {
                 Err(refusal @ (Refusal::Document(_) | Refusal::Beside)) => {
                     troubles.push(set_aside(&path, &refusal.to_string(), told)?);
                 }
-                // The relay publishes it again, and that takes the file's place.
+                // The relay publishes it again, which replaces the file.
                 Err(refusal) => troubles.push(format!("{}: {refusal}", path.display())),
             }
         }
         Ok(troubles)
     }
 
-    /// Serves the last consensus again; why not, if that cannot be.
+    /// Restores the last consensus into `authority`; returns messages about damaged or useless
+    /// files.
     fn consensus(&self, authority: &mut Authority, now: u64) -> Result<Vec<String>, StoreError> {
         let mut troubles = Vec::new();
         let mut texts = Vec::new();

@@ -1,46 +1,44 @@
-//! The machine's clock, which may be set while we run. Relays were not down for as long as it was
-//! set forward; and a consensus of a time that is soon taken back would be worse than none: whoever
-//! has it takes no other until that time comes.
+//! The machine's clock, which may be set while we run. A step forward must not count as downtime of
+//! relays. A consensus with a wrong future date would be worse than none: clients that have it
+//! accept no other until that date.
 
 use anabranch_multipath::Time;
 use rustix::time::{ClockId, clock_gettime};
 
-/// A step of so much, in seconds, is no mere correction.
+/// Smallest change that counts as a step, in seconds; anything less is a correction.
 const STEP: i64 = 5;
-/// No consensus is made for so long after the clock was set, or one interval if that is less
-/// (seconds).
+/// Time without a consensus after the clock was set, in seconds; at most one interval.
 const SETTLING: u64 = 300;
 
-/// What the machine's clock did.
+/// A step of the machine's clock.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Step {
-    /// By how many seconds it is ahead of what we were awake for, more than before.
+    /// Growth of its lead over our own awake time, in seconds.
     pub(super) by: i64,
-    /// By how many seconds somebody set it forward; 0 if the machine slept.
+    /// Seconds added by whoever set it, negative if it was set back; 0 if the machine slept.
     pub(super) set: i64,
 }
 
-/// The clock as it was when we last looked; all in seconds.
+/// The clock at the last look; all fields in seconds.
 pub(super) struct WallClock {
-    /// What it is ahead of the time that we were awake for, and of the time since the machine
-    /// started.
+    /// Its lead over the time that we were awake, and over the time since boot.
     awake: i64,
     started: i64,
     settling: u64,
-    /// By how much it was set since it was last trusted, and when it is trusted again, by
+    /// Sum of the steps since it was last trusted, and when it is trusted again, on the clock of
     /// [`steady`].
     set: i64,
     trusted: u64,
 }
 
 impl WallClock {
-    /// As it is now, for an authority with consensuses of this interval.
+    /// Reads the clock's state; `interval` is that of the consensuses, in seconds.
     pub(super) fn new(now: Time, steady: u64, unix: u64, interval: u64) -> WallClock {
         let (awake, started) = ahead(now, steady, unix);
         WallClock { awake, started, settling: SETTLING.min(interval), set: 0, trusted: 0 }
     }
 
-    /// What it did since the last call, if anything.
+    /// Returns the step since the last call, if there was one.
     pub(super) fn look(&mut self, now: Time, steady: u64, unix: u64) -> Option<Step> {
         let (awake, started) = ahead(now, steady, unix);
         let by = awake - self.awake;
@@ -54,12 +52,12 @@ impl WallClock {
         Some(Step { by, set })
     }
 
-    /// Whether it has not been set for a while, or to what it was before.
+    /// Returns whether the clock was not set recently, or was set back to its old value.
     pub(super) fn is_trusted(&self, steady: u64) -> bool {
         steady >= self.trusted
     }
 
-    /// How many seconds pass until it is trusted again after it was set.
+    /// Returns for how many seconds the clock is not trusted after it was set.
     pub(super) fn settling(&self) -> u64 {
         self.settling
     }
@@ -74,7 +72,7 @@ impl WallClock {
     }
 }
 
-/// Seconds since the machine started, which nobody sets, and which go on while it sleeps.
+/// Returns the seconds since boot, including sleep; nobody can set this clock.
 pub(super) fn steady() -> u64 {
     u64::try_from(clock_gettime(ClockId::Boottime).tv_sec).unwrap_or(0)
 }

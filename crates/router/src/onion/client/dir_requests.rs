@@ -1,4 +1,4 @@
-//! Directory requests by circuits of one hop: each has a circuit, and a stream to the directory at
+//! Directory requests over one-hop circuits: each has a circuit, and a stream to the directory at
 //! its end.
 
 use std::collections::BTreeMap;
@@ -14,14 +14,14 @@ use rand_chacha::ChaCha20Rng;
 
 use crate::onion::dirclient::DirRequest;
 
-/// A circuit must be built within this time, and something must come within that.
+/// Timeouts for building the circuit, and for inactivity after that.
 const PATIENCE: Duration = Duration::from_secs(15);
 const SILENCE: Duration = Duration::from_secs(30);
-/// A directory that sends less than so many bytes each second, beyond that patience, is given up:
-/// it would hold the directory request for hours.
+/// Minimum average rate of a directory's answer, in bytes per second, after the timeouts. A slower
+/// one would block the request for hours.
 const SLOWEST: u64 = 1000;
 
-/// What directory requests are run with.
+/// Context of operations on directory requests.
 pub(super) struct At<'a> {
     pub(super) now: Time,
     /// Seconds since 1970.
@@ -31,18 +31,18 @@ pub(super) struct At<'a> {
     pub(super) rng: &'a mut ChaCha20Rng,
 }
 
-/// What came of an directory request.
+/// Result of a directory request.
 #[derive(Debug)]
 pub(super) struct Done {
-    /// Its number.
+    /// The request's number.
     pub(super) number: u64,
-    /// The relay that was asked.
+    /// RSA identity of the relay that was asked.
     pub(super) relay: Option<[u8; 20]>,
-    /// The answer, not looked at.
+    /// The answer, not yet checked.
     pub(super) outcome: Result<ResponseReader, Failure>,
 }
 
-/// Errands that are under way, by their circuits.
+/// Directory requests in progress, by their circuits.
 #[derive(Default)]
 pub(super) struct DirRequests {
     out: BTreeMap<CircuitKey, Out>,
@@ -50,22 +50,23 @@ pub(super) struct DirRequests {
     done: Vec<Done>,
 }
 
-/// One of them.
+/// A directory request in progress.
 struct Out {
     dir_request: DirRequest,
     relay: [u8; 20],
-    /// Bytes of the request that found room.
+    /// Bytes of the request that have been written to the stream.
     said: usize,
     answer: ResponseReader,
     begun: Time,
-    /// Bytes that came.
+    /// Bytes of the answer received.
     got: u64,
-    /// By then something must have happened.
+    /// Time at which the request fails unless there is progress.
     deadline: Time,
 }
 
 impl Out {
-    /// Something happened: it may be silent for a while again, if it is not too slow as a whole.
+    /// Records progress: extends the deadline by `SILENCE`, up to the limit that `SLOWEST` sets for
+    /// the whole request.
     fn moved(&mut self, now: Time) {
         let whole = PATIENCE + SILENCE + Duration::from_secs(self.got / SLOWEST);
         self.deadline = (now + SILENCE).min(self.begun + whole);
@@ -73,12 +74,12 @@ impl Out {
 }
 
 impl DirRequests {
-    /// What came of directory requests since the last call.
+    /// Returns the results since the last call.
     pub(super) fn done(&mut self) -> Vec<Done> {
         std::mem::take(&mut self.done)
     }
 
-    /// Sets out: to the authority or bridge that is named, or to one of the guards.
+    /// Starts `dir_request`: to the named authority or bridge, or else to a guard.
     pub(super) fn begin(&mut self, at: &mut At<'_>, dir_request: DirRequest) {
         let whom = match &dir_request.to {
             Some(target) => {
@@ -98,7 +99,7 @@ impl DirRequests {
         at.core.handle(at.now, Input::Build { circuit, hops: vec![hop] });
     }
 
-    /// Whether an output is about an directory request.
+    /// Returns whether `output` belongs to a directory request.
     pub(super) fn concerns(&self, output: &Output) -> bool {
         match output {
             Output::Built { circuit, .. } | Output::CircuitClosed { circuit, .. } => {
@@ -110,7 +111,7 @@ impl DirRequests {
         }
     }
 
-    /// Does what an output asks for that is about an directory request.
+    /// Processes an `output` that belongs to a directory request.
     pub(super) fn take(&mut self, at: &mut At<'_>, output: Output) {
         match output {
             Output::Built { circuit, .. } => self.built(at, circuit),
@@ -123,7 +124,7 @@ impl DirRequests {
             Output::Stream(StreamOutput::Readable { stream }) => self.read(at, stream),
             Output::Stream(StreamOutput::Room { stream }) => self.say(at, stream),
             Output::Stream(StreamOutput::Ended { stream, .. }) => {
-                // Whether the answer is whole is for its reader to say.
+                // The answer's reader decides whether it is complete.
                 if let Some(circuit) = self.streams.get(&stream).copied() {
                     self.finish(at, circuit, None);
                 }
@@ -132,12 +133,12 @@ impl DirRequests {
         }
     }
 
-    /// Gives up what takes too long.
+    /// Fails the requests whose deadline has passed.
     pub(super) fn expire(&mut self, at: &mut At<'_>) {
         let over = self.out.iter().filter(|(_, out)| out.deadline <= at.now);
         let over: Vec<CircuitKey> = over.map(|(circuit, _)| *circuit).collect();
         for circuit in over {
-            // One that was built is no longer to blame for being out of reach.
+            // A circuit that was built shows that the relay is reachable.
             let failure = match self.streams.values().any(|other| *other == circuit) {
                 true => Failure::Silent,
                 false => {
@@ -160,7 +161,7 @@ impl DirRequests {
         }
     }
 
-    /// Says as much of the request as there is room for.
+    /// Writes as much of the request as `stream` has room for.
     fn say(&mut self, at: &mut At<'_>, stream: StreamKey) {
         let circuit = self.streams.get(&stream);
         let Some(out) = circuit.and_then(|circuit| self.out.get_mut(circuit)) else { return };
@@ -182,7 +183,7 @@ impl DirRequests {
         }
     }
 
-    /// An directory request is over, well or not.
+    /// Ends the request on `circuit`, successful unless there is a `failure`.
     fn finish(&mut self, at: &mut At<'_>, circuit: CircuitKey, failure: Option<Failure>) {
         let Some(out) = self.out.remove(&circuit) else { return };
         self.streams.retain(|_, other| *other != circuit);

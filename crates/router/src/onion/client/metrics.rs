@@ -1,5 +1,5 @@
-//! A client's counters for Prometheus, on a port of their own. Sets and legs go by their numbers:
-//! nothing that is told names a relay or a destination.
+//! A client's counters for Prometheus, on a separate port. Sets and legs are identified by numbers:
+//! no metric names a relay or a destination.
 
 use std::fmt;
 use std::io;
@@ -15,7 +15,7 @@ use prometheus_client::registry::Unit;
 
 use super::{ClientEvent, SetStatus, Status};
 
-/// Shows what happens to a client to Prometheus too.
+/// Exporter of a client's events to Prometheus.
 pub struct ClientMetrics {
     numbers: Arc<Mutex<ClientNumbers>>,
     server: Server,
@@ -28,11 +28,10 @@ struct ClientNumbers {
 }
 
 impl ClientMetrics {
-    /// Serves the counters at `address` from now on, until this is dropped; `version` is the
-    /// program's.
+    /// Serves the counters at `address` until this value is dropped; `version` is the program's.
     ///
     /// # Errors
-    /// The address cannot be listened on, or no thread can be had.
+    /// The address cannot be listened on, or the thread cannot be started.
     pub fn new(address: SocketAddr, version: &'static str) -> io::Result<ClientMetrics> {
         let numbers = Arc::new(Mutex::new(ClientNumbers::default()));
         let page = Page::new(Box::new(ClientPage(Arc::clone(&numbers))), version);
@@ -40,9 +39,9 @@ impl ClientMetrics {
         Ok(ClientMetrics { numbers, server })
     }
 
-    /// Records an event. Returns a warning once programs can connect: others can read the numbers.
+    /// Records `event`. Returns a warning once programs can connect: others may read the numbers.
     pub fn note(&self, event: &ClientEvent) -> Option<String> {
-        // Numbers are never left half changed.
+        // The numbers are never half updated, so poisoning is harmless.
         let mut numbers = self.numbers.lock().unwrap_or_else(PoisonError::into_inner);
         match event {
             ClientEvent::Listening(_) => return self.server.exposure("how much you send"),
@@ -108,7 +107,7 @@ fn sets(encoder: &mut DescriptorEncoder<'_>, status: &Status) -> fmt::Result {
     levels(encoder, "client_set_reorder_limit", help, Some(&Unit::Bytes), &budget)
 }
 
-/// A leg by its set's number and its own.
+/// Labels of a leg: its set's number and its own.
 type LegLabels = [(&'static str, String); 2];
 
 fn legs(encoder: &mut DescriptorEncoder<'_>, status: &Status) -> fmt::Result {

@@ -1,14 +1,14 @@
-//! Names that a client treats by itself.
+//! Names that a client handles itself.
 
 use std::net::IpAddr;
 
-/// Whether a name is an onion service's.
+/// Returns whether `host` is an onion service's name.
 pub(super) fn is_onion(host: &str) -> bool {
     let host = host.trim_end_matches('.').to_ascii_lowercase();
     host.ends_with(".onion")
 }
 
-/// The name under which an address' name is asked for (RFC 1035, section 3.5; RFC 3596, section
+/// Returns the name for a reverse look-up of `address` (RFC 1035, section 3.5; RFC 3596, section
 /// 2.5).
 pub(super) fn arpa(address: IpAddr) -> String {
     match address {

@@ -1,4 +1,4 @@
-//! The programs of a client, from their first word to their last.
+//! The connections of local programs to a client, from the first request to the end.
 
 use std::collections::BTreeMap;
 use std::io::{self, Read, Write};
@@ -22,17 +22,17 @@ use crate::onion::conn::is_passing;
 use crate::onion::outside::{Outside, OutsideEvent, Stir};
 use crate::onion::station::{STREAMS, Station};
 
-/// How often a stream is tried on another circuit.
+/// Maximum number of circuits on which a stream is tried.
 const TRIES: u32 = 3;
-/// Programs that may be connected at a time.
+/// Maximum number of connected programs.
 const MOST: usize = 4096;
-/// How long a program waits for the first consensus. A first start on a slow line has it by then;
-/// where authorities are out of reach it would not help to wait as long as for a circuit.
+/// Time that a program waits for the first consensus. It suffices for a first start on a slow line.
+/// If the authorities are unreachable, waiting as long as for a circuit would not help.
 const UNTIL_CONSENSUS: Duration = Duration::from_secs(15);
 
-/// A program.
+/// A connected program.
 enum Program {
-    /// It has not said what it wants.
+    /// Its request is incomplete.
     Asking(TcpStream, Dialogue),
     /// It waits for a circuit, or for the exit's answer.
     Waiting(Box<PendingProgram>),
@@ -40,7 +40,8 @@ enum Program {
     Streaming(StreamKey, Outside),
 }
 
-/// The answer to what needs no circuit: an address is its own, as C tor has it.
+/// Returns the answer to `request` if it needs no circuit: an address resolves to itself, as in C
+/// tor.
 fn known(request: &ProxyRequest) -> Option<Outcome> {
     match request {
         ProxyRequest::Resolve(host) => host.parse().ok().map(Outcome::Address),
@@ -54,9 +55,9 @@ struct PendingProgram {
     dialogue: Dialogue,
     request: ProxyRequest,
     tries: u32,
-    /// Exits whose policy refused it.
+    /// Exits whose policy refused the stream.
     avoid: Vec<[u8; 20]>,
-    /// Exits that failed it otherwise.
+    /// Exits at which the stream failed for another reason.
     shun: Vec<[u8; 20]>,
 }
 
@@ -72,59 +73,60 @@ impl PendingProgram {
     }
 }
 
-/// All programs, by numbers that are not used again.
+/// All programs, by number; numbers are not reused.
 #[derive(Default)]
 pub(super) struct Programs {
     programs: BTreeMap<u64, Program>,
     last: u64,
-    /// Whose stream it is, and the circuit that it goes by.
+    /// The program of each stream, and the stream's circuit.
     streams: BTreeMap<StreamKey, (u64, CircuitKey)>,
     service: Service,
     refused: Vec<Refused>,
     advice: Option<&'static str>,
-    /// Whether that was given once.
+    /// The advice was given once.
     is_advised: bool,
 }
 
 impl Programs {
-    /// None yet. `extended` as in [`Service::Tor`].
+    /// Creates an empty table. `extended` is that of [`Service::Tor`].
     pub(super) fn new(extended: bool) -> Programs {
         Programs { service: Service::Tor { extended }, ..Programs::default() }
     }
 
-    /// Returns advice for a program's author, once.
+    /// Returns advice for a program's author, once per run.
     pub(super) fn advice(&mut self) -> Option<&'static str> {
         let advice = self.advice.take().filter(|_| !self.is_advised);
         self.is_advised |= advice.is_some();
         advice
     }
 
-    /// Wishes that could not be met since the last call, as the user is told of them.
+    /// Returns the requests refused since the last call, for the user.
     pub(super) fn refused(&mut self) -> Vec<Refused> {
         std::mem::take(&mut self.refused)
     }
 
-    /// How many there are.
+    /// Returns the number of programs.
     pub(super) fn len(&self) -> usize {
         self.programs.len()
     }
 
-    /// How many streams they have.
+    /// Returns the number of their streams.
     pub(super) fn streams(&self) -> usize {
         self.streams.len()
     }
 
-    /// How many wait for a circuit, or for an exit's answer.
+    /// Returns the number of programs that wait for a circuit or for an exit's answer.
     #[cfg(test)]
     pub(super) fn waiting(&self) -> usize {
         let waits = |program: &&Program| matches!(program, Program::Waiting(_));
         self.programs.values().filter(waits).count()
     }
 
-    /// Takes all who come by a listener. Those for whom there is no place hear it at once.
+    /// Accepts all waiting connections of the listener `place`. Connections beyond `MOST` are
+    /// closed at once.
     ///
     /// # Errors
-    /// The kernel's: one was lost.
+    /// The kernel's: a connection was lost.
     pub(super) fn accept(&mut self, station: &mut Station<Client>, place: usize) -> io::Result<()> {
         while let Some((socket, _)) = station.accept(place) {
             if self.programs.len() >= MOST {
@@ -140,7 +142,7 @@ impl Programs {
         Ok(())
     }
 
-    /// A program's socket is ready.
+    /// Services the program `number`, whose socket is ready.
     pub(super) fn take(
         &mut self,
         now: Time,
@@ -161,7 +163,7 @@ impl Programs {
         }
     }
 
-    /// The core says something of a stream.
+    /// Processes the core's output for a stream.
     pub(super) fn stir(
         &mut self,
         now: Time,
@@ -181,7 +183,7 @@ impl Programs {
         }
     }
 
-    /// Opens a program's stream on the circuit that was found for it.
+    /// Opens a program's stream on `circuit`, which was found for it.
     pub(super) fn attach(
         &mut self,
         now: Time,
@@ -205,8 +207,8 @@ impl Programs {
         };
         match opened {
             Ok(stream) => {
-                // What the program said already goes along: a fresh stream has room for what one
-                // read brought.
+                // Data that the program has sent already goes with it: a new stream has room for
+                // one read.
                 core.write(now, stream, waiting.dialogue.rest());
                 self.streams.insert(stream, (number, circuit));
             }
@@ -214,7 +216,8 @@ impl Programs {
         }
     }
 
-    /// Takes a program's stream off its circuit, which does not answer: another is being found.
+    /// Detaches the stream of program `number` from a circuit that does not answer; another is
+    /// being found.
     pub(super) fn detach(&mut self, now: Time, station: &mut Station<Client>, number: u64) {
         if let Some(stream) = self.stream_of(number) {
             self.streams.remove(&stream);
@@ -226,21 +229,22 @@ impl Programs {
         self.streams.iter().find(|(_, (owner, _))| *owner == number).map(|(stream, _)| *stream)
     }
 
-    /// No circuit leads where a program wants to go: it is told, and so is the user.
+    /// Refuses the request of program `number`, for which there is no circuit, and records `why`
+    /// for the user.
     pub(super) fn refuse(&mut self, number: u64, why: Why) {
         let Some(Program::Waiting(waiting)) = self.programs.get(&number) else { return };
         let port = match waiting.request {
             ProxyRequest::Connect { port, .. } => Some(port),
             ProxyRequest::Resolve(_) | ProxyRequest::Name(_) => None,
         };
-        // Where all exits have refused it, none is left that would take it.
+        // No exit is left because the policies of those that were tried refuse the stream.
         let by_policy = matches!(why, Why::NoExit(..)) && !waiting.avoid.is_empty();
         let why = if by_policy { Why::Policy } else { why };
         self.refused.push(Refused { port, why, cure: None });
         self.fail(number, why.reason());
     }
 
-    /// No consensus is known: who has waited long enough for the first is told so.
+    /// Refuses the programs that have waited `UNTIL_CONSENSUS` for the first consensus.
     pub(super) fn give_up(&mut self, now: Time, circmgr: &mut CircuitManager) {
         let late = |program: &Program| match program {
             Program::Waiting(waiting) => now.since(waiting.since) >= UNTIL_CONSENSUS,
@@ -254,7 +258,7 @@ impl Programs {
         }
     }
 
-    /// A stream's destination is reached.
+    /// Answers a program whose stream is connected to its destination.
     pub(super) fn connected(
         &mut self,
         now: Time,
@@ -277,7 +281,7 @@ impl Programs {
         }
     }
 
-    /// A question was answered.
+    /// Answers a program's name or address look-up with `answers`.
     pub(super) fn resolved(
         &mut self,
         now: Time,
@@ -302,7 +306,7 @@ impl Programs {
         let _ = waiting.socket.write_all(&waiting.dialogue.answer(&outcome));
     }
 
-    /// Reads a program's words until it has said what it wants.
+    /// Reads from the program `number` until its request is complete.
     fn listen_to(
         &mut self,
         now: Time,
@@ -325,7 +329,8 @@ impl Programs {
             Err(ProxyEnd(answer)) => (None, Some(answer)),
         };
         replies.extend(last.as_deref().unwrap_or_default());
-        // Replies are short, and the socket is new: it takes them whole, or the program has gone.
+        // Replies are short and the socket is new, so a partial write means that the program has
+        // gone.
         if socket.write_all(&replies).is_err() || last.is_some() {
             self.programs.remove(&number);
             return;
@@ -335,7 +340,7 @@ impl Programs {
         }
     }
 
-    /// Has a circuit found for a program's request.
+    /// Requests a circuit for the `request` of program `number`.
     fn want(
         &mut self,
         now: Time,
@@ -347,11 +352,11 @@ impl Programs {
         let Some(Program::Asking(socket, dialogue)) = self.programs.remove(&number) else { return };
         self.advice = self.advice.or(dialogue.advice());
         if let Some(outcome) = known(&request) {
-            // The program may have gone: that is no error.
+            // If the program has gone meanwhile, that is no error.
             let _ = (&socket).write_all(&dialogue.answer(&outcome));
             return;
         }
-        // Until it is answered, only its end is of interest.
+        // Until the answer, only watch for the end of the connection.
         let quiet = Interest { read: false, write: false };
         let _ = station.poller.change(&socket, STREAMS + number, quiet);
         let waiting = PendingProgram::new(now, socket, dialogue, request);
@@ -363,7 +368,7 @@ impl Programs {
         let Some(Program::Waiting(waiting)) = self.programs.get_mut(&number) else { return };
         waiting.tries += 1;
         let target = match &waiting.request {
-            // Onion services are another network, and their names are no one else's business.
+            // Onion services are not reachable through exits, which must not learn their names.
             ProxyRequest::Connect { host, .. } | ProxyRequest::Resolve(host) if is_onion(host) => {
                 return self.refuse(number, Why::Onion);
             }
@@ -378,8 +383,8 @@ impl Programs {
         circmgr.demand(now, Demand { number, target, isolation, since, avoid, shun });
     }
 
-    /// Tries another circuit, to another exit if it is by this one that it failed, unless that was
-    /// done often enough.
+    /// Tries another circuit, unless `TRIES` is exhausted. If `by_exit`, the exit was at fault, and
+    /// the new circuit avoids it.
     fn again(
         &mut self,
         now: Time,
@@ -402,8 +407,8 @@ impl Programs {
         }
     }
 
-    /// Tries another exit, unless that was done often enough: the policy of this one refuses the
-    /// stream. The circuit serves others on, if the exit says that it is about this address alone.
+    /// Tries another exit after this one's policy refused the stream, unless `TRIES` is exhausted.
+    /// The circuit stays in use if the exit has refused only one `address`.
     fn elsewhere(
         &mut self,
         now: Time,
@@ -431,7 +436,7 @@ impl Programs {
         matches!(program, Some(Program::Waiting(waiting)) if waiting.tries < TRIES)
     }
 
-    /// Tells a program that its request cannot be met.
+    /// Sends the program `number` the `reason` why its request has failed.
     fn fail(&mut self, number: u64, reason: Reason) {
         if let Some(Program::Waiting(mut waiting)) = self.programs.remove(&number) {
             let answer = waiting.dialogue.answer(&Outcome::Failed(reason));
@@ -456,7 +461,7 @@ impl Programs {
         }
     }
 
-    /// A program has ended its stream.
+    /// Closes the stream of the program `number`, which has ended.
     fn leave_stream(
         &mut self,
         now: Time,
@@ -472,7 +477,7 @@ impl Programs {
         station.core.handle(now, Input::Ended { stream });
     }
 
-    /// A program has gone before it was answered.
+    /// Removes the program `number`, which has gone before its answer.
     fn leave(
         &mut self,
         now: Time,
@@ -487,7 +492,7 @@ impl Programs {
         }
     }
 
-    /// The exit ended a stream, or its circuit is gone.
+    /// Handles a `stream` that the exit has ended, or whose circuit is gone.
     fn ended(
         &mut self,
         now: Time,
@@ -522,8 +527,8 @@ impl Programs {
     }
 }
 
-/// Whether it may be the exit's fault rather than the destination's. C tor counts the same, and
-/// asks three exits, too.
+/// Returns whether `reason` may be the exit's fault rather than the destination's. C tor uses the
+/// same reasons, and also tries three exits.
 fn is_worth_another_try(reason: EndReason) -> bool {
     [
         EndReason::DESTROY,
@@ -539,8 +544,8 @@ fn is_worth_another_try(reason: EndReason) -> bool {
     .contains(&reason)
 }
 
-/// BEGIN's flags for a program that names the IP versions it allows; `flags` are those for one
-/// that names none, which depend on what the exit does.
+/// Returns the flags of BEGIN for the address family that a program requests. `flags` are the
+/// default ones, which depend on the exit.
 fn allowed(flags: u32, family: Option<Family>) -> u32 {
     match family {
         None => flags,
@@ -551,7 +556,7 @@ fn allowed(flags: u32, family: Option<Family>) -> u32 {
     }
 }
 
-/// Whether a question may be answered elsewhere: the exit's name servers failed it.
+/// Returns whether another exit may resolve the name: this one's name servers failed.
 fn is_for_now(answers: &[(Answer, u32)]) -> bool {
     !answers.is_empty() && answers.iter().all(|(answer, _)| *answer == Answer::Later)
 }

@@ -1,5 +1,5 @@
-//! Wishes that could not be met, as people and machines are told of them. No destination is named:
-//! logs outlive what they tell of.
+//! Refused requests of programs, for people and machines. They do not name destinations, because
+//! logs are kept.
 
 use std::fmt;
 
@@ -7,60 +7,61 @@ use anabranch_onion::conflux::Design;
 use anabranch_onion::directory::network::{NoRelay, Position};
 use anabranch_proxy::Reason;
 
-/// A wish that could not be met.
+/// A refused request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Refused {
-    /// The port of the destination; `None` for a question about a name or an address.
+    /// Port of the destination; `None` for a look-up of a name or an address.
     pub port: Option<u16>,
-    /// Why.
+    /// Reason.
     pub why: Why,
-    /// What the user can do about it.
+    /// Remedy for the user.
     pub cure: Option<&'static str>,
 }
 
-/// Why not.
+/// Reason for refusing a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Why {
-    /// No relay of the consensus that may be the last hop lets such streams out.
+    /// No permitted last hop of the consensus allows streams to this port.
     NoExit(NoRelay, Exits),
-    /// No three relays make a path: the position that nobody fits.
+    /// No three relays make a path: the position for which there is none.
     NoPath(NoRelay),
-    /// No circuit came to be in time; what there was instead.
+    /// No circuit was built in time, with what was missing.
     TimedOut(Lack),
-    /// None of the exits that were asked answered in time.
+    /// None of the exits that were tried answered in time.
     Unanswered,
-    /// The exits that were asked do not let streams out to this address.
+    /// The policies of the exits that were tried refuse this address.
     Policy,
-    /// It is an onion service.
+    /// The destination is an onion service.
     Onion,
 }
 
-/// Which relays may be the last hop.
+/// Relays that may be the last hop.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Exits {
     /// All exits.
     Any,
-    /// Those that the user names.
+    /// Exits that the user has named.
     Named,
-    /// Those that link sets of this design, perhaps only some that the user names.
+    /// Exits with support for sets of this design, perhaps only some that the user has named.
     Linking(Design),
 }
 
-/// What a client lacked while a program waited in vain.
+/// Missing condition for a circuit when a program's wait timed out.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Lack {
-    /// It knows no consensus.
+    /// There is no consensus.
     Consensus,
-    /// The newest that it knows ended more than a day ago.
+    /// The newest consensus expired more than a day ago.
     LiveConsensus,
-    /// It knows too few of the relays.
+    /// Descriptors of too few relays are known.
     Relays,
     /// No circuit could be built.
     Circuit,
 }
 
 impl Why {
-    /// No path leads there: the position that nobody fits, and which relays may be the last hop.
+    /// Converts a missing path into a reason: the position for which there is no relay, and the
+    /// permitted last hops.
     pub(super) fn no_path(none: NoRelay, exits: Exits) -> Why {
         match none.0 {
             Position::Exit(_) => Why::NoExit(none, exits),
@@ -68,7 +69,7 @@ impl Why {
         }
     }
 
-    /// In a word, for machines.
+    /// Returns the reason's name for machines.
     #[must_use]
     pub fn word(&self) -> &'static str {
         match self {
@@ -81,7 +82,7 @@ impl Why {
         }
     }
 
-    /// What the program is told in its protocol.
+    /// Returns the reason in the program's proxy protocol.
     pub(super) fn reason(&self) -> Reason {
         match self {
             Why::NoExit(..) => Reason::NoExit,

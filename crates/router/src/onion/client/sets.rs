@@ -1,27 +1,27 @@
-//! Which circuits belong together: those of a set, whose number is that of the circuit that began
-//! it, whichever circuit stands at its head by now.
+//! Membership of circuits in sets. A set has the number of the circuit that began it, even after
+//! another circuit has become its head.
 
 use std::collections::BTreeMap;
 
 use anabranch_onion::client::CircuitKey;
 
-/// A circuit's place among those of its set. One that goes alone is a set of one.
+/// A circuit's set and leg. A circuit on its own is a set of one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct SetLeg {
-    /// The number of the circuit that began the set.
+    /// Number of the circuit that began the set.
     pub(super) set: u64,
-    /// From 0; used again once the circuit is gone.
+    /// Leg number, from 0; reused after the circuit is gone.
     pub(super) leg: usize,
 }
 
-/// The circuits for programs, and the places that they have.
+/// The circuits for programs, with their sets and legs.
 #[derive(Default)]
 pub(super) struct SetBook(BTreeMap<CircuitKey, SetLeg>);
 
 impl SetBook {
-    /// A circuit is begun: with a head it is to be a further leg of that one's set.
+    /// Adds a circuit that is begun: as a further leg of the set of `head`, or else as a new set.
     pub(super) fn begin(&mut self, circuit: CircuitKey, head: Option<CircuitKey>) {
-        // A head that is gone began its set itself, if the set has outlived all its circuits.
+        // The head is gone if the set has outlived all its circuits; then it began the set itself.
         let of = |head: CircuitKey| self.get(head).map_or(head.0, |place| place.set);
         let set = head.map_or(circuit.0, of);
         let is_taken =
@@ -30,12 +30,12 @@ impl SetBook {
         self.0.insert(circuit, SetLeg { set, leg });
     }
 
-    /// A circuit is gone.
+    /// Removes `circuit`, which is gone.
     pub(super) fn end(&mut self, circuit: CircuitKey) {
         self.0.remove(&circuit);
     }
 
-    /// A circuit's place, if it is one for programs.
+    /// Returns the set and leg of `circuit`, if it is one for programs.
     pub(super) fn get(&self, circuit: CircuitKey) -> Option<SetLeg> {
         self.0.get(&circuit).copied()
     }

@@ -1,4 +1,4 @@
-//! What there is to see of a client at a moment.
+//! A snapshot of a client's state.
 
 use std::time::Duration;
 
@@ -11,47 +11,47 @@ use anabranch_onion::guards::Reach;
 
 use crate::onion::tap::TapKind;
 
-/// All of it.
+/// A client's state.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Status {
     /// Time since the client was started.
     pub now: Time,
-    /// Relays that the consensus lists, and those that are known well enough to be used.
+    /// Number of relays in the consensus, and of those with usable descriptors.
     pub relays: [usize; 2],
-    /// The primary guards by nickname, best first.
+    /// Nicknames of the primary guards, best first.
     pub guards: Vec<(String, Reach)>,
-    /// The circuits for programs, the oldest first.
+    /// The circuits for programs, oldest first.
     pub circuits: Vec<CircuitStatus>,
-    /// The sets that several circuits may join, the oldest first.
+    /// The sets that several circuits may join, oldest first.
     pub sets: Vec<SetStatus>,
-    /// Which design circuits of several legs are of.
+    /// Design of circuits with several legs.
     pub design: Design,
-    /// Connected programs.
+    /// Number of connected programs.
     pub programs: usize,
-    /// Streams of theirs.
+    /// Number of their streams.
     pub streams: usize,
-    /// Links to relays.
+    /// Number of links to relays.
     pub links: usize,
-    /// Bytes that went over links: received, sent.
+    /// Bytes over links: received, sent.
     pub wire: [u64; 2],
-    /// Cells of padding: received, sent.
+    /// Padding cells: received, sent.
     pub padding: [u64; 2],
-    /// Bytes of queued cells, for links and for those of other legs; the latter alone.
+    /// Bytes of queued cells: in total, including cells that wait for other legs; only the latter.
     pub waiting: [usize; 2],
-    /// Most bytes that ever waited in one set for those of other legs.
+    /// Maximum bytes that have ever waited in one set for other legs.
     pub most_reordered: usize,
-    /// How many may wait (`--memory`).
+    /// Limit of queued cells, in bytes (`--memory`).
     pub memory: usize,
-    /// Tap that shows segments before their turn, if links may be unordered.
+    /// Tap for out-of-order delivery, if links may be unordered.
     pub tap: Option<TapKind>,
-    /// Records opened before their turn.
+    /// Number of records opened out of order.
     pub early: EarlyCounts,
-    /// Open QUIC links and circuits on them, if there may be any.
+    /// Number of open QUIC links and of circuits on them, if QUIC is enabled.
     pub quic: Option<[usize; 2]>,
 }
 
 impl Status {
-    /// How many circuits are built, and how many are being built.
+    /// Returns the number of built circuits, and of those being built.
     #[must_use]
     pub fn circuits(&self) -> (usize, usize) {
         let is_built = |seen: &&CircuitStatus| !matches!(seen.stage, Stage::Building(_));
@@ -63,44 +63,44 @@ impl Status {
 /// A set that several circuits may join.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct SetStatus {
-    /// The number of the circuit that began it.
+    /// Number of the circuit that began it.
     pub number: u64,
-    /// What the core knows of it.
+    /// The core's view of the set.
     pub seen: SetNumbers,
-    /// What else is known of its legs, in the order of [`SetNumbers::legs`].
+    /// Further facts about its legs, in the order of [`SetNumbers::legs`].
     pub places: Vec<LegPlace>,
 }
 
-/// Where a leg stands.
+/// A leg's number and path.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct LegPlace {
-    /// Its number in the set, from 0; used again when it is gone.
+    /// Number in the set, from 0; reused after the leg is gone.
     pub leg: usize,
     /// Its relays, first hop first.
     pub relays: Vec<RelayName>,
 }
 
-/// A relay.
+/// A relay's names.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct RelayName {
-    /// Its nickname; `?` if it is listed no more.
+    /// Nickname; `?` if it is no longer listed.
     pub nickname: String,
-    /// Its fingerprint, upper-case hex.
+    /// Fingerprint in upper-case hexadecimal.
     pub fingerprint: String,
 }
 
-/// A circuit.
+/// A circuit's state.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CircuitStatus {
-    /// Its number.
+    /// Number.
     pub number: u64,
-    /// The nicknames of its relays, first hop first.
+    /// Nicknames of its relays, first hop first.
     pub path: Vec<String>,
-    /// How long ago it was begun.
+    /// Time since it was begun.
     pub age: Duration,
-    /// Where it stands.
+    /// Stage of its life.
     pub stage: Stage,
-    /// Streams on it.
+    /// Number of streams on it.
     pub streams: usize,
     /// Bytes of streams: received, sent.
     pub carried: [u64; 2],

@@ -1,4 +1,4 @@
-//! The trace of a client: what each guard sees, a row for each cell of a circuit for programs
+//! A client's trace of the cells that its guards see: a row for each cell of a circuit for programs
 //! (`docs/formats.md`). A set is a load, and each of its legs a path.
 
 use std::io;
@@ -13,7 +13,7 @@ use anabranch_os::clock::Clock;
 
 use super::sets::SetLeg;
 
-/// Legs whose paths have names; any others go by their numbers.
+/// Number of legs whose paths have names; further legs have only numbers.
 const NAMED: usize = 8;
 
 /// A trace that is being written.
@@ -23,7 +23,7 @@ pub(super) struct CellTrace {
 }
 
 impl CellTrace {
-    /// Begins the trace that will be called `target`, on this clock.
+    /// Begins the trace file `target`, with times relative to `clock`.
     ///
     /// # Errors
     /// As [`TraceWriter::create`].
@@ -44,10 +44,10 @@ impl CellTrace {
         Ok(CellTrace { writer: TraceWriter::create_surviving(target, &facts)?, latest: Time::ZERO })
     }
 
-    /// A cell of the circuit at this place was seen.
+    /// Writes a row for a cell of the circuit with this set and leg.
     ///
     /// # Errors
-    /// Writing failed, or the disk fell behind.
+    /// Writing failed, or the disk is too slow.
     pub(super) fn push(&mut self, seen: &CellSeen, SetLeg { set, leg }: SetLeg) -> io::Result<()> {
         self.latest = self.latest.max(seen.time);
         self.writer.flush(self.latest.secs_f64())?;
@@ -63,10 +63,10 @@ impl CellTrace {
         })
     }
 
-    /// Completes the file and gives it its name.
+    /// Completes the file and renames it to its final name.
     ///
     /// # Errors
-    /// Writing failed; what was flushed before is kept.
+    /// Writing failed; rows flushed earlier are kept.
     pub(super) fn finish(self) -> io::Result<()> {
         self.writer.finish()
     }

@@ -1,5 +1,5 @@
-//! What the directory client of a relay that caches fetches besides what a client does, and keeps:
-//! see [`anabranch_onion::directory::mirror`].
+//! Documents that the directory client of a caching relay fetches and stores in addition to a
+//! client's: see [`anabranch_onion::directory::mirror`].
 
 use std::sync::Arc;
 
@@ -12,32 +12,32 @@ use rand_chacha::rand_core::Rng;
 
 use super::{DirThread, Fetched, News, Response, ask, unix};
 
-/// C tor's names.
+/// File names of C tor's cache.
 pub(super) const CONSENSUS: &str = "cached-consensus";
 pub(super) const SERVERS: &str = "cached-descriptors";
 pub(super) const EXTRAS: &str = "cached-extrainfo";
-/// The files of a cache.
+/// The cache's files.
 pub(super) const FILES: [&str; 3] = [CONSENSUS, SERVERS, EXTRAS];
 
-/// The mirror and its files.
+/// The mirror and the state of its files.
 #[derive(Default)]
 pub(super) struct Copies {
     mirror: Mirror,
-    /// Whether relays' documents on disk wait for a consensus that names them.
+    /// Documents on disk have not been read, for lack of a consensus that names them.
     unread: bool,
-    /// Whether some have come since they were last written.
+    /// Documents have arrived since the last write.
     unwritten: bool,
 }
 
 impl Copies {
-    /// Nothing yet, of what these authorities sign.
+    /// Creates an empty mirror of documents that `authorities` sign.
     pub(super) fn new(authorities: Vec<[u8; 20]>) -> Copies {
         Copies { mirror: Mirror::new(authorities), unread: false, unwritten: false }
     }
 }
 
 impl DirThread {
-    /// Takes up what an earlier run kept.
+    /// Restores the documents that an earlier run stored.
     pub(super) fn restore_copies(&mut self) {
         if !self.settings.cache {
             return;
@@ -51,7 +51,7 @@ impl DirThread {
         self.shelve(&documents);
     }
 
-    /// Asks some authority for what is missing next; false if nothing is to be asked for now.
+    /// Requests the next missing documents from a random authority; returns false if none are due.
     pub(super) fn copy_some(&mut self) -> bool {
         let (now, newest) = (self.millis(), self.newest());
         let wanted = match self.settings.cache {
@@ -72,13 +72,13 @@ impl DirThread {
         true
     }
 
-    /// Milliseconds until there is something to ask for.
+    /// Returns the milliseconds until the next request.
     pub(super) fn copies_wait(&self) -> u64 {
         let wait = self.copies.mirror.wait(self.millis(), self.newest());
         wait.filter(|_| self.settings.cache).unwrap_or(u64::MAX)
     }
 
-    /// Since when the newest consensus of microdescriptors holds; 0 if it is of no use any more.
+    /// Returns the start of the newest microdescriptor consensus' validity; 0 if it is too old.
     fn newest(&self) -> u64 {
         let newest = self.directory.network().map(|network| network.consensus());
         let live = newest.filter(|newest| newest.is_reasonably_live(unix()));
@@ -95,7 +95,7 @@ impl DirThread {
         (Some(authority.name.clone()), outcome)
     }
 
-    /// Gives documents out, and writes them once all that there are have come.
+    /// Serves new `documents`, and writes them to disk once none are missing.
     fn take_copies(&mut self, documents: &[Document]) {
         for document in documents {
             match document {
@@ -104,7 +104,7 @@ impl DirThread {
             }
         }
         self.shelve(documents);
-        // The first consensus since the start: most of what it names may be there already.
+        // With the first consensus since the start, read the documents on disk that it names.
         if std::mem::take(&mut self.copies.unread) {
             let kept = [SERVERS, EXTRAS].map(|name| self.kept_text(name));
             let (documents, damage) = self.copies.mirror.take_up(&kept[0], &kept[1]);

@@ -1,58 +1,58 @@
-//! When a relay's descriptor is published to an authority; times are seconds since 1970.
+//! Schedule of publishing a relay's descriptor to an authority; times are seconds since 1970.
 
-/// A descriptor is published again after this time at the latest (dir-spec: 18 hours).
+/// Maximum age of a published descriptor, in seconds (dir-spec: 18 hours).
 pub(in crate::onion) const REPUBLISH_S: u64 = 18 * 3600;
-/// After a refusal or an authority that is away: first this long, then twice, up to the last.
+/// First and longest retry interval after a failure, in seconds; it doubles each time.
 const FIRST_RETRY_S: u64 = 1;
 const LAST_RETRY_S: u64 = 300;
 
-/// One authority's.
+/// Schedule for one authority.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Due {
     at: u64,
-    /// The pause after the next failure.
+    /// Interval to wait after the next failure.
     pause: u64,
-    /// When it was taken last; 0 if never.
+    /// Time of the last success; 0 if there was none.
     taken: u64,
 }
 
 impl Due {
-    /// At once.
+    /// Creates a schedule that is due at once.
     pub(super) fn now() -> Due {
         Due { at: 0, pause: FIRST_RETRY_S, taken: 0 }
     }
 
-    /// Whether it is due. A time that is too far ahead was noted before the clock was set back.
+    /// Returns whether publishing is due. A time too far ahead was set before the clock went back.
     pub(super) fn is(&self, unix: u64) -> bool {
         self.at <= unix || self.at > unix + REPUBLISH_S
     }
 
-    /// Until then, in seconds.
+    /// Returns the seconds until it is due.
     pub(super) fn wait(&self, unix: u64) -> u64 {
         if self.is(unix) { 0 } else { self.at - unix }
     }
 
-    /// The authority took it.
+    /// Records that the authority accepted the descriptor.
     pub(super) fn taken(&mut self, unix: u64) {
         *self = Due { at: unix + REPUBLISH_S, taken: unix, ..Due::now() };
     }
 
-    /// It did not; whether that is worth a word: the first refusals are an authority that has not
-    /// come up yet.
+    /// Records a failure. Returns whether to report it: the authority may just be starting, so the
+    /// first ones are not.
     pub(super) fn refused(&mut self, unix: u64) -> bool {
         let pause = self.pause;
         (self.at, self.pause) = (unix + pause, (pause * 2).min(LAST_RETRY_S));
         pause > FIRST_RETRY_S * 4
     }
 
-    /// It could not be made.
+    /// Records that the descriptor could not be made.
     pub(super) fn put_off(&mut self, unix: u64) {
         (self.at, self.pause) = (unix + LAST_RETRY_S, LAST_RETRY_S);
     }
 
-    /// A consensus that was made then does not list us: the authority may have lost what it took.
-    /// It is published again at once, but not before an interval and a half have passed since (C
-    /// tor: 90 minutes, where an interval is an hour).
+    /// Publishes again at once if a later consensus does not list us: the authority may have lost
+    /// the descriptor. One and a half intervals must have passed since (C tor: 90 minutes, with an
+    /// interval of an hour).
     pub(super) fn missed(&mut self, unix: u64, valid_after: u64, interval: u64) {
         let ahead = self.taken > unix;
         let long_ago = unix >= self.taken + interval + interval / 2 && valid_after > self.taken;

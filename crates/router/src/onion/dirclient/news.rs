@@ -1,4 +1,4 @@
-//! What the directory client's thread tells its owner.
+//! Messages from the directory client's thread to its owner.
 
 use std::io::Write;
 use std::os::unix::net::UnixStream;
@@ -11,54 +11,54 @@ use anabranch_onion::wire::netdoc::Bridge;
 
 use crate::onion::answers::Answers;
 
-/// A directory request that is to go by a circuit of one hop.
+/// A directory request to be made over a one-hop circuit.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DirRequest {
-    /// Its number, for [`DirClient::report`](super::DirClient::report).
+    /// Number, for [`DirClient::report`](super::DirClient::report).
     pub number: u64,
     /// The authority or bridge to ask; `None` for any cache.
     pub to: Option<Target>,
-    /// The bytes of the request.
+    /// The request as sent.
     pub request: Vec<u8>,
-    /// The most bytes that an honest answer's body has.
+    /// Maximum size of an honest answer's body, in bytes.
     pub limit: usize,
 }
 
-/// What came of a directory request.
+/// Result of a directory request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Fetched {
-    /// What it was for.
+    /// The kind of document.
     pub what: &'static str,
-    /// The name of the relay or authority that was asked, if anybody was.
+    /// Name of the relay or authority that was asked, if any.
     pub from: Option<String>,
-    /// Whether it went by a circuit, not to a directory port.
+    /// It used a circuit, not a directory port.
     pub by_circuit: bool,
-    /// Whether what came was of use.
+    /// The answer was usable.
     pub is_good: bool,
 }
 
-/// What happened there.
+/// A message of the directory client.
 #[derive(Clone, Debug)]
 pub enum News {
-    /// What is known of the network has changed.
+    /// The known network has changed.
     Network(Arc<Network>),
-    /// What a directory cache can answer has changed.
+    /// The documents of the directory cache have changed.
     Cache(Arc<dyn Answers>),
-    /// The bridge at this place of the list is known, or known anew.
+    /// The descriptor of the bridge at this index of the list is known or has changed.
     Bridge(usize, Box<Bridge>),
-    /// Circuits can be built.
+    /// Enough is known to build circuits.
     Ready,
-    /// An authority took our descriptor.
+    /// The named authority accepted our descriptor.
     Published(String),
-    /// A request is to be made by a circuit.
+    /// A request is to be made over a circuit.
     DirRequest(DirRequest),
-    /// A request was made.
+    /// A request has ended.
     Fetched(Fetched),
-    /// A line for the log: something did not work, and will be tried again.
+    /// A message for the log: a failure that will be retried.
     Trouble(String),
 }
 
-/// Where news are left.
+/// Sending end of the messages.
 #[derive(Clone)]
 pub(in crate::onion) struct NewsSender {
     pub(super) news: Sender<News>,
@@ -68,7 +68,7 @@ pub(in crate::onion) struct NewsSender {
 impl NewsSender {
     pub(in crate::onion) fn tell(&mut self, news: News) {
         let _ = self.news.send(news);
-        // A full pipe has been rung already.
+        // If the pipe is full, the owner is going to wake anyway.
         let _ = (&*self.bell).write(&[1]);
     }
 }

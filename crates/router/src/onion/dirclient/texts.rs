@@ -1,39 +1,39 @@
-//! The texts of microdescriptors, which are kept on disk in one file: written when none is missing,
-//! and at intervals until then, so that thousands that come in batches of 90 are not written anew
-//! with each batch.
+//! The texts of microdescriptors, stored in one file. It is written once none is missing, and until
+//! then only at intervals: thousands arrive in batches of 90.
 
 use std::collections::{BTreeMap, BTreeSet};
 
-/// From one writing to the next while some are missing, in milliseconds.
+/// Interval between writes while some are missing, in milliseconds.
 const INTERVAL: u64 = 10_000;
 
-/// What is known, and whether it is on disk.
+/// The known texts, and whether they are on disk.
 #[derive(Debug, Default)]
 pub(super) struct Texts {
     all: BTreeMap<[u8; 32], String>,
     is_changed: bool,
-    /// When it is written next at the latest.
+    /// Latest time of the next write.
     next: u64,
 }
 
 impl Texts {
-    /// Takes one by its digest.
+    /// Adds `text`, whose digest is `digest`.
     pub(super) fn put(&mut self, digest: [u8; 32], text: String) {
         self.all.insert(digest, text);
         self.is_changed = true;
     }
 
-    /// Whether they are to be written at `now`, in milliseconds.
+    /// Returns whether to write the file at `now`, in milliseconds.
     pub(super) fn are_due(&self, now: u64, is_complete: bool) -> bool {
         self.is_changed && (is_complete || now >= self.next)
     }
 
-    /// Until they are to be written, in milliseconds; `None` if they have been.
+    /// Returns the milliseconds until the next write; `None` if everything is written.
     pub(super) fn wait(&self, now: u64) -> Option<u64> {
         self.is_changed.then(|| self.next.saturating_sub(now))
     }
 
-    /// All that are among `named`, as the file has them. The others are forgotten.
+    /// Returns the contents of the file: all texts whose digests are in `named`. Others are
+    /// dropped.
     pub(super) fn write(&mut self, now: u64, named: &BTreeSet<[u8; 32]>) -> String {
         self.all.retain(|digest, _| named.contains(digest));
         (self.is_changed, self.next) = (false, now + INTERVAL);

@@ -1,5 +1,5 @@
-//! Carriers of the bytes of one core's links. A [`Carrier`] has sockets (or rings) and the links
-//! that go by them; the station asks all of them alike.
+//! Carriers of one core's links. A [`Carrier`] owns sockets (or rings) and the links over them; the
+//! station treats all carriers alike.
 //!
 //! * [`tcp`]: TLS links, each with a TCP connection of its own.
 //! * [`quic`]: QUIC links, which share UDP sockets.
@@ -24,18 +24,18 @@ pub(in crate::onion) mod quic;
 pub(in crate::onion) mod ring;
 pub(in crate::onion) mod tcp;
 
-/// The least token of a carrier's file. The carrier's number stands above its file's.
+/// Smallest token of a carrier's file: it contains the carrier's number, and below that the file's.
 pub(super) const CARRIERS: u64 = 1 << 60;
 /// Bits of a file's number in a token.
 const FILE: u32 = 52;
 
-/// The token of a carrier's file.
+/// Returns the token of the file `file` of `carrier`.
 pub(super) const fn token(carrier: u8, file: u64) -> u64 {
     debug_assert!(file >> FILE == 0, "a file's number has 52 bits");
     CARRIERS | (carrier as u64) << FILE | file
 }
 
-/// The carrier and the file of a token.
+/// Returns the carrier and the file of `token`.
 pub(super) const fn file(token: u64) -> (u8, u64) {
     ((token >> FILE) as u8, token & ((1 << FILE) - 1))
 }
@@ -46,145 +46,144 @@ pub(super) type Fetch<'a> = dyn FnMut(&mut Vec<u8>, usize) -> bool + 'a;
 /// An event of a link.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum LinkNews {
-    /// Its handshake is done.
+    /// The handshake is complete.
     Opened(LinkId, Opened),
-    /// Something may have been received, and there may be room to send.
+    /// Data may have arrived, and there may be room to send.
     Served(LinkId),
-    /// Nothing comes by it any more: [`Carrier::end`] is to be called.
+    /// The link is over: the station has to call [`Carrier::end`].
     Ended(LinkId),
 }
 
-/// A link whose handshake is done.
+/// A link whose handshake is complete.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Opened {
     /// The neighbour's address.
     pub(super) peer: SocketAddr,
-    /// The relay that it was to lead to, if we opened it.
+    /// The relay that we dialled, if we opened it.
     pub(super) target: Option<Target>,
-    /// SHA-256 of the certificate that the neighbour showed, if we opened it.
+    /// SHA-256 of the neighbour's certificate, if we opened it.
     pub(super) certificate: Option<[u8; 32]>,
-    /// SHA-256 of the certificate that we showed, if the neighbour opened it.
+    /// SHA-256 of our certificate, if the neighbour opened it.
     pub(super) own: Option<[u8; 32]>,
-    /// Capabilities of the link. Another may stand beside it where nothing is between, so that the
-    /// neighbour's address is the neighbour's.
+    /// Capabilities of the link. A second link may be opened alongside it if no proxy is in
+    /// between, so that `peer` is the neighbour's own address.
     pub(super) capabilities: Capabilities,
 }
 
-/// How a link ended.
+/// Result of ending a link.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum LinkEnd {
-    /// The core knew of it.
+    /// The core knew of the link.
     Closed,
-    /// The core knew of it, and the neighbour broke the protocol of what carries it.
+    /// The core knew of the link, and the neighbour violated the carrier's protocol.
     Broken(CarrierFault),
-    /// The core knew of it, and neither end has closed it.
+    /// The core knew of the link, and neither end has closed it.
     Lost,
-    /// It never opened, and another one tries the relay's next address.
+    /// It never opened; this new link tries the relay's next address.
     Replaced(LinkId),
     /// It never opened, and the relay has no other address.
     Unreachable(Target),
-    /// It never opened, and was to stand beside this one.
+    /// It never opened; it was to be a second link alongside this one.
     NoneBeside(LinkId),
-    /// Nobody knew of it.
+    /// The core did not know of it.
     Unknown,
 }
 
-/// Links that share what carries them.
+/// A set of links over one kind of transport.
 pub(super) trait Carrier {
-    /// Whether there is such a link.
+    /// Returns whether it has the link `link`.
     fn has(&self, link: LinkId) -> bool;
 
-    /// The number of links, open or not.
+    /// Returns the number of links, open or not.
     fn len(&self) -> usize;
 
-    /// Bytes that went over the wire so far: received, sent.
+    /// Returns the bytes on the wire so far: received, sent.
     fn transferred(&self) -> [u64; 2];
 
-    /// Links whose handshake, or whose end, takes too long. Asked about once a second.
+    /// Returns links whose handshake or shutdown has timed out. Called about once a second.
     fn stale(&mut self, now: Time) -> Vec<LinkId>;
 
-    /// When [`Carrier::resume`] is to be called.
+    /// Returns the time of the next call to [`Carrier::resume`].
     fn next_timeout(&self) -> Option<Time>;
 
-    /// Does what is due, and returns the links that may send: the caller flushes them, then takes
+    /// Runs what is due, and returns the links that may send: the caller flushes them, then takes
     /// the news.
     fn resume(&mut self, now: Time, poller: &Poller) -> Vec<LinkId>;
 
-    /// Takes what a file of this number has; the caller then takes the news.
+    /// Services the file number `file`, which is ready; the caller then takes the news.
     fn receive(&mut self, now: Time, poller: &Poller, file: u64, ready: Ready);
 
-    /// The next news of a link; what was received by it is given to `give`, in order.
+    /// Returns the next event of a link, after passing received data to `give`, in order.
     fn next_news(&mut self, now: Time, give: &mut dyn FnMut(LinkId, &[u8])) -> Option<LinkNews>;
 
-    /// Notes that the core has something to send on a link.
+    /// Notes that the core has something to send on `link`.
     fn wants(&mut self, link: LinkId);
 
-    /// Sends what the core has for a link, as long as there is room. Returns false once the link is
-    /// over: [`Carrier::end`] is to be called.
+    /// Sends the core's data for a link, as far as there is room. Returns false once the link is
+    /// over: the caller then calls [`Carrier::end`].
     fn flush(&mut self, now: Time, poller: &Poller, link: LinkId, fetch: &mut Fetch<'_>) -> bool;
 
-    /// The secret that AUTHENTICATE signs.
+    /// Returns the exported secret that AUTHENTICATE signs.
     fn export(&mut self, _link: LinkId, _context: &[u8; 32]) -> Option<[u8; 32]> {
         None
     }
 
-    /// How a link's connection is doing, where that is known.
+    /// Returns the state of a link's connection, if it is known.
     fn look(&mut self, _link: LinkId) -> Option<LinkView> {
         None
     }
 
-    /// Holds all links to these meters, which others share: what is received, and what is sent.
+    /// Limits all links by these shared meters: for receiving and for sending.
     fn limit(&mut self, _meters: [Meter; 2]) {}
 
-    /// Shows another certificate on links that are opened from now on.
+    /// Uses another certificate for new links.
     ///
     /// # Errors
-    /// The TLS library's: links show the former one then.
+    /// The TLS library's: the old certificate stays.
     fn set_context(&mut self, _context: &Context) -> io::Result<()> {
         Ok(())
     }
 
-    /// Closes a link, once a last [`Carrier::flush`] has sent what there is.
+    /// Closes a link, once a last [`Carrier::flush`] has sent the remaining data.
     fn close(&mut self, link: LinkId);
 
-    /// Forgets a link, and returns how it ended.
+    /// Removes `link`, and returns how it ended.
     fn end(&mut self, now: Time, poller: &Poller, link: LinkId) -> LinkEnd;
 
-    /// Has links that transferred next to nothing since the last call give back the room that
-    /// bursts took, and returns them.
+    /// Releases the buffers of links that were idle since the last call, and returns those links.
     fn rest(&mut self) -> Vec<LinkId> {
         Vec::new()
     }
 
-    /// Gives each record of a link `content` bytes from now on, so that it can be opened before its
-    /// turn. Returns false if the link has no such records.
+    /// Gives each record of a link `content` bytes from now on, so that records can be opened out
+    /// of order. Returns false if the link does not support that.
     fn fix_records(&mut self, _now: Time, _link: LinkId, _content: usize) -> bool {
         false
     }
 
-    /// Reads cells of circuits on a link from now on: its neighbour is known.
+    /// Accepts cells of circuits on a link whose neighbour is now known.
     fn admit_circuits(&mut self, _link: LinkId) {}
 }
 
 /// The carriers of one core.
 pub(super) struct Carriers {
     pub(super) tcp: TcpLinks,
-    /// QUIC links, if there may be any.
+    /// QUIC links, if enabled.
     pub(super) quic: Option<QuicLinks>,
-    /// The other shards of a relay that has any.
+    /// Links to the relay's other shards, if it has any.
     pub(super) rings: Option<Rings>,
 }
 
 impl Carriers {
-    /// One past the largest number of a carrier.
+    /// One more than the largest carrier number.
     pub(super) const COUNT: u8 = 3;
 
-    /// Links over TCP alone.
+    /// Creates carriers with only TCP links.
     pub(super) fn new(context: Context) -> Carriers {
         Carriers { tcp: TcpLinks::new(context), quic: None, rings: None }
     }
 
-    /// The carrier of a number, if there is one.
+    /// Returns the carrier with a number, if there is one.
     pub(super) fn get_mut(&mut self, carrier: u8) -> Option<&mut dyn Carrier> {
         match carrier {
             tcp::CARRIER => Some(&mut self.tcp),
@@ -194,29 +193,29 @@ impl Carriers {
         }
     }
 
-    /// All carriers.
+    /// Returns all carriers.
     pub(super) fn iter(&self) -> impl Iterator<Item = &dyn Carrier> {
         let tcp = std::iter::once(&self.tcp as &dyn Carrier);
         let quic = self.quic.iter().map(|quic| quic as &dyn Carrier);
         tcp.chain(quic).chain(self.rings.iter().map(|rings| rings as &dyn Carrier))
     }
 
-    /// Whether there is such a link.
+    /// Returns whether any carrier has `link`.
     pub(super) fn has(&self, link: LinkId) -> bool {
         self.iter().any(|carrier| carrier.has(link))
     }
 
-    /// Holds all links to these meters: what is received, and what is sent.
+    /// Limits all links by `meters`: for receiving and for sending.
     pub(super) fn limit(&mut self, meters: &[Meter; 2]) {
         for carrier in 0..Carriers::COUNT {
             self.get_mut(carrier).into_iter().for_each(|links| links.limit(meters.clone()));
         }
     }
 
-    /// Shows another certificate on links that are opened from now on.
+    /// Uses another certificate for new links.
     ///
     /// # Errors
-    /// The first carrier's that cannot; the others show it.
+    /// That of the first carrier that fails; the others use the new certificate.
     pub(super) fn set_context(&mut self, context: &Context) -> io::Result<()> {
         let set =
             |carrier| self.get_mut(carrier).map_or(Ok(()), |links| links.set_context(context));
@@ -224,15 +223,16 @@ impl Carriers {
         shown.into_iter().collect()
     }
 
-    /// How a second link is wanted beside one to this neighbour, if one is.
+    /// Returns the parameters for a second link to the neighbour at `peer`, over QUIC, if that is
+    /// enabled.
     pub(super) fn wish(&self, peer: IpAddr) -> Option<QuicWish> {
         self.quic.as_ref().map(|quic| quic.wish(peer))
     }
 
-    /// Opens a link beside another: the carrier that has news of it.
+    /// Opens a second link alongside `link`; returns the carrier that will have its events.
     ///
     /// # Errors
-    /// The kernel's or the library's, or no carrier opens such links.
+    /// The kernel's or the library's, or no carrier supports that.
     pub(super) fn open_beside(
         &mut self,
         now: Time,
@@ -250,7 +250,7 @@ impl Carriers {
 struct Fresh {
     link: LinkId,
     opened: Option<Opened>,
-    /// Received bytes wait to be given.
+    /// Received bytes have not been delivered yet.
     is_unread: bool,
     ended: bool,
 }
@@ -260,7 +260,7 @@ impl Fresh {
         Fresh { link, opened, is_unread: true, ended }
     }
 
-    /// The next news of what is kept in `fresh`, whose bytes are `plain`.
+    /// Returns the next event in `fresh`, whose received bytes are in `plain`.
     fn next(
         fresh: &mut Option<Fresh>,
         plain: &mut Vec<u8>,

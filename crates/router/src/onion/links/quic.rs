@@ -1,5 +1,5 @@
-//! QUIC links of one core (`docs/spec/quic-links.md`): the UDP sockets at which they come in, and
-//! those by which we open them.
+//! QUIC links of one core (`docs/spec/quic-links.md`), with the UDP sockets for incoming and for
+//! outgoing ones.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
@@ -31,18 +31,18 @@ pub(in crate::onion) use sockets::{QuicSockets, sockets};
 
 mod sockets;
 
-/// The carrier of these links.
+/// Carrier number of QUIC links.
 pub(in crate::onion) const CARRIER: u8 = 1;
-/// How long a QUIC handshake may take, after which circuits are no worse off without the link.
+/// Timeout of a QUIC handshake; meanwhile circuits use the TLS link.
 const OPENING: Duration = Duration::from_secs(30);
-/// Bytes of cells that are written before datagrams are made of them: about what one segmented send
-/// takes.
+/// Bytes of cells written before they are turned into datagrams: about one segmented send.
 const SEND: usize = 40 << 10;
-/// Messages that are received at once, each of which may be a run of datagrams.
+/// Messages received at once; each may be a run of datagrams.
 const MESSAGES: usize = 16;
-/// Why a circuit ends whose stream broke off (tor-spec, "Tearing down circuits").
+/// Reason for closing a circuit whose stream was reset (tor-spec, "Tearing down circuits").
 const CHANNEL_CLOSED: u8 = 8;
-/// Cells, as QUIC links carry them. The longest is what a channel takes, with its header.
+/// Cells as units of QUIC links. `longest` is the longest cell that a channel accepts, with its
+/// header.
 const CELLS: Units = Units {
     head: unit,
     end: destroy,
@@ -51,7 +51,7 @@ const CELLS: Units = Units {
 };
 
 fn unit(bytes: &[u8], first: bool) -> Option<Head> {
-    // VERSIONS comes before widths are agreed.
+    // VERSIONS has the short circuit ID, because it precedes the agreement on the link version.
     let width = if first { Width::Two } else { Width::Four };
     let (lane, command, length) = cell::head(bytes, width)?;
     let makes = matches!(command, Command::CREATE | Command::CREATE2 | Command::CREATE_FAST);
@@ -64,12 +64,12 @@ fn destroy(circuit: u32) -> Vec<u8> {
     cell
 }
 
-/// Which QUIC links there are beside others.
+/// When QUIC links are opened alongside TLS links, and how they send.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct QuicLinking {
-    /// None are opened beside links whose cells are out of order.
+    /// Open none alongside unordered links.
     pub unless_unordered: bool,
-    /// How fast they send.
+    /// Congestion control.
     pub congestion: Congestion,
 }
 
@@ -78,12 +78,12 @@ pub struct QuicLinking {
 pub struct QuicCounts {
     /// Counters of the sockets' endpoints.
     pub endpoints: EndpointCounts,
-    /// Links that we could not open: UDP is blocked, or nobody answers.
+    /// Outgoing links that failed: UDP is blocked, or the relay does not answer.
     pub failed: u64,
 }
 
 impl QuicCounts {
-    /// Those of two cores.
+    /// Adds the counters of two cores.
     #[must_use]
     pub fn with(self, other: QuicCounts) -> QuicCounts {
         QuicCounts {
@@ -98,23 +98,23 @@ struct Port {
     socket: UdpSocket,
     endpoint: Endpoint,
     at: SocketAddr,
-    /// Links come in here.
+    /// The socket accepts incoming links.
     takes: bool,
-    /// Packets for which the socket's buffer had no room: nothing else goes before them.
+    /// Packets for which the socket's buffer had no room; they are sent first.
     blocked: Option<(Packets, Vec<u8>)>,
-    /// Links that want to send behind it.
+    /// Links that wait for these packets to be sent.
     waiting: BTreeSet<ConnId>,
 }
 
 impl Port {
-    /// Sends what waits for the socket: how many bytes it took.
+    /// Sends the packets that wait for the socket; returns the number of bytes sent.
     fn send_blocked(&mut self, queue: &mut SendQueue) -> u64 {
         let Some((packets, bytes)) = self.blocked.take() else { return 0 };
         self.send(queue, packets, &bytes)
     }
 
-    /// Sends datagrams, of which those wait that the socket's buffer has no room for: how many
-    /// bytes it took. What the kernel refuses for another reason is lost, as on any line.
+    /// Sends datagrams; returns the number of bytes sent. Datagrams wait if the socket's buffer is
+    /// full; those that fail otherwise are lost, like packets in a network.
     fn send(&mut self, queue: &mut SendQueue, packets: Packets, bytes: &[u8]) -> u64 {
         let mut batch = queue.batch(&self.socket);
         batch.push(datagrams(&packets, bytes));
@@ -131,29 +131,29 @@ struct QuicConn {
     port: usize,
     conn: ConnId,
     peer: SocketAddr,
-    /// Whom it is to lead to, and beside which link, if we opened it.
+    /// The relay that we dialled, and the TLS link alongside, if we opened the link.
     target: Option<(Target, LinkId)>,
     admitted: Option<ConnectionSlot>,
-    /// When it was begun.
+    /// Time of its creation.
     begun: Time,
     told: bool,
-    /// The neighbour broke the rules of streams.
+    /// The neighbour violated the protocol of streams.
     broken: bool,
-    /// It has ended, and nobody has closed it.
+    /// It has ended without being closed by either end.
     lost: bool,
     /// The core has something to send.
     wants: bool,
-    /// To be closed once the core has said what it had to say.
+    /// The link is closed once the core's data is sent.
     closing: bool,
 }
 
-/// The links by their numbers.
+/// The links, by number.
 pub(in crate::onion) struct QuicLinks {
     context: Context,
     linking: QuicLinking,
-    /// Counts incoming connections together with other entrances'.
+    /// Limits on incoming connections, shared with the TCP listeners.
     entrance: Option<Entrance>,
-    /// Which of the sockets at their addresses ours are.
+    /// Our index among the shards' sockets of each address.
     place: Place,
     ports: Vec<Port>,
     links: BTreeMap<LinkId, QuicConn>,
@@ -164,24 +164,25 @@ pub(in crate::onion) struct QuicLinks {
     queue: SendQueue,
     packets: Vec<u8>,
     plain: Vec<u8>,
-    /// Bytes that the link brought of which there are news.
+    /// Bytes received on the link in `fresh`.
     arrived: Vec<u8>,
     fresh: Option<Fresh>,
     limits: Option<[Meter; 2]>,
-    /// Sockets are not read until bytes may pass again; links that wait for that to send.
+    /// `paused`: sockets are not read until the rate limit allows. `held`: links that wait for it
+    /// to send.
     paused: bool,
     held: BTreeSet<LinkId>,
-    /// The interest in the sockets has changed since the poller was given it.
+    /// The interest in the sockets has changed since the poller was last updated.
     unwatched: bool,
-    /// Bytes that went over the wire: received, sent.
+    /// Bytes on the wire: received, sent.
     transferred: [u64; 2],
     failed: u64,
-    /// Links whose neighbours broke the rules of streams.
+    /// Number of links whose neighbours violated the protocol of streams.
     faults: u64,
 }
 
 impl QuicLinks {
-    /// Without links.
+    /// Creates a carrier without links.
     pub(in crate::onion) fn new(context: Context, linking: QuicLinking) -> QuicLinks {
         QuicLinks {
             context,
@@ -209,10 +210,10 @@ impl QuicLinks {
         }
     }
 
-    /// Takes links at these sockets.
+    /// Accepts links at `sockets`; `entrance` limits them.
     ///
     /// # Errors
-    /// The kernel's: it has no randomness, say.
+    /// The kernel's, for example for lack of randomness.
     pub(in crate::onion) fn listen(
         &mut self,
         poller: &Poller,
@@ -237,12 +238,12 @@ impl QuicLinks {
         Ok(place)
     }
 
-    /// Stops taking links; those that there are go on.
+    /// Stops accepting links; open ones stay.
     pub(in crate::onion) fn refuse(&mut self) {
         self.entrance = None;
     }
 
-    /// Returns how a QUIC link is wanted beside a link of the neighbour at `peer`.
+    /// Returns the parameters of a QUIC link alongside a link of the neighbour at `peer`.
     pub(in crate::onion) fn wish(&self, peer: IpAddr) -> QuicWish {
         let takes = |port: &&Port| port.takes && self.entrance.is_some();
         let (v6, any) = (peer.to_canonical().is_ipv6(), IpAddr::V6(Ipv6Addr::UNSPECIFIED));
@@ -252,21 +253,21 @@ impl QuicLinks {
         QuicWish { port, begins: self.begins(), unless_unordered: self.linking.unless_unordered }
     }
 
-    /// Returns a first byte for a connection ID of ours.
+    /// Returns a first byte for a connection ID that leads to this shard.
     fn begins(&self) -> u8 {
         let mut chance = [0];
-        // Any byte of the place would do; who sees the line is to learn nothing from it.
+        // Any byte of this shard works; a random one reveals nothing to observers.
         if let Ok(mut generator) = anabranch_os::entropy::generator() {
             generator.fill_bytes(&mut chance);
         }
         self.place.first(chance[0])
     }
 
-    /// Opens a link to a relay beside another, to a connection ID that begins with this byte, if
-    /// that matters.
+    /// Opens a link to a relay alongside the link `beside`. The first connection ID starts with
+    /// `begins`, if given, which selects the relay's shard.
     ///
     /// # Errors
-    /// The kernel's, or the library's.
+    /// The kernel's or the library's.
     pub(in crate::onion) fn connect(
         &mut self,
         now: Time,
@@ -333,12 +334,13 @@ impl QuicLinks {
         self.unwatched = false;
         for (place, port) in self.ports.iter().enumerate() {
             let interest = Interest { read: !self.paused, write: port.blocked.is_some() };
-            // It is watched, as long as it is in the table.
+            // Each socket in the table is registered with the poller.
             let _ = poller.change(port.socket.as_fd(), token(CARRIER, place as u64), interest);
         }
     }
 
-    /// Sends what waits for a socket, and has the links behind it looked at, if it has room.
+    /// Sends the packets that wait for the socket `place`; once it has room, marks the waiting
+    /// links as touched.
     fn unblock(&mut self, now: Time, poller: &Poller, place: usize) {
         let Some(port) = self.ports.get_mut(place).filter(|port| port.blocked.is_some()) else {
             return;
@@ -359,7 +361,7 @@ impl QuicLinks {
         }
     }
 
-    /// A link at which something may have changed, for [`QuicLinks::read`].
+    /// Returns a link that may have changed, for [`QuicLinks::read`].
     fn next_touched(&mut self, now: Time) -> Option<LinkId> {
         for place in 0..self.ports.len() {
             while let Some(conn) = self.ports[place].endpoint.next_touched() {
@@ -371,7 +373,7 @@ impl QuicLinks {
                 if let Some(peer) = peer {
                     return Some(self.add(now, (place, conn), peer, None));
                 }
-                // It says goodbye.
+                // The connection has only its closing packets to send.
                 self.transmit(now, place, conn);
             }
             self.answer(now, place);
@@ -384,8 +386,7 @@ impl QuicLinks {
         self.ports[conn.port].endpoint.link(conn.conn)
     }
 
-    /// Writes what the core has for a link, at most about as much as leaves in one send: whether
-    /// there was something.
+    /// Writes the core's data for `link`, up to about `SEND` bytes; returns whether there was any.
     fn fill(&mut self, now: Time, link: LinkId, fetch: &mut Fetch<'_>) -> bool {
         let mut written = 0;
         while let Some(conn) = self.links.get_mut(&link).filter(|conn| conn.wants)
@@ -400,14 +401,14 @@ impl QuicLinks {
             }
             self.plain.clear();
             conn.wants = fetch(&mut self.plain, quic.room());
-            // Misuse: it has ended, and what was to be said is moot.
+            // Misuse means that the link has ended: nothing more is to be sent.
             let _ = quic.write(&self.plain);
             written += self.plain.len();
         }
         written > 0
     }
 
-    /// Sends all datagrams that a link has.
+    /// Sends all datagrams of the connection `conn`.
     fn transmit(&mut self, now: Time, place: usize, conn: ConnId) {
         let Some(port) = self.ports.get_mut(place) else { return };
         let mut sent = 0;
@@ -423,20 +424,20 @@ impl QuicLinks {
         self.count_sent(now, sent);
     }
 
-    /// Sends what answers those who have no link.
+    /// Sends the endpoint's replies to peers without a link.
     fn answer(&mut self, now: Time, place: usize) {
         let Some(Port { socket, endpoint, .. }) = self.ports.get_mut(place) else { return };
         let mut sent = 0;
         while let Some((packets, bytes)) = endpoint.answer() {
             let mut batch = self.queue.batch(socket);
             batch.push(datagrams(&packets, &bytes));
-            // What finds no room is lost, as on any line.
+            // Replies that find no room are lost, like packets in a network.
             sent += batch.send().sent_bytes as u64;
         }
         self.count_sent(now, sent);
     }
 
-    /// Reads a link, and keeps the news of it.
+    /// Reads `link`, and stores its events.
     fn read(&mut self, link: LinkId) {
         self.arrived.clear();
         let Some(conn) = self.links.get_mut(&link) else { return };
@@ -517,7 +518,7 @@ impl Carrier for QuicLinks {
             return self.watch(poller);
         }
         let Some(Port { socket, endpoint, .. }) = self.ports.get_mut(place) else { return };
-        // An error of an earlier datagram says nothing of those that wait.
+        // An error from an earlier datagram does not concern the waiting ones.
         let Ok(batch) = self.received.recv(socket) else { return };
         let (entrance, slots, mut bytes) = (&self.entrance, &mut self.slots, 0);
         let mut admit = |conn: ConnId, peer: SocketAddr| {
@@ -553,7 +554,7 @@ impl Carrier for QuicLinks {
         }
     }
 
-    /// As far as the congestion window lets it.
+    /// Sends as far as the congestion window allows.
     fn flush(&mut self, now: Time, _poller: &Poller, link: LinkId, fetch: &mut Fetch<'_>) -> bool {
         let Some(conn) = self.links.get(&link) else { return true };
         if conn.broken {
@@ -591,7 +592,7 @@ impl Carrier for QuicLinks {
         }
     }
 
-    /// Says goodbye, too.
+    /// Removes `link` after sending the closing packets.
     fn end(&mut self, now: Time, _poller: &Poller, link: LinkId) -> LinkEnd {
         let Some(conn) = self.links.remove(&link) else { return LinkEnd::Unknown };
         self.by_conn.remove(&(conn.port, conn.conn));
@@ -614,7 +615,7 @@ impl Carrier for QuicLinks {
         let Some(conn) = self.links.get(&link) else { return };
         let endpoint = &mut self.ports[conn.port].endpoint;
         endpoint.link(conn.conn).into_iter().for_each(QuicLink::admit_lanes);
-        // What came of circuits has waited.
+        // Cells of circuits that arrived earlier have been waiting.
         endpoint.touch(conn.conn);
     }
 }

@@ -1,6 +1,6 @@
-//! A shard's way to the other shards of its relay: to each a ring with one writer and one reader,
-//! and a bell for who sleeps. Nothing on the path of a cell is locked; what is known of links by
-//! all shards is asked for only when a circuit needs a new one.
+//! A shard's links to the other shards of its relay: to each one ring in each direction with one
+//! writer and one reader, and a waker. No lock is taken on the path of a cell. The tables shared by
+//! all shards are used only when a circuit needs a new link.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::io;
@@ -21,19 +21,19 @@ use rustix::event::{EventfdFlags, eventfd};
 
 use super::{Carrier, Fetch, LinkEnd, LinkNews, token};
 
-/// The carrier of links to siblings, whose numbers are the other shards'.
+/// Carrier number of links to siblings; a link's number is the other shard's.
 pub(in crate::onion) const CARRIER: u8 = 2;
-/// The token of the bell that siblings ring.
+/// Token of the waker that siblings signal.
 pub(in crate::onion) const BELL: u64 = token(CARRIER, 0);
-/// Bytes that wait between two shards, each way.
+/// Capacity of a ring, in bytes.
 const RING: usize = 256 * CELL;
 /// Bytes fetched at once.
 const BATCH: usize = 64 * CELL;
 
-/// Wakes a thread that waits for files.
+/// Waker of a thread that waits for files.
 pub(in crate::onion) struct Bell {
     file: OwnedFd,
-    /// It was rung and not answered: once is enough.
+    /// It was signalled and has not been cleared: no second write is needed.
     rung: AtomicBool,
 }
 
@@ -43,15 +43,15 @@ impl Bell {
         Ok(Bell { file: eventfd(0, flags)?, rung: AtomicBool::new(false) })
     }
 
-    /// Wakes its owner.
+    /// Wakes the owner.
     pub(in crate::onion) fn ring(&self) {
         if !self.rung.swap(true, Ordering::AcqRel) {
-            // A counter that is full is as good as one that was raised.
+            // If the counter is full, the owner is going to wake anyway.
             let _ = rustix::io::write(&self.file, &1u64.to_ne_bytes());
         }
     }
 
-    /// To be called before looking for what it was rung for.
+    /// Clears the signal. Must be called before looking for its cause.
     fn answer(&self) {
         let _ = rustix::io::read(&self.file, &mut [0u8; 8]);
         self.rung.swap(false, Ordering::AcqRel);
@@ -64,7 +64,7 @@ impl AsFd for Bell {
     }
 }
 
-/// The others, as one shard sees them.
+/// The other shards, as seen by one shard.
 pub(in crate::onion) struct Siblings {
     pub(in crate::onion) rings: Rings,
     pub(in crate::onion) claims: ShardClaims,
@@ -77,33 +77,33 @@ pub(in crate::onion) struct Rings {
     shard: usize,
     bell: Arc<Bell>,
     others: BTreeMap<LinkId, Other>,
-    /// Links that may have brought something, and that may have room.
+    /// Links that may have received data, or may have room again.
     rung: VecDeque<LinkId>,
 }
 
-/// Relays to which any shard of ours has a link, shared by the shards.
+/// Table of the relays that any shard has a link to, shared by the shards.
 pub(in crate::onion) struct ShardClaims {
     shard: usize,
     claims: Arc<Mutex<Claims>>,
-    /// Links that count in the claims, and the relays that they lead to.
+    /// Links that this shard has counted in the claims, with their relays.
     counted: BTreeMap<LinkId, [u8; 20]>,
 }
 
 /// A link to another shard.
 pub(in crate::onion) struct SiblingLink {
     pub(in crate::onion) link: LinkId,
-    /// Whether ours is the first end of it.
+    /// Our end is the first one.
     pub(in crate::onion) first: bool,
     /// The other shard's number.
     pub(in crate::onion) shard: usize,
 }
 
-/// A table of all shards. It is locked for as long as it takes to look something up.
+/// A table of all shards, locked only for single operations.
 struct Shared<T>(Arc<Mutex<T>>);
 
 impl<T> Shared<T> {
     fn table(&self) -> MutexGuard<'_, T> {
-        // A table of numbers is sound, whatever happened to who held it.
+        // Ignores poisoning: each change is complete before anything can panic.
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -149,9 +149,9 @@ struct Other {
     bell: Arc<Bell>,
     out: RingEnd<Producer<u8>>,
     into: RingEnd<Consumer<u8>>,
-    /// Bytes that were fetched and are not yet in the ring.
+    /// Bytes that were fetched and are not in the ring yet.
     rest: Vec<u8>,
-    /// The core has more.
+    /// The core has more to send.
     wants: bool,
 }
 
@@ -162,10 +162,10 @@ struct RingEnd<End> {
     full: Arc<AtomicBool>,
 }
 
-/// The shards of one relay, each joined with each.
+/// Creates `count` shards of one relay, with rings between all pairs.
 ///
 /// # Errors
-/// The kernel's: no files are left.
+/// The kernel's: no file descriptors are left.
 pub(in crate::onion) fn shards(count: usize) -> io::Result<Vec<Siblings>> {
     let bells = (0..count).map(|_| Bell::new().map(Arc::new)).collect::<io::Result<Vec<_>>>()?;
     let (claims, points, sets) = (Arc::default(), Arc::default(), Arc::default());
@@ -192,35 +192,35 @@ pub(in crate::onion) fn shards(count: usize) -> io::Result<Vec<Siblings>> {
     Ok(shards)
 }
 
-/// A ring, by its two ends.
+/// Creates a ring and returns its two ends.
 fn way() -> (RingEnd<Producer<u8>>, RingEnd<Consumer<u8>>) {
     let (writer, reader) = RingBuffer::new(RING);
     let full = Arc::default();
     (RingEnd { ring: writer, full: Arc::clone(&full) }, RingEnd { ring: reader, full })
 }
 
-/// The link to this shard.
+/// Returns the link to the shard `shard`.
 fn sibling(shard: usize) -> LinkId {
     LinkId::new(CARRIER, shard as u64)
 }
 
 impl Siblings {
-    /// The waker of this shard.
+    /// Returns the waker of this shard.
     pub(in crate::onion) fn bell(&self) -> &Arc<Bell> {
         &self.rings.bell
     }
 
-    /// Which of the shards this is.
+    /// Returns the number of this shard.
     pub(in crate::onion) fn shard(&self) -> usize {
         self.rings.shard
     }
 
-    /// The introduction and rendezvous points of all shards.
+    /// Returns the table of introduction and rendezvous points of all shards.
     pub(in crate::onion) fn points(&self) -> Box<dyn PointTable> {
         Box::new(Shared(Arc::clone(&self.points)))
     }
 
-    /// The sets of several circuits of all shards.
+    /// Returns the table of sets of several circuits of all shards.
     pub(in crate::onion) fn sets(&self) -> Box<dyn SetTable> {
         Box::new(Shared(Arc::clone(&self.sets)))
     }
@@ -239,12 +239,12 @@ impl Rings {
         self.others.insert(sibling(shard), other);
     }
 
-    /// The waker of this shard.
+    /// Returns the waker of this shard.
     pub(in crate::onion) fn bell(&self) -> &Bell {
         &self.bell
     }
 
-    /// The links to the others.
+    /// Returns the links to the other shards.
     pub(in crate::onion) fn links(&self) -> Vec<SiblingLink> {
         let own = sibling(self.shard);
         let link = |link: &LinkId| SiblingLink {
@@ -261,12 +261,12 @@ impl Carrier for Rings {
         self.others.contains_key(&link)
     }
 
-    /// None of them is a neighbour's.
+    /// Returns 0: links to other shards are not counted, as they lead to no neighbour.
     fn len(&self) -> usize {
         0
     }
 
-    /// Nothing goes over a wire.
+    /// Returns no bytes, because memory is no wire.
     fn transferred(&self) -> [u64; 2] {
         [0; 2]
     }
@@ -308,7 +308,7 @@ impl Carrier for Rings {
         true
     }
 
-    /// They stay as long as the shard.
+    /// Does nothing: these links last as long as the shard.
     fn close(&mut self, _link: LinkId) {}
 
     fn end(&mut self, _now: Time, _poller: &Poller, _link: LinkId) -> LinkEnd {
@@ -317,8 +317,8 @@ impl Carrier for Rings {
 }
 
 impl ShardClaims {
-    /// The link to the sibling that has a link to `neighbour`. `None` if this shard is to dial, and
-    /// then to call [`ShardClaims::count`] or [`ShardClaims::failed`].
+    /// Claims `neighbour`: returns the link to the sibling that has a link to it. Returns `None` if
+    /// this shard is to dial; it then calls [`ShardClaims::count`] or [`ShardClaims::failed`].
     pub(in crate::onion) fn claim(&self, neighbour: [u8; 20]) -> Option<LinkId> {
         let shard = self.claims().claim(neighbour, self.shard);
         (shard != self.shard).then_some(sibling(shard))
@@ -329,12 +329,12 @@ impl ShardClaims {
         self.counted.insert(link, neighbour);
     }
 
-    /// Releases the claim on `neighbour`, to which no link can be opened.
+    /// Releases the claim on `neighbour`, because no link to it can be opened.
     pub(in crate::onion) fn failed(&self, neighbour: [u8; 20]) {
         self.claims().gone(neighbour, self.shard);
     }
 
-    /// A link leads to this relay, whoever opened it.
+    /// Counts an open link to `neighbour`, whichever end opened it.
     pub(in crate::onion) fn opened(&mut self, link: LinkId, neighbour: [u8; 20]) {
         if !self.counted.contains_key(&link) {
             self.claims().came(neighbour, self.shard);
@@ -342,14 +342,14 @@ impl ShardClaims {
         }
     }
 
-    /// Another link has taken the place of one.
+    /// Transfers the count of `link` to the link `by` that replaces it.
     pub(in crate::onion) fn replaced(&mut self, link: LinkId, by: LinkId) {
         if let Some(neighbour) = self.counted.remove(&link) {
             self.counted.insert(by, neighbour);
         }
     }
 
-    /// A link is gone.
+    /// Removes the count of `link`, which is gone.
     pub(in crate::onion) fn gone(&mut self, link: LinkId) {
         if let Some(neighbour) = self.counted.remove(&link) {
             self.failed(neighbour);
@@ -357,7 +357,7 @@ impl ShardClaims {
     }
 
     fn claims(&self) -> MutexGuard<'_, Claims> {
-        // A table of numbers is sound, whatever happened to who held it.
+        // Ignores poisoning: each change is complete before anything can panic.
         self.claims.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -382,13 +382,13 @@ impl Other {
         }
     }
 
-    /// Puts what is left into the ring, or has the reader tell when there is room.
+    /// Moves the rest into the ring, or asks the reader for a signal when there is room.
     fn write(&mut self) {
         self.push();
         if !self.rest.is_empty() {
             self.out.full.store(true, Ordering::SeqCst);
             fence(Ordering::SeqCst);
-            // The reader may have made room before it could see that.
+            // The reader may have made room before it saw the flag.
             self.push();
         }
     }

@@ -1,4 +1,4 @@
-//! Links over TCP, each with a connection of its own.
+//! Links over TCP, each with its own connection.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
@@ -23,51 +23,51 @@ use crate::onion::newcomers::ConnectionSlot;
 use crate::onion::tap::{Cookie, Tap, TapKind};
 use crate::onion::ways::BridgeWays;
 
-/// The carrier of these links.
+/// Carrier number of TCP links.
 pub(in crate::onion) const CARRIER: u8 = 0;
-/// The token of the tap, which shows segments before their turn. A link's file has the link's
-/// number, which is larger.
+/// Token of the tap for out-of-order delivery. A link's file has the link's number, which is
+/// larger.
 pub(in crate::onion) const TAP: u64 = token(CARRIER, 0);
-/// A link that is not open by then is given up.
+/// Timeout for opening a link, and for closing it.
 const OPENING: Duration = Duration::from_secs(60);
 
-/// The links by their numbers.
+/// The links, by number.
 pub(in crate::onion) struct TcpLinks {
     context: Context,
-    /// The kind of links that are opened and taken.
+    /// Kind of links to open and accept.
     pub(in crate::onion) family: &'static StreamFamily,
     conns: BTreeMap<LinkId, Conn>,
-    /// Tap that shows segments before their turn, and whether links may be unordered at all.
+    /// Tap for out-of-order delivery, and whether links may be unordered at all.
     tap: Tap,
     may_be_unordered: bool,
-    /// Links by the names that it has for them.
+    /// Links by the tap's identifiers.
     tapped: BTreeMap<Cookie, LinkId>,
     /// Counters of early records on links that are gone.
     early: EarlyCounts,
     last: u64,
     buffer: Vec<u8>,
     plain: Vec<u8>,
-    /// News of the link that was read last.
+    /// Events of the link that was read last.
     fresh: Option<Fresh>,
-    /// Links of which the tap showed something.
+    /// Links with data from the tap.
     shown: BTreeSet<LinkId>,
-    /// When links want to be called, besides when bytes come and go.
+    /// Timeouts of links.
     timeouts: BTreeSet<(Time, LinkId)>,
-    /// How much they may carry, all together.
+    /// Rate limits for all links together.
     limits: Option<Limits>,
-    /// Of which protocol the sockets are of those that are opened straight.
+    /// Kind of the sockets of direct connections.
     pub(in crate::onion) tcp: TcpKind,
-    /// Bridges to which alone links are opened, and the routes there.
+    /// The bridges that are the only relays to dial, and the routes to them.
     ways: Option<BridgeWays>,
-    /// Cells wait for room in the kernel.
+    /// Cells wait in the core until the kernel has room.
     by_room: bool,
-    /// Bytes that went over the wire: received, sent.
+    /// Bytes on the wire: received, sent.
     transferred: [u64; 2],
-    /// How long one may take to open, TCP and TLS together, and to take its last words.
+    /// Timeout for opening a link, TCP and TLS together, and for closing it.
     pub(in crate::onion) patience: Duration,
 }
 
-/// Bytes that links may receive and send, and the links that have more to do.
+/// Rate limits for receiving and sending, and the links that wait for them.
 struct Limits {
     receive: Meter,
     send: Meter,
@@ -75,7 +75,7 @@ struct Limits {
 }
 
 impl TcpLinks {
-    /// Without links.
+    /// Creates a carrier without links.
     pub(in crate::onion) fn new(context: Context) -> TcpLinks {
         let (buffer, plain) = (vec![0; 64 << 10], Vec::new());
         let (conns, transferred) = (BTreeMap::new(), [0; 2]);
@@ -105,22 +105,22 @@ impl TcpLinks {
         }
     }
 
-    /// Links that come or are opened from now on may be unordered, if the neighbour wants it too.
+    /// Allows links opened or accepted from now on to be unordered, if the neighbour agrees.
     pub(in crate::onion) fn set_tap(&mut self, tap: Tap) {
         (self.tap, self.may_be_unordered) = (tap, true);
     }
 
-    /// Links are opened to bridges alone, from now on.
+    /// Opens links only to bridges from now on.
     pub(in crate::onion) fn set_ways(&mut self, ways: BridgeWays) {
         self.ways = Some(ways);
     }
 
-    /// Tap that shows segments before their turn, if links may be unordered.
+    /// Returns the kind of tap, if links may be unordered.
     pub(in crate::onion) fn tap(&self) -> Option<TapKind> {
         self.may_be_unordered.then(|| self.tap.kind())
     }
 
-    /// Over how many paths links go, if there may be several.
+    /// Returns the counters of links and their subflows, if MPTCP is enabled.
     pub(in crate::onion) fn mptcp(&self) -> Option<MptcpCounts> {
         let counts = || {
             let mut counts = MptcpCounts::default();
@@ -131,18 +131,18 @@ impl TcpLinks {
         (self.tcp == TcpKind::Multipath).then(counts)
     }
 
-    /// Records that came before their turn, and those that did not open then.
+    /// Returns the numbers of records opened out of order, and that did not open.
     pub(in crate::onion) fn early(&self) -> EarlyCounts {
         let counts = self.conns.values().filter_map(|conn| conn.early_counts());
         counts.fold(self.early, EarlyCounts::with)
     }
 
-    /// Returns the context of new links, with the certificate that they show.
+    /// Returns the context of new links, with their certificate.
     pub(in crate::onion) fn context(&self) -> &Context {
         &self.context
     }
 
-    /// From now on cells wait in the core until the kernel has room for them, or not.
+    /// Sets whether cells wait in the core until the kernel has room.
     pub(in crate::onion) fn wait_for_room(&mut self, by_room: bool) {
         self.by_room = by_room;
     }
@@ -156,17 +156,17 @@ impl TcpLinks {
         for link in &held {
             if let Some(conn) = self.conns.get_mut(link).filter(|conn| conn.paused) {
                 conn.paused = false;
-                // It is watched, as long as it is in the table.
+                // Each connection in the table is registered with the poller.
                 let _ = poller.change(conn.socket(), token(CARRIER, link.number()), interest(conn));
             }
         }
         held
     }
 
-    /// Takes a connection that a neighbour opened, or that a transport has brought.
+    /// Adds a connection that a neighbour opened, or that a pluggable transport accepted.
     ///
     /// # Errors
-    /// The kernel's, or the TLS library's.
+    /// The kernel's or the TLS library's.
     pub(in crate::onion) fn accept(
         &mut self,
         poller: &Poller,
@@ -182,16 +182,16 @@ impl TcpLinks {
         self.add(poller, conn, Interest::READ).map(drop)
     }
 
-    /// Opens a connection to a relay: its number. It leads to the first address, or to another if
-    /// that one fails ([`TcpLinks::dial_again`]).
+    /// Opens a connection to a relay, and returns its link. It dials the first address, and the
+    /// next ones if that fails ([`TcpLinks::dial_again`]).
     ///
     /// # Errors
-    /// The kernel's, or the TLS library's; a relay without an address is not found.
+    /// The kernel's or the TLS library's; `NotFound` for a relay without an address.
     pub(in crate::onion) fn dial(&mut self, poller: &Poller, target: Target) -> io::Result<LinkId> {
         self.dial_from(poller, &target, 0)
     }
 
-    /// Opens a connection to the first address from this place on that takes one.
+    /// Opens a connection to the first address, starting from index `first`, that can be dialled.
     fn dial_from(&mut self, poller: &Poller, target: &Target, first: usize) -> io::Result<LinkId> {
         let mut failed = io::ErrorKind::NotFound.into();
         for place in first..target.addresses.len() {
@@ -230,7 +230,7 @@ impl TcpLinks {
         Some(conn)
     }
 
-    /// Takes what the tap shows: the links that have bytes then are noted.
+    /// Reads the tap's segments, and notes the links that have data.
     fn look_ahead(&mut self, now: Time) {
         let (conns, tapped, shown) = (&mut self.conns, &self.tapped, &mut self.shown);
         self.tap.drain(|segment| {
@@ -245,8 +245,8 @@ impl TcpLinks {
         });
     }
 
-    /// Gives the plain bytes of the next link of which the tap showed something: whether there is
-    /// one that has any.
+    /// Passes the plain bytes of the next link with data from the tap to `give`, and returns that
+    /// link.
     fn take_early(&mut self, give: &mut dyn FnMut(LinkId, &[u8])) -> Option<LinkId> {
         while let Some(link) = self.shown.pop_first() {
             let Some(conn) = self.conns.get_mut(&link) else { continue };
@@ -261,7 +261,7 @@ impl TcpLinks {
         None
     }
 
-    /// Reads a link that is ready, and keeps the news of it.
+    /// Reads `link`, which is ready, and stores its events.
     fn read(&mut self, now: Time, poller: &Poller, link: LinkId, ready: Ready) {
         self.plain.clear();
         let Some(conn) = self.conns.get_mut(&link) else { return };
@@ -309,8 +309,8 @@ impl TcpLinks {
         self.fresh = Some(Fresh::new(link, opened, ended));
     }
 
-    /// If a link led to an address of a relay that could not be reached, and the relay has another,
-    /// tries that one: under another number, as the core has not heard of this one.
+    /// Dials the relay's next address, if that of `link` could not be reached and there is another.
+    /// It uses a new number; the core does not know the old one.
     fn dial_again(&mut self, poller: &Poller, link: LinkId) -> Option<LinkId> {
         let conn = self.conns.get(&link).filter(|conn| !conn.told)?;
         let (target, next) = (conn.target.clone()?, conn.place + 1);
@@ -420,7 +420,7 @@ impl Carrier for TcpLinks {
         if over {
             return false;
         }
-        // A link that is being opened is told of by its socket's readiness to write.
+        // While a link is being opened, its socket is already watched for writing.
         let blocked = !done.unwrap_or(true);
         if conn.watched != blocked {
             conn.watched = blocked;

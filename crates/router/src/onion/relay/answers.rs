@@ -1,4 +1,4 @@
-//! A directory request by a stream, and its answer.
+//! A directory request on a stream, and its answer.
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;
@@ -13,15 +13,15 @@ use super::hsdir::SharedHsDir;
 use crate::onion::answers::{Answers, PendingRequest};
 use crate::onion::dirclient::unix;
 
-/// Bytes of answers that are being said; beyond, those who ask are told to come again.
+/// Limit of bytes in answers being sent; beyond it, clients receive status 503.
 const MOST_SAID: usize = 64 << 20;
 
-/// The bodies of all answers that are being said, each counted once however many hear it.
+/// The bodies of all answers being sent, each counted once regardless of its number of recipients.
 #[derive(Clone, Default)]
 pub(super) struct ReplyBudget(Rc<RefCell<BTreeMap<usize, (usize, usize)>>>);
 
 impl ReplyBudget {
-    /// The answer that may be said: this one, if there is room for it.
+    /// Returns the answer to send: `reply`, or "busy" if there is no room for it.
     fn admit(&self, reply: Reply) -> (Spoken, Hearer) {
         let (number, length) = (reply.body_number(), reply.length());
         let mut bodies = self.0.borrow_mut();
@@ -36,7 +36,7 @@ impl ReplyBudget {
     }
 }
 
-/// One that hears a body.
+/// Recipient of a body.
 pub(super) struct Hearer {
     all: Option<ReplyBudget>,
     number: usize,
@@ -55,27 +55,27 @@ impl Drop for Hearer {
     }
 }
 
-/// What requests are answered from.
+/// Sources of answers.
 pub(super) struct Shelves<'a> {
     /// The directory of relays.
     pub(super) cache: &'a dyn Answers,
-    /// That of onion services.
+    /// The directory of onion services.
     pub(super) hsdir: &'a SharedHsDir,
     pub(super) budget: &'a ReplyBudget,
 }
 
-/// Where a conversation stands.
+/// State of a request.
 pub(super) enum Answering {
-    /// The request is not whole. Whether it comes by a relay.
+    /// The request is incomplete; the flag is set if its circuit comes from a relay.
     Reading(RequestReader, bool),
-    /// The answer is worth waiting for.
+    /// The answer is not ready yet.
     Waiting(PendingRequest),
-    /// The answer is being said.
+    /// The answer is being sent.
     Saying { answer: Spoken, _hearer: Hearer },
 }
 
 impl Answering {
-    /// At the beginning, with the longest request that is taken, and whether it comes by a relay.
+    /// Waits for a request of at most `longest` bytes.
     pub(super) fn new(longest: usize, by_relay: bool) -> Answering {
         Answering::Reading(RequestReader::new(longest), by_relay)
     }
@@ -84,8 +84,8 @@ impl Answering {
         Answering::Saying { answer, _hearer: hearer }
     }
 
-    /// Reads what came, and says as much as there is room for; true if all is said. A request that
-    /// is none is told so.
+    /// Reads the request, and writes as much of the answer as there is room for; returns true once
+    /// all is written. Malformed requests receive status 400.
     pub(super) fn go_on(
         &mut self,
         now: Time,
@@ -106,7 +106,7 @@ impl Answering {
                 Err(_) => Answering::saying(from.budget.admit(Reply::new(400, "Bad request"))),
             };
         }
-        // Where the client is, the circuit does not say.
+        // The circuit does not reveal the client's address, so there is none to pass.
         if let Answering::Waiting(waiting) = self
             && let Some(reply) = waiting.look(from.cache, None, unix())
         {

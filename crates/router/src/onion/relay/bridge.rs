@@ -1,5 +1,5 @@
-//! A relay that is a bridge: whom its operator gives a line to finds it, by its port or by
-//! transports, which bring clients to its Extended ORPort.
+//! A relay that is a bridge: clients with its bridge line reach it at its port, or through
+//! pluggable transports, which connect to its Extended ORPort.
 
 use std::io;
 use std::net::{IpAddr, SocketAddr};
@@ -14,30 +14,33 @@ use super::{MainShard, Watch};
 use crate::onion::store::replace;
 use crate::onion::ways::Transports;
 
-/// Tokens of what tells of transports, and of clients that they bring.
+/// Tokens of the transports' waker and of the Extended ORPort's.
 pub(super) const TRANSPORTS: u64 = 4;
 pub(super) const EXTENDED: u64 = 5;
-/// The file with the lines for clients.
+/// File name of the bridge lines for clients.
 const FILE: &str = "bridgelines.txt";
 
-/// What a bridge has beside a relay.
+/// Settings that a bridge has in addition to a relay's.
 pub struct BridgeSettings {
-    /// Its transports, as they come up.
+    /// Its pluggable transports, which start independently.
     pub transports: Transports,
-    /// Where they bring clients, if there are any.
+    /// Port for connections from the transports, if there are any.
     pub extended: Option<ExtendedPort>,
 }
 
-/// The same while it runs.
+/// A running bridge's additional state.
 pub(super) struct BridgeSide {
     transports: Transports,
     pub(super) extended: Option<Extended>,
     file: PathBuf,
-    /// The lines that were told last.
+    /// The lines that were reported last.
     lines: Vec<String>,
 }
 
 impl BridgeSide {
+    /// Starts watching the bridge's transports on `shard`; bridge lines are written to the folder
+    /// `data`.
+    ///
     /// # Errors
     /// The kernel's.
     pub(super) fn start(
@@ -54,7 +57,7 @@ impl BridgeSide {
 }
 
 impl MainShard<'_> {
-    /// A transport has come up, or there is something to say of one.
+    /// Processes events of transports: messages, and transports that have started.
     pub(super) fn take_transports(&mut self, watch: &mut dyn Watch) {
         let Some(side) = &mut self.bridge else { return };
         side.transports.news().said.iter().for_each(|text| watch.note(text));
@@ -81,7 +84,7 @@ impl MainShard<'_> {
         self.describe();
     }
 
-    /// Transports have brought clients.
+    /// Accepts clients that connected through transports.
     pub(super) fn take_brought(&mut self, watch: &mut dyn Watch) {
         let now = self.shard.station.clock.now();
         let extended = self.bridge.as_mut().and_then(|side| side.extended.as_mut());
@@ -95,7 +98,7 @@ impl MainShard<'_> {
     }
 }
 
-/// Where others find what listens here: at our address, if it listens at all.
+/// Returns the public address of a listener at `at`: an unspecified IP is replaced by ours.
 fn known_as(description: &Description, at: SocketAddr) -> SocketAddr {
     let ours = match at.ip() {
         ip if !ip.is_unspecified() => ip,
@@ -105,7 +108,7 @@ fn known_as(description: &Description, at: SocketAddr) -> SocketAddr {
     SocketAddr::new(ours, at.port())
 }
 
-/// The lines for clients: of the port, where others reach it, and of each transport.
+/// Returns the bridge lines: of the plain port, if clients can reach it, and of each transport.
 fn lines(
     description: &Description,
     listen: &[SocketAddr],

@@ -1,4 +1,4 @@
-//! A watch that is also told whose clock is wrong.
+//! A decorator of [`Watch`] that reports wrong clocks.
 
 use std::net::SocketAddr;
 
@@ -13,7 +13,7 @@ use crate::onion::dirclient::unix;
 use crate::onion::reload::Outcome;
 use crate::onion::skew::Skew;
 
-/// Decorates a watch.
+/// A [`Watch`] that also evaluates clocks.
 pub(super) struct Clocked<'w> {
     inner: &'w mut dyn Watch,
     clocks: Clocks,
@@ -21,14 +21,14 @@ pub(super) struct Clocked<'w> {
 }
 
 impl<'w> Clocked<'w> {
-    /// In the network of these authorities.
+    /// Wraps `inner`, in the network of these authorities.
     pub(super) fn new(inner: &'w mut dyn Watch, authorities: &[Authority]) -> Clocked<'w> {
         let mut clocked = Clocked { inner, clocks: Clocks::default(), authorities: Vec::new() };
         clocked.trust(authorities);
         clocked
     }
 
-    /// These are its authorities from now on.
+    /// Uses these authorities from now on.
     pub(super) fn trust(&mut self, authorities: &[Authority]) {
         self.clocks.trust(authorities.iter().map(|one| one.fingerprint));
         self.authorities = authorities.to_vec();

@@ -1,4 +1,4 @@
-//! Streams that leave the network here: names, policy, connections; and requests for the directory.
+//! Exit streams: names, policy and connections; and directory requests.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -25,22 +25,22 @@ use crate::onion::station::{STREAMS, Station};
 pub(super) struct Exits {
     policy: ExitPolicy,
     outsides: BTreeMap<StreamKey, Outside>,
-    /// Streams whose destination's name is being looked up; questions have no destination.
+    /// Streams whose destination's name is being resolved; `None` for a client's look-up.
     sought: BTreeMap<StreamKey, Option<Begin>>,
     requests: BTreeMap<StreamKey, Answering>,
     budget: ReplyBudget,
-    /// What onion services publish here.
+    /// Onion service descriptors that are stored here.
     hsdir: SharedHsDir,
     names: Resolver,
-    /// What the directory has to give.
+    /// Source of directory documents.
     cache: Arc<dyn Answers>,
 }
 
 impl Exits {
-    /// Without streams.
+    /// Creates a table without streams.
     ///
     /// # Errors
-    /// The kernel's: no threads for names.
+    /// The kernel's: the resolver's thread cannot be started.
     pub(super) fn new(policy: ExitPolicy, hsdir: SharedHsDir) -> io::Result<Exits> {
         Ok(Exits {
             policy,
@@ -54,22 +54,22 @@ impl Exits {
         })
     }
 
-    /// Readable when names were found: then call [`Exits::take_names`].
+    /// Returns a socket that is readable when names are resolved: then call [`Exits::take_names`].
     pub(super) fn waker(&self) -> &UnixStream {
         self.names.waker()
     }
 
-    /// Why names that are not in the table of hosts cannot be resolved, if so.
+    /// Returns why names outside the hosts file cannot be resolved, if so.
     pub(super) fn trouble(&self) -> Option<&str> {
         self.names.trouble()
     }
 
-    /// Where streams may go that come from now on.
+    /// Sets the `policy` for new streams.
     pub(super) fn set_policy(&mut self, policy: ExitPolicy) {
         self.policy = policy;
     }
 
-    /// Connects a stream, if the policy lets it go where it wants.
+    /// Connects `stream` to its destination, if the policy allows that.
     pub(super) fn connect(
         &mut self,
         now: Time,
@@ -79,7 +79,8 @@ impl Exits {
     ) {
         match begin.host.parse::<IpAddr>() {
             Ok(address) => self.go(now, station, stream, &[address], begin.port),
-            // Looked up even where no address could be let through: the refusal tells the address.
+            // Names are resolved even if the policy allows no address: the refusal includes the
+            // address.
             Err(_) => {
                 let name = begin.host.clone();
                 self.seek(now, station, stream, Some(begin), name);
@@ -87,7 +88,7 @@ impl Exits {
         }
     }
 
-    /// Looks a name up, for a stream that is to go there or for the client itself.
+    /// Resolves `name`, for the destination of `stream` (`begin`) or for a client's look-up.
     pub(super) fn seek(
         &mut self,
         now: Time,
@@ -107,7 +108,7 @@ impl Exits {
         }
     }
 
-    /// A client wants the directory; `by_relay` says whether its circuit comes from a relay.
+    /// Begins a directory request; `by_relay` is whether its circuit comes from a relay.
     pub(super) fn serve(
         &mut self,
         now: Time,
@@ -120,7 +121,7 @@ impl Exits {
         station.core.handle(now, Input::Connected { stream, reached: None });
     }
 
-    /// The directory has something new: for those who wait for it, too.
+    /// Serves new documents from `cache`, also to waiting requests.
     pub(super) fn set_cache(
         &mut self,
         now: Time,
@@ -134,7 +135,7 @@ impl Exits {
         }
     }
 
-    /// Names that were found.
+    /// Processes the resolver's answers.
     pub(super) fn take_names(&mut self, now: Time, station: &mut Station<Relay>) {
         for found in self.names.take() {
             let stream = found.stream;
@@ -154,14 +155,13 @@ impl Exits {
         }
     }
 
-    /// The core says something of a stream.
+    /// Processes the core's output for a stream.
     pub(super) fn take(&mut self, now: Time, station: &mut Station<Relay>, output: StreamOutput) {
         match output {
             StreamOutput::Readable { stream } => self.stir(now, station, stream, Stir::Readable),
             StreamOutput::Room { stream } => self.stir(now, station, stream, Stir::Room),
             StreamOutput::Ended { stream, reason, .. } => {
-                // Clients say MISC however they end a stream; DESTROY says that it was not they who
-                // did.
+                // Clients end every stream with MISC; DESTROY means that the client did not end it.
                 if let Some(outside) = self.outsides.remove(&stream)
                     && reason == EndReason::DESTROY
                 {
@@ -172,7 +172,7 @@ impl Exits {
         }
     }
 
-    /// Moves a stream's bytes.
+    /// Moves the bytes of `stream`.
     pub(super) fn stir(
         &mut self,
         now: Time,
@@ -202,7 +202,7 @@ impl Exits {
         }
     }
 
-    /// Connects a stream to the first of the addresses that the policy lets through.
+    /// Connects a stream to the first of `addresses` that the policy allows.
     fn go(
         &mut self,
         now: Time,

@@ -1,5 +1,6 @@
-//! The Extended ORPort (ext-orport-spec): where transports bring a bridge its clients, and say
-//! where these come from. A thread hears them out, so that no loop that carries cells waits.
+//! The Extended ORPort (ext-orport-spec): pluggable transports connect to it with a bridge's
+//! clients and their addresses. Handshakes run on a thread of their own, so that no event loop that
+//! carries cells waits.
 
 use std::collections::BTreeMap;
 use std::io::{self, Read, Write};
@@ -21,18 +22,18 @@ use rand_core::Rng;
 use crate::onion::is_passing;
 use crate::onion::store::{StoreError, replace};
 
-/// The file with the cookie; C tor's name.
+/// File name of the cookie, as in C tor.
 const COOKIE: &str = "extended_orport_auth_cookie";
-/// Who has not said all after this time is none of ours.
+/// Timeout of the handshake.
 const PATIENCE: Duration = Duration::from_secs(10);
-/// Dialogues at a time.
+/// Maximum number of concurrent handshakes.
 const MOST: usize = 1024;
 const LOOK: Duration = Duration::from_secs(1);
 const STOP: u64 = 0;
 const LISTENER: u64 = 1;
 const FIRST: u64 = 2;
 
-/// The port, before anybody is heard.
+/// The port before its thread is started.
 pub struct ExtendedPort {
     listener: TcpListener,
     at: SocketAddr,
@@ -40,15 +41,15 @@ pub struct ExtendedPort {
     file: PathBuf,
 }
 
-/// A client's connection that a transport has brought.
+/// A client's connection through a transport, after the handshake.
 pub(super) struct Brought {
     pub(super) socket: TcpStream,
-    /// Where the client is, or else the transport.
+    /// The client's address, or else the transport's.
     pub(super) peer: SocketAddr,
 }
 
 impl ExtendedPort {
-    /// A port on loopback, with its cookie in a file of this folder.
+    /// Opens a port on loopback, and writes its cookie to a file in the folder `data`.
     ///
     /// # Errors
     /// The file cannot be written, or the kernel's.
@@ -64,24 +65,24 @@ impl ExtendedPort {
         Ok(ExtendedPort { listener, at, cookie, file })
     }
 
-    /// Where it is, and the file with the cookie.
+    /// Returns the port's address, and the path of the cookie file.
     #[must_use]
     pub fn place(&self) -> (SocketAddr, PathBuf) {
         (self.at, self.file.clone())
     }
 }
 
-/// The thread that hears transports out, as its owner sees it. It ends with its owner.
+/// Handle of the handshake thread, which ends when this is dropped.
 pub(super) struct Extended {
     brought: Receiver<Brought>,
     waker: UnixStream,
-    /// Its end is what the thread waits for.
+    /// Closing it ends the thread.
     stop: Option<UnixStream>,
     thread: Option<JoinHandle<()>>,
 }
 
 impl Extended {
-    /// Begins to hear.
+    /// Starts the thread.
     ///
     /// # Errors
     /// The kernel's.
@@ -105,12 +106,12 @@ impl Extended {
         Ok(Extended { brought, waker, stop: Some(stop), thread: Some(thread) })
     }
 
-    /// Readable when a connection was brought.
+    /// Returns a socket that is readable when a handshake has completed.
     pub(super) fn waker(&self) -> &UnixStream {
         &self.waker
     }
 
-    /// Connections that were brought since the last call.
+    /// Returns the connections whose handshakes completed since the last call.
     pub(super) fn take(&mut self) -> Vec<Brought> {
         let mut rung = [0; 64];
         while self.waker.read(&mut rung).is_ok_and(|count| count == rung.len()) {}
@@ -125,7 +126,7 @@ impl Drop for Extended {
     }
 }
 
-/// The thread's own.
+/// State of the thread.
 struct Desk {
     port: ExtendedPort,
     end: UnixStream,
@@ -137,7 +138,7 @@ struct Desk {
     bell: UnixStream,
 }
 
-/// With one transport about one connection.
+/// A handshake with a transport about one connection.
 struct Dialogue {
     socket: TcpStream,
     from: SocketAddr,
@@ -197,12 +198,12 @@ impl Desk {
             Some(None) => drop(self.dialogues.insert(number, dialogue)),
             Some(Some(info)) => {
                 let peer = info.user.unwrap_or(dialogue.from);
-                // From now on another thread reads it; it stays open, and would be told of here.
+                // Another thread reads it from now on, so this poller must not watch it.
                 if poller.remove(&dialogue.socket).is_err() {
                     return;
                 }
                 let _ = self.sender.send(Brought { socket: dialogue.socket, peer });
-                // A full pipe has been rung already.
+                // If the pipe is full, the owner is going to wake anyway.
                 let _ = (&self.bell).write(&[1]);
             }
             None => {}
@@ -211,7 +212,7 @@ impl Desk {
 }
 
 impl Dialogue {
-    /// Reads what came: what is said of the connection, once that is all; `None` if it is over.
+    /// Reads once; returns the connection's information once it is complete, or `None` on failure.
     fn go_on(&mut self) -> Option<Option<ConnectionInfo>> {
         let mut buffer = [0; 512];
         let count = match self.socket.read(&mut buffer) {
@@ -223,13 +224,13 @@ impl Dialogue {
         let mut said = Vec::new();
         let heard = self.core.take(&buffer[..count], &mut said);
         let sent = say(&self.socket, &said);
-        // A client is silent until its transport has been told that it is taken.
+        // A client must not send before its transport has received the acceptance.
         let early = matches!(heard, Ok(Some(_))) && !self.core.rest().is_empty();
         heard.ok().filter(|_| sent && !early)
     }
 }
 
-/// Writes a few bytes, for which a fresh socket always has room.
+/// Writes a few bytes, for which a new socket always has room.
 fn say(mut socket: &TcpStream, words: &[u8]) -> bool {
     socket.write_all(words).is_ok()
 }

@@ -1,4 +1,4 @@
-//! What a relay carried, kept on disk from one run to the next.
+//! A relay's history of transferred bytes, kept on disk between runs.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -13,24 +13,24 @@ use crate::onion::kept::{Stored, Unknown, read_json, set_aside};
 use crate::onion::store::{StoreError, replace};
 
 const FILE: &str = "bandwidth.json";
-/// A run that is killed loses at most so much.
+/// Interval between writes: a killed run loses at most this much.
 const KEEP: Duration = Duration::from_secs(600);
 
 /// The history and its file.
 pub(super) struct HistoryFile {
     pub(super) history: BandwidthHistory,
-    /// Fields of a later version: those of the file, and of each period by its end in seconds since
-    /// 1970.
+    /// Fields that a later version wrote: those of the file, and of each period by its end in
+    /// seconds since 1970.
     unknown: Unknown,
     unknown_of: BTreeMap<u64, Unknown>,
     path: PathBuf,
     written: Time,
-    /// For the operator: the file was damaged.
+    /// A message for the operator if the file was damaged.
     pub(super) trouble: Option<String>,
 }
 
-/// The file: when the present period ends, in seconds since 1970, that period, and those before
-/// with the oldest first.
+/// The file: the end of the current period in seconds since 1970, that period, and earlier ones,
+/// oldest first.
 #[derive(Serialize, Deserialize)]
 struct Written {
     ends: u64,
@@ -40,7 +40,8 @@ struct Written {
     unknown: Unknown,
 }
 
-/// Bytes received and sent in all, and the most a second for ten seconds.
+/// Bytes received and sent in the period, and the maximum rates over ten seconds, in bytes per
+/// second.
 #[derive(Serialize, Deserialize)]
 struct WrittenPeriod {
     carried: [u64; 2],
@@ -56,10 +57,10 @@ impl From<&WrittenPeriod> for Period {
 }
 
 impl HistoryFile {
-    /// Reads the history that an earlier run kept in this folder, if there is one.
+    /// Reads the history that an earlier run wrote in the folder `data`, if there is one.
     ///
     /// # Errors
-    /// The file cannot be read; or it is damaged and cannot be moved.
+    /// The file cannot be read, or it is damaged and cannot be renamed.
     pub(super) fn read(data: &Path) -> Result<HistoryFile, StoreError> {
         let path = data.join(FILE);
         let mut file = HistoryFile {
@@ -90,8 +91,8 @@ impl HistoryFile {
         self.unknown_of = unknown.filter(|(_, unknown)| !unknown.is_empty()).collect();
     }
 
-    /// Takes what was carried since the start; writes it from time to time, on a thread that may
-    /// wait for the disk.
+    /// Records the bytes transferred since the start. Writes the history each `KEEP`, on a thread
+    /// that may wait for the disk.
     pub(super) fn note(&mut self, now: Time, unix_now: u64, carried: [u64; 2]) {
         self.history.note(now, unix_now, carried);
         if now.since(self.written) < KEEP {
@@ -99,12 +100,12 @@ impl HistoryFile {
         }
         self.written = now;
         let (path, text) = (self.path.clone(), self.text());
-        // What is lost for want of a thread or of room is written at the next time.
+        // If that fails, the next write includes the same data.
         let work = move || drop(replace(&path, &text));
         drop(thread::Builder::new().name("history".into()).spawn(work));
     }
 
-    /// Writes it now.
+    /// Writes the history now.
     ///
     /// # Errors
     /// The system's: the old file stays.
@@ -127,8 +128,8 @@ impl HistoryFile {
     }
 }
 
-/// The ends of the period that ends at `ends` and of those before, newest first, in seconds since
-/// 1970.
+/// Returns the ends of the period that ends at `ends` and of those before, newest first, in seconds
+/// since 1970.
 fn ends_before(ends: u64) -> impl Iterator<Item = u64> {
     (0..).map(move |ago: u64| ends.saturating_sub(ago * PERIOD_S))
 }

@@ -1,4 +1,4 @@
-//! What onion services publish at this relay: one store for all its shards.
+//! Onion service descriptors published at this relay: one store for all its shards.
 
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -6,18 +6,18 @@ use anabranch_onion::directory::hsdir::HsDir;
 use anabranch_onion::directory::http::Request;
 use anabranch_onion::directory::reply::Reply;
 
-/// The store. It is locked for as long as it takes to check one descriptor, or to write one.
+/// The store. It is locked while one descriptor is checked or written.
 #[derive(Clone, Default)]
 pub(super) struct SharedHsDir(Arc<Mutex<HsDir>>);
 
 impl SharedHsDir {
-    /// The answer to a request, if it is one for this store. `by_relay` as [`HsDir::answer`] has
-    /// it.
+    /// Returns the answer to a request that is for this store. [`HsDir::answer`] describes
+    /// `by_relay`.
     pub(super) fn answer(&self, request: &Request, by_relay: bool, unix: u64) -> Option<Reply> {
         if !HsDir::is_asked(request) {
             return None;
         }
-        // Each change is whole before anything can panic.
+        // Each change is complete before anything can panic.
         let mut store = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         Some(store.answer(request, by_relay, unix))
     }

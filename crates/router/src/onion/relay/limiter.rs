@@ -1,6 +1,6 @@
-//! A watch by which nobody fills a log: a kind of violation is told once a minute.
+//! A decorator of [`Watch`] that reports each kind of violation at most once a minute.
 //!
-//! Any client can make a relay say that the protocol was broken, with each cell that it sends.
+//! Otherwise any client could fill a relay's log, as each of its cells can violate the protocol.
 
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -12,13 +12,13 @@ use super::{Numbers, Watch};
 use crate::onion::reload::Outcome;
 use crate::onion::skew::Skew;
 
-/// Between two lines about one kind.
+/// Minimum interval between two messages about one kind.
 const PAUSE: Duration = Duration::from_secs(60);
 
-/// Decorates a watch.
+/// A [`Watch`] with this limit.
 pub(super) struct Limiter<'w> {
     inner: &'w mut dyn Watch,
-    /// Those that were met; there are no more than the protocol's faults.
+    /// The kinds seen so far; there are no more than the protocol has faults.
     kinds: Vec<Kind>,
 }
 
@@ -26,7 +26,7 @@ pub(super) struct Limiter<'w> {
 struct Kind {
     violation: Violation,
     told: Time,
-    /// How many came since then.
+    /// Number of violations suppressed since then.
     more: u64,
 }
 
@@ -35,7 +35,8 @@ impl<'w> Limiter<'w> {
         Limiter { inner, kinds: Vec::new() }
     }
 
-    /// Whether this one is told; if so, how many of its kind were not since the last.
+    /// Returns `None` if this violation is suppressed, or else the number suppressed since the last
+    /// one of its kind.
     fn admit(&mut self, now: Time, violation: Violation) -> Option<u64> {
         let Some(kind) = self.kinds.iter_mut().find(|kind| kind.violation == violation) else {
             self.kinds.push(Kind { violation, told: now, more: 0 });

@@ -1,4 +1,4 @@
-//! The keys of a relay's TLS links as time passes.
+//! Rotation of the keys of a relay's TLS links.
 
 use std::io;
 use std::sync::Arc;
@@ -13,11 +13,11 @@ use aws_lc_rs::rsa::{KeyPair, KeySize};
 
 use crate::onion::dirclient::unix;
 
-/// A key and its certificate are shown for so long (C tor's figure): an observer of a relay sees
-/// others as often as at stock ones.
+/// Lifetime of a link key and its certificate. It is C tor's, so that observers cannot distinguish
+/// this relay by its rotation.
 const ROTATION: Duration = Duration::from_secs(2 * 3600);
 
-/// Has keys made, by a thread of their own: an RSA key takes longer than cells may wait.
+/// Generates keys on a thread of their own: an RSA key takes longer than cells may wait.
 #[derive(Default)]
 pub(super) struct LinkKeys {
     begun: Time,
@@ -25,7 +25,7 @@ pub(super) struct LinkKeys {
 }
 
 impl LinkKeys {
-    /// A key that was made, if there is one; to be asked about once a second.
+    /// Returns a new key, if one was generated. Called about once a second.
     pub(super) fn made(&mut self, now: Time, keys: &Arc<RelayKeys>) -> Option<io::Result<LinkKey>> {
         if now.since(self.begun) >= ROTATION {
             self.begun = now;
@@ -44,12 +44,12 @@ impl LinkKeys {
     }
 }
 
-/// Makes a key for the links of the relay with these keys, and a certificate.
+/// Generates a key and a certificate for the links of the relay with `keys`.
 ///
 /// # Errors
-/// The kernel gives no chance, or the library no key.
+/// The kernel returns no randomness, or the library no key.
 pub(super) fn link_key(keys: &RelayKeys) -> io::Result<LinkKey> {
-    // The crate that makes the other keys takes twice as long, eight times in `anabranch up`.
+    // The crate of the other keys takes twice as long, and eight times as long in `anabranch up`.
     let pair = KeyPair::generate(KeySize::Rsa2048).map_err(io::Error::other)?;
     let private: Pkcs8V1Der<'_> = pair.as_der().map_err(io::Error::other)?;
     let rng = &mut anabranch_os::entropy::generator()?;
@@ -58,7 +58,7 @@ pub(super) fn link_key(keys: &RelayKeys) -> io::Result<LinkKey> {
 
 fn begin(keys: Arc<RelayKeys>) -> io::Result<Receiver<io::Result<LinkKey>>> {
     let (bring, coming) = sync_channel(1);
-    // Nobody waits for it when the relay ends meanwhile.
+    // If the relay has ended meanwhile, there is no receiver.
     let work = move || drop(bring.send(link_key(&keys)));
     thread::Builder::new().name("link key".into()).spawn(work)?;
     Ok(coming)

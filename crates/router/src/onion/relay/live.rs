@@ -1,4 +1,4 @@
-//! What of a relay may change while it runs, and how it does.
+//! Settings of a relay that may change at run time, and how they take effect.
 
 use std::net::IpAddr;
 use std::time::Duration;
@@ -23,23 +23,23 @@ const MEMORY: usize = 128 << 20;
 /// Settings that may change while a relay runs.
 #[derive(Clone, Debug)]
 pub struct Live {
-    /// The addresses that we call ours.
+    /// The relay's own addresses.
     pub own: Vec<IpAddr>,
-    /// Where streams may go: those that come from now on.
+    /// Exit policy for new streams.
     pub policy: ExitPolicy,
-    /// Whether circuits and streams may lead to private addresses.
+    /// Allow circuits and streams to private addresses.
     pub allow_private: bool,
     /// Limit of queued cells, in bytes.
     pub memory: usize,
-    /// What is published of us; uptime is filled in, and what we were seen to carry, now and in the
-    /// days before. Links are held to its bandwidth.
+    /// Description to publish; the relay fills in the uptime, the observed bandwidth and its
+    /// history. Its bandwidth limits the links.
     pub description: Description,
-    /// How long circuits may go on after the end was asked for.
+    /// Time that circuits have to finish after the relay was asked to stop.
     pub grace: Duration,
 }
 
 impl Live {
-    /// As the description says, without a time of grace; private addresses are nobody's business.
+    /// Creates settings from `description`, without a grace period or private addresses.
     #[must_use]
     pub fn new(description: Description) -> Live {
         let v6 = description.v6.map(|v6| IpAddr::from(*v6.ip()));
@@ -53,8 +53,8 @@ impl Live {
         }
     }
 
-    /// Where streams may go: not into the relay's own machine and network, unless private addresses
-    /// are allowed, and not to IPv6 where the relay has none.
+    /// Returns the effective exit policy. It refuses the relay's own machine and network unless
+    /// private addresses are allowed, and IPv6 if the relay does not have it.
     pub(super) fn exit_policy(&self) -> ExitPolicy {
         let policy = match self.allow_private {
             true => self.policy.clone(),
@@ -64,7 +64,7 @@ impl Live {
         if v6 { policy } else { policy.refusing_v6() }
     }
 
-    /// A line for the operator of a relay in a private network whose circuits would go nowhere.
+    /// Returns a warning if the relay is in a private network and would refuse all circuits there.
     pub(super) fn warning(&self) -> Option<String> {
         let private = self.own.iter().find(|&&own| !is_public(own));
         let private = private.filter(|_| !self.allow_private)?;
@@ -74,7 +74,7 @@ impl Live {
         ))
     }
 
-    /// How one of so many shards behaves.
+    /// Returns the settings of one of `threads` shards.
     pub(super) fn behaviour(&self, threads: usize) -> Behaviour {
         Behaviour {
             exit: !self.policy.rejects_all(),
@@ -84,17 +84,17 @@ impl Live {
     }
 }
 
-/// What a relay was told anew.
+/// New settings of a running relay.
 #[derive(Debug)]
 pub struct Changes {
-    /// The settings from now on.
+    /// The new settings.
     pub live: Live,
-    /// Whom to ask and whom to tell from now on, if that has changed.
+    /// The authorities to use, if they have changed.
     pub authorities: Option<Vec<Authority>>,
 }
 
 impl MainShard<'_> {
-    /// SIGHUP has come: false if it is to end.
+    /// Reads the settings again after SIGHUP; returns false if the relay is to end.
     pub(super) fn on_hangup(&mut self, watch: &mut Clocked<'_>) -> bool {
         let Some(reload) = &mut self.reload else { return true };
         let outcome = match reload.take() {
@@ -112,7 +112,7 @@ impl MainShard<'_> {
 
     fn adopt(&mut self, changes: Changes, watch: &mut Clocked<'_>) {
         let Changes { mut live, authorities } = changes;
-        // Transports came up by themselves.
+        // The transports do not depend on the settings that were read.
         live.description.bridge.clone_from(&self.settings.live.description.bridge);
         let news = live.description.differs_from(&self.settings.live.description);
         if let Some(authorities) = authorities {
@@ -127,13 +127,13 @@ impl MainShard<'_> {
         self.workers.tell(|| WorkerOrder::Live(Box::new(live.clone()), behaviour));
         self.shard.adopt(&live, behaviour);
         self.settings.live = live;
-        // What was observed meanwhile is told in its time.
+        // Observed bandwidth alone is published when it is due.
         if news {
             self.describe();
         }
     }
 
-    /// Has us described as we are; only what is news is published.
+    /// Updates the description; it is published at once only if the relay's own settings differ.
     pub(super) fn describe(&self) {
         let uptime = self.shard.station.clock.now().since(Time::ZERO).as_secs();
         let history = self.history_file.history.clone();
@@ -143,7 +143,7 @@ impl MainShard<'_> {
         self.settings.dirclient.publish(Description { history, ..description });
     }
 
-    /// The same once a minute: what is no news is published only when it is due.
+    /// Updates the description once a minute; unless it differs, it is published when due.
     pub(super) fn describe_in_time(&mut self, now: Time) {
         if now >= self.describe_at {
             self.describe_at = now + DESCRIBE;

@@ -1,7 +1,6 @@
-//! A relay's test of itself: a circuit through others that ends here shows that links to us can be
-//! opened, and DROP cells along it give a first figure of what we carry, as C tor's do. Without one
-//! a new relay would claim nothing, and in a network that nobody measures no client would choose
-//! it.
+//! A relay's self-test: a circuit through others that ends here shows that links to us can be
+//! opened. DROP cells along it give a first observed bandwidth, as in C tor. Without it a new relay
+//! would advertise none, and in a network without measurements no client would choose it.
 
 use std::io;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -31,52 +30,53 @@ use crate::onion::meter::Meter;
 use crate::onion::mptcp::TcpKind;
 use crate::onion::station::{Station, Token};
 
-/// DROP cells in one test, at most: with them 54 kB a second for ten seconds were carried.
+/// Maximum number of DROP cells in a test: they correspond to 54 kB/s for ten seconds.
 const CELLS: u64 = 1000;
-/// The test takes no more cells than links may carry in so many seconds.
+/// A test uses at most the cells that the rate limit allows in this time, in seconds.
 const SPAN_S: u64 = 10;
-/// A relay that was seen to carry so much, in bytes a second, needs no test (C tor's figure).
+/// Observed bandwidth above which no test is needed, in bytes per second (C tor's figure).
 const ENOUGH: u64 = 51_200;
-/// How long a circuit may take to be built, and then how long its cells may.
+/// Timeout for building the circuit, and again for its cells.
 const PATIENCE: Duration = Duration::from_secs(60);
-/// Pauses: the first after a failure, which doubles from one to the next, and that after a success.
+/// Pauses: after a first failure, doubled after each further one; after a success.
 const AGAIN: Duration = Duration::from_secs(60);
 const DAILY: Duration = Duration::from_secs(12 * 3600);
 const CIRCUIT: CircuitKey = CircuitKey(0);
 
-/// What a test's own links carried: received, sent. Whoever holds it goes on.
+/// Bytes on the test's own links: received, sent. The test ends when the last strong pointer is
+/// dropped.
 type Carried = [AtomicU64; 2];
 
-/// When tests are made, and the one that is under way.
+/// Schedule of tests, and the current one.
 #[derive(Default)]
 pub(super) struct SelfTest {
     due: Time,
     failures: u32,
     under_way: Option<UnderWay>,
-    /// What the links of ended tests carried.
+    /// Bytes on the links of earlier tests.
     carried: [u64; 2],
 }
 
 struct UnderWay {
     outcome: Receiver<Result<(), String>>,
     carried: Arc<Carried>,
-    /// The relays before ourselves, for people.
+    /// Names of the relays before ourselves, for messages.
     through: Vec<String>,
 }
 
-/// A relay that is to be tested.
+/// The relay to test.
 pub(super) struct Tested<'a> {
     pub(super) network: &'a Network,
     pub(super) keys: &'a RelayKeys,
     pub(super) description: &'a Description,
     pub(super) clock: Clock,
-    /// Those of the relay's links, which the test's share.
+    /// Rate limits of the relay's links, which also apply to the test's.
     pub(super) meters: &'a [Meter; 2],
 }
 
 impl SelfTest {
-    /// Begins a test if one is due and the relay was not seen to carry `observed` bytes a second
-    /// without; what is to be said of one that has ended. To be called about once a second.
+    /// Starts a test if one is due, unless the relay was observed to carry enough bytes per second
+    /// (`observed`). Returns a message when a test has ended. Called about once a second.
     pub(super) fn turn(&mut self, now: Time, observed: u64, relay: &Tested<'_>) -> Option<String> {
         if self.under_way.is_some() {
             return self.ended(now);
@@ -87,7 +87,7 @@ impl SelfTest {
         match begin(relay) {
             Ok(under_way) => {
                 self.under_way = under_way;
-                // Where there is no other relay yet, one may come.
+                // If there is no other relay yet, one may appear.
                 self.due = now + AGAIN;
                 None
             }
@@ -98,7 +98,7 @@ impl SelfTest {
         }
     }
 
-    /// What links of tests carried so far: received, sent.
+    /// Returns the bytes on links of tests so far: received, sent.
     pub(super) fn carried(&self) -> [u64; 2] {
         let now = self.under_way.as_ref().map_or([0; 2], |test| read(&test.carried));
         [0, 1].map(|way| self.carried[way] + now[way])
@@ -134,7 +134,7 @@ impl SelfTest {
     }
 }
 
-/// Starts the thread of a test; `None` if there is no other relay.
+/// Starts a test's thread; returns `None` if there is no other relay.
 fn begin(relay: &Tested<'_>) -> io::Result<Option<UnderWay>> {
     let mut rng = anabranch_os::entropy::generator()?;
     let Some(path) = testing_path(relay.network, ourselves(relay), &mut rng) else {
@@ -152,7 +152,7 @@ fn begin(relay: &Tested<'_>) -> io::Result<Option<UnderWay>> {
     };
     let carried = Arc::<Carried>::default();
     let (watched, (bring, outcome)) = (Arc::downgrade(&carried), sync_channel(1));
-    // Nobody waits for it when the relay ends meanwhile.
+    // If the relay has ended meanwhile, there is no receiver.
     let work = move || drop(bring.send(run(parts, path, &watched)));
     thread::Builder::new().name("self-test".into()).spawn(work)?;
     Ok(Some(UnderWay { outcome, carried, through }))
@@ -168,13 +168,13 @@ fn ourselves(relay: &Tested<'_>) -> Hop {
     Hop { target, key: HopKey::Ntor(relay.keys.ntor().1) }
 }
 
-/// What a test's thread makes its circuit of.
+/// Parts of a test's circuit.
 struct Parts {
     rng: ChaCha20Rng,
     params: Arc<Params>,
     clock: Clock,
     meters: [Meter; 2],
-    /// How many DROP cells.
+    /// Number of DROP cells.
     cells: u64,
 }
 
@@ -204,13 +204,13 @@ fn station(parts: Parts) -> io::Result<Station<Client>> {
 struct Circuit {
     station: Station<Client>,
     cells: u64,
-    /// When they were given to the link.
+    /// Time at which the cells were queued.
     cells_since: Option<Time>,
 }
 
 impl Circuit {
-    /// Builds it, sends cells, and waits until they have left and a little longer. It ends early,
-    /// and nobody hears of it, if nobody holds what it carries any more.
+    /// Builds the circuit, sends the cells, and waits until they have left and a little longer. It
+    /// ends early without a result once `carried` has no owner.
     fn run(mut self, path: Vec<Hop>, carried: &Weak<Carried>) -> Result<(), String> {
         let begun = self.station.clock.now();
         self.station.core.handle(begun, Input::Build { circuit: CIRCUIT, hops: path });
@@ -230,8 +230,8 @@ impl Circuit {
         }
     }
 
-    /// Whether all cells have been written, and some seconds have passed in which those on their
-    /// way arrive: the end of a circuit overtakes what waits on it.
+    /// Returns whether all cells were written and some seconds have passed. Those seconds let cells
+    /// in flight arrive: closing a circuit overtakes cells queued on it.
     fn cells_have_left(&self, now: Time, sent: u64) -> bool {
         let pause = Duration::from_secs(5);
         let waited = self.cells_since.is_some_and(|since| now.since(since) >= pause);

@@ -1,4 +1,4 @@
-//! One core of a relay with its sockets: what one thread runs.
+//! One core of a relay and its sockets, which run on one thread.
 
 use std::io;
 use std::net::{IpAddr, SocketAddr, TcpStream};
@@ -26,39 +26,39 @@ use crate::onion::outside::Stir;
 use crate::onion::station::{Station, Token};
 use crate::onion::tap::Tap;
 
-/// The token of names that were found. Other single files are the caller's.
+/// Token of the resolver's waker. Other single files belong to the caller.
 const NAMES: u64 = 1;
 
-/// What a shard is made of.
+/// Parts of a shard.
 pub(super) struct Parts {
     pub(super) clock: Clock,
     pub(super) core: Relay,
     pub(super) context: Context,
-    /// Where links come in; nowhere for a shard that is handed them.
+    /// Addresses to listen at; empty for shards that receive connections from the first.
     pub(super) listen: Vec<SocketAddr>,
     pub(super) own: Vec<IpAddr>,
-    /// Those of all shards: received, sent.
+    /// Rate limits shared by all shards: for receiving, for sending.
     pub(super) meters: [Meter; 2],
     pub(super) policy: ExitPolicy,
     pub(super) siblings: Siblings,
     pub(super) hsdir: SharedHsDir,
-    /// Tap that shows segments before their turn, if links may be unordered.
+    /// Tap for out-of-order delivery, if links may be unordered.
     pub(super) tap: Option<Tap>,
-    /// The kind of links over TCP.
+    /// Kind of TCP links.
     pub(super) links: &'static StreamFamily,
-    /// Whether cells wait until the kernel has room for them.
+    /// Cells wait in the core until the kernel has room.
     pub(super) by_room: bool,
-    /// Of which kind sockets for links are.
+    /// Kind of the links' sockets.
     pub(super) tcp: TcpKind,
-    /// How many links there may be to one relay, if each circuit that goes on has its own.
+    /// Maximum number of links to one relay, if each extended circuit has its own link.
     pub(super) dedicated: Option<usize>,
-    /// Whether QUIC links are had beside others, and how.
+    /// Settings of QUIC links, if they are enabled.
     pub(super) quic: Option<QuicSide>,
 }
 
-/// How a shard has QUIC links.
+/// Settings of a shard's QUIC links.
 pub(super) struct QuicSide {
-    /// Where they come in; the first shard gets its own once it is known where others do.
+    /// Sockets for incoming links; the first shard gets its own once the TCP addresses are known.
     pub(super) sockets: Option<QuicSockets>,
     pub(super) entrance: Entrance,
     pub(super) linking: QuicLinking,
@@ -69,7 +69,7 @@ pub(super) struct Newcomer {
     pub(super) socket: TcpStream,
     pub(super) peer: SocketAddr,
     pub(super) place: ConnectionSlot,
-    /// A transport has brought it.
+    /// It arrived through a pluggable transport.
     pub(super) by_transport: bool,
 }
 
@@ -80,8 +80,11 @@ pub(super) struct Shard {
 }
 
 impl Shard {
+    /// Assembles a shard of its `parts`.
+    ///
     /// # Errors
-    /// An address cannot be listened on (it is named), or the kernel has no files left.
+    /// An address cannot be listened on (the error names it), or the kernel is out of file
+    /// descriptors.
     pub(super) fn new(parts: Parts) -> io::Result<Shard> {
         let Parts { clock, mut core, context, listen, own, meters, .. } = parts;
         let Parts { policy, siblings, hsdir, tap, links, by_room, tcp, dedicated, quic, .. } =
@@ -108,8 +111,7 @@ impl Shard {
         Ok(Shard { station, exits })
     }
 
-    /// Waits, takes what is ready to the core, does what the core says. What is ready and is the
-    /// caller's is left to it.
+    /// Waits for events, and services the core. Returns the events that belong to the caller.
     ///
     /// # Errors
     /// The kernel's.
@@ -129,7 +131,7 @@ impl Shard {
         Ok((now, others))
     }
 
-    /// Takes what is ready; what is not ours is given back.
+    /// Services a file that is `ready`; returns its token if it belongs to the caller.
     fn take(&mut self, now: Time, ready: Ready) -> Option<Token> {
         match Token::of(ready.token) {
             Token::File(NAMES) => self.exits.take_names(now, &mut self.station),
@@ -142,7 +144,7 @@ impl Shard {
         None
     }
 
-    /// Does what the core says.
+    /// Executes the core's outputs.
     pub(super) fn obey(&mut self, now: Time, watch: &mut dyn Watch) {
         let (station, exits) = (&mut self.station, &mut self.exits);
         while let Some(output) = station.core.poll() {
@@ -164,7 +166,7 @@ impl Shard {
         }
     }
 
-    /// Takes a connection that a neighbour opened.
+    /// Adds a connection that a neighbour opened.
     pub(super) fn accept(&mut self, newcomer: Newcomer, watch: &mut dyn Watch) {
         let Station { carriers, poller, .. } = &mut self.station;
         let Newcomer { socket, peer, place, by_transport } = newcomer;
@@ -173,24 +175,24 @@ impl Shard {
         }
     }
 
-    /// Goes by these settings from now on. Streams that are there stay.
+    /// Applies the new settings `live`. Open streams stay.
     pub(super) fn adopt(&mut self, live: &Live, behaviour: Behaviour) {
         self.exits.set_policy(live.exit_policy());
         self.station.own.clone_from(&live.own);
         self.station.core.set_behaviour(behaviour);
     }
 
-    /// What the directory has to give from now on.
+    /// Serves documents from `cache` from now on.
     pub(super) fn set_cache(&mut self, now: Time, cache: Arc<dyn Answers>) {
         self.exits.set_cache(now, &mut self.station, cache);
     }
 
-    /// Why names that are not in the table of hosts cannot be resolved, if so.
+    /// Returns why names outside the hosts file cannot be resolved, if so.
     pub(super) fn trouble(&self) -> Option<&str> {
         self.exits.trouble()
     }
 
-    /// Numbers for people.
+    /// Returns the shard's numbers, for people.
     pub(super) fn numbers(&self) -> Numbers {
         let Station { core, carriers, .. } = &self.station;
         Numbers {

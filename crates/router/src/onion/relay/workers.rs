@@ -1,5 +1,5 @@
-//! The further shards of a relay, each on a thread of its own: they are handed links, told what the
-//! first one learns, and tell it what happens.
+//! The other shards of a relay, each on its own thread. The first shard gives them links and
+//! updates, and receives their events.
 
 use std::io;
 use std::net::SocketAddr;
@@ -20,24 +20,24 @@ use crate::onion::answers::Answers;
 use crate::onion::links::ring::Bell;
 use crate::onion::station::TICK;
 
-/// What a further shard is told.
+/// Order to another shard.
 pub(super) enum WorkerOrder {
     /// A neighbour has opened this connection.
     Link(Newcomer),
     Params(NetworkParams),
     Cache(Arc<dyn Answers>),
-    /// How to prove ourselves on links that came, and on those that we open.
+    /// Credentials for incoming links, and for outgoing ones.
     Roles(Role, Role),
-    /// What TLS links show.
+    /// Context with the certificate of new TLS links.
     Tls(Context),
     OnionKeys(Vec<CurveKeys>),
-    /// Take no new links.
+    /// Accept no new links.
     Refuse,
-    /// Settings that have changed.
+    /// Changed settings.
     Live(Box<Live>, Behaviour),
 }
 
-/// What a further shard tells.
+/// Report of another shard.
 enum WorkerReport {
     Event(Time, Event),
     Note(String),
@@ -45,12 +45,12 @@ enum WorkerReport {
     Failed(io::Error),
 }
 
-/// All further shards.
+/// All shards but the first.
 pub(super) struct Workers {
     workers: Vec<Hand>,
     told: Receiver<WorkerReport>,
     numbers: Vec<Numbers>,
-    /// Who is to take the next link: 0 is the first shard itself.
+    /// Index of the shard that gets the next link; 0 is the first shard.
     turn: usize,
 }
 
@@ -62,11 +62,11 @@ struct Hand {
 }
 
 impl Workers {
-    /// Sets shards to work. Each is put together on its own thread; if that fails,
-    /// [`Workers::listen`] says so.
+    /// Starts the shards' threads. Each shard is created on its own thread; if that fails,
+    /// [`Workers::listen`] returns the error.
     ///
     /// # Errors
-    /// The kernel's: it gives no thread.
+    /// The kernel's: a thread cannot be started.
     pub(super) fn start(shards: Vec<Parts>) -> io::Result<Workers> {
         let (teller, told) = channel();
         let numbers = vec![Numbers::default(); shards.len()];
@@ -75,7 +75,7 @@ impl Workers {
         Ok(Workers { workers, told, numbers, turn: 0 })
     }
 
-    /// Hands a connection to whose turn it is; given back if that is the first shard.
+    /// Gives `newcomer` to the next shard; returns it if that is the first one.
     pub(super) fn hand(&mut self, newcomer: Newcomer) -> Option<Newcomer> {
         let turn = self.turn;
         self.turn = (turn + 1) % (self.workers.len() + 1);
@@ -88,12 +88,12 @@ impl Workers {
         }
     }
 
-    /// Tells all of them.
+    /// Sends an `order` to each of them.
     pub(super) fn tell(&self, order: impl Fn() -> WorkerOrder) {
         self.workers.iter().for_each(|hand| hand.tell(order()));
     }
 
-    /// Passes on what they have told.
+    /// Forwards their reports to `watch`.
     ///
     /// # Errors
     /// One of them has failed.
@@ -109,7 +109,7 @@ impl Workers {
         Ok(())
     }
 
-    /// Their numbers together, of the last second.
+    /// Returns the sum of their latest numbers, at most a second old.
     pub(super) fn numbers(&self) -> Numbers {
         self.numbers.iter().fold(Numbers::default(), |sum, numbers| sum.with(numbers))
     }
@@ -132,7 +132,7 @@ impl Hand {
     }
 
     fn tell(&self, order: WorkerOrder) {
-        // A shard that has failed has said so.
+        // A shard that has failed has reported that.
         let _ = self.orders.as_ref().map(|orders| orders.send(order));
         self.bell.ring();
     }
@@ -143,13 +143,13 @@ impl Drop for Hand {
         drop(self.orders.take());
         self.bell.ring();
         if let Some(thread) = self.thread.take() {
-            // A panic there was told on standard error.
+            // The panic has been printed on standard error.
             let _ = thread.join();
         }
     }
 }
 
-/// Runs a shard until its orders end.
+/// Runs a shard until the sender of `orders` is dropped.
 ///
 /// # Errors
 /// The kernel's.
@@ -196,17 +196,17 @@ fn follow(now: Time, shard: &mut Shard, order: WorkerOrder, teller: &mut Teller)
     }
 }
 
-/// Tells the first shard's thread.
+/// Sends reports to the first shard's thread.
 struct Teller(Sender<WorkerReport>);
 
 impl Teller {
     fn tell(&self, told: WorkerReport) {
-        // Who listens no more wants an end of this one, too.
+        // If there is no receiver, the first shard is ending this one, too.
         let _ = self.0.send(told);
     }
 }
 
-/// A shard that panics leaves links and circuits in the lurch: the relay is to end with it.
+/// If a shard panics, its links and circuits are stuck: the relay ends with it.
 impl Drop for Teller {
     fn drop(&mut self) {
         if thread::panicking() {

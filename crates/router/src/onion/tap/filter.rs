@@ -1,4 +1,4 @@
-//! The tap that is a socket filter: see [`program`](super::program) for what it does.
+//! The tap with a socket filter, whose eBPF code is in [`program`](super::program).
 
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
@@ -11,17 +11,17 @@ use super::Segment;
 use super::program::{ENTRY, HEAD, SOCKETS, program};
 use super::syn::Cookie;
 
-/// Bytes of the ring: what a link opens early, twice.
+/// Size of the ring in bytes: twice what a link can open out of order.
 const RING: usize = 1 << 21;
-/// Kinds of maps (`enum bpf_map_type`) and their flag for mappings.
+/// Kinds of maps (`enum bpf_map_type`), and the flag of an array that can be mapped.
 const ARRAY: u32 = 2;
 const RING_BUFFER: u32 = 27;
 const CAN_BE_MAPPED: u32 = 1 << 10;
-/// Flags of an entry's length, and bytes before the entry.
+/// Flags in an entry's length, and bytes of an entry's header.
 const BUSY: u32 = 1 << 31;
 const DISCARDED: u32 = 1 << 30;
 const BEFORE: usize = 8;
-/// What `asm/socket.h` calls so.
+/// `SO_ATTACH_BPF` of `asm/socket.h`.
 const SO_ATTACH_BPF: i32 = 50;
 
 /// The program, its table of sockets, and its ring.
@@ -30,13 +30,15 @@ pub(super) struct Filter {
     program: OwnedFd,
     ring: OwnedFd,
     sockets: Mapping,
-    /// Where our position stands.
+    /// Our position in the ring.
     ours: Mapping,
-    /// Where the kernel's stands, and behind it the entries, twice.
+    /// The kernel's position, followed by the entries, mapped twice.
     theirs: Mapping,
 }
 
 impl Filter {
+    /// Loads the program, and creates its table and ring.
+    ///
     /// # Errors
     /// The kernel's: CAP_BPF is missing, or the kernel is older than 5.8.
     pub(super) fn open() -> io::Result<Filter> {
@@ -49,7 +51,7 @@ impl Filter {
         Ok(Filter { program, ring, sockets, ours, theirs })
     }
 
-    /// Puts the filter on a socket.
+    /// Attaches the filter to a socket.
     ///
     /// # Errors
     /// The kernel's.
@@ -59,7 +61,8 @@ impl Filter {
         Cookie::of(socket)
     }
 
-    /// Enters a socket in the table; false if its place is another's.
+    /// Adds a socket to the table, with the next byte's sequence `number`; returns false if its
+    /// slot is taken.
     pub(super) fn begin(&self, cookie: Cookie, number: u32) -> bool {
         let at = place(cookie);
         let holder = self.sockets.long(at).load(Ordering::Relaxed);
@@ -71,7 +74,8 @@ impl Filter {
         true
     }
 
-    /// What is before this number was read. The program may have seen more: then that stands.
+    /// Records that bytes before sequence number `number` were read, unless the program has seen
+    /// more.
     pub(super) fn advance(&self, cookie: Cookie, number: u32) {
         let at = place(cookie);
         let next = self.sockets.word(at + 8);
@@ -81,7 +85,7 @@ impl Filter {
         }
     }
 
-    /// Frees a socket's place.
+    /// Frees a socket's slot.
     pub(super) fn end(&self, cookie: Cookie) {
         let holder = self.sockets.long(place(cookie));
         if holder.load(Ordering::Relaxed) == cookie.0 {
@@ -89,7 +93,7 @@ impl Filter {
         }
     }
 
-    /// Reads the ring until it is empty, or its next entry is being written.
+    /// Reads the ring until it is empty, or its next entry is still being written.
     pub(super) fn drain(&self, show: &mut dyn FnMut(Segment<'_>)) {
         let ours = self.ours.long(0);
         let mut position = ours.load(Ordering::Relaxed);
@@ -117,12 +121,12 @@ impl AsFd for Filter {
     }
 }
 
-/// Where a socket's entry begins.
+/// Returns the offset of a socket's entry.
 fn place(cookie: Cookie) -> usize {
     (cookie.0 as usize & (SOCKETS - 1)) * ENTRY
 }
 
-/// An entry of the ring, as the program writes it.
+/// Parses `entry` of the ring, as the program writes it.
 fn segment(entry: &[u8]) -> Option<Segment<'_>> {
     let (head, bytes) = entry.split_first_chunk::<HEAD>()?;
     let cookie = Cookie(u64::from_ne_bytes(*head.first_chunk()?));

@@ -1,17 +1,17 @@
-//! What lets us see segments of a TCP connection that the kernel holds back, because one before
-//! them was lost: a *tap* beside the socket, which stays the truth.
+//! Taps: access to TCP segments that the kernel holds back because an earlier one was lost. The
+//! socket stays authoritative; a tap only delivers the same bytes earlier.
 //!
-//! Three are tried, in this order:
+//! These are tried, in this order:
 //!
-//! * `filter`: an eBPF socket filter on the connection itself, which copies what comes out of
-//!   order into a ring. It sees its own socket's data alone, and nothing while nothing is lost. To
-//!   load it takes CAP_BPF, and to use it nothing.
-//! * `packets`: a packet socket, which sees all TCP of its network namespace and picks out ours.
-//!   To open it takes CAP_NET_RAW.
-//! * None: links are in order, as they are without all this.
+//! * `filter`: an eBPF socket filter on the connection itself, which copies out-of-order data into
+//!   a ring. It sees only its own socket's data, and copies none without losses. Loading it
+//!   requires CAP_BPF, and using it nothing.
+//! * `packets`: a packet socket, which sees all TCP of its network namespace and selects ours.
+//!   Opening it requires CAP_NET_RAW.
+//! * None: links are in order, as without taps.
 //!
-//! What they need is taken before the first thread starts ([`Tap::open_all`]); then the
-//! capabilities go.
+//! Taps are opened before the first thread starts ([`Tap::open_all`]); then the capabilities are
+//! dropped.
 
 use std::fmt;
 use std::net::{SocketAddr, TcpStream};
@@ -28,13 +28,13 @@ mod syn;
 
 pub(super) use syn::{Cookie, save_syns, saved_syn};
 
-/// Capabilities that taps need, and nothing else does.
+/// Capabilities that only taps need.
 const NEEDED: CapabilitySet = CapabilitySet::BPF.union(CapabilitySet::NET_RAW);
 
-/// Which tap is at work.
+/// Kind of tap in use.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub enum TapKind {
-    /// None: the capabilities for another were not granted.
+    /// None: the capabilities for another kind were not granted.
     #[default]
     None,
     /// A packet socket.
@@ -53,7 +53,7 @@ impl fmt::Display for TapKind {
     }
 }
 
-/// One thread's tap.
+/// A tap of one thread.
 #[derive(Debug)]
 pub struct Tap(Kind);
 
@@ -64,20 +64,20 @@ enum Kind {
     Filter(Filter),
 }
 
-/// Bytes that came ahead of their turn, maybe changed or forged; or the beginning of a connection.
+/// Bytes that arrived out of order, perhaps changed or forged; or the SYN of a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Segment<'a> {
-    /// Whose it is.
+    /// The connection.
     pub(super) cookie: Cookie,
     /// The TCP sequence number of the first byte, or of the SYN.
     pub(super) number: u32,
-    /// The bytes; `None` of a SYN.
+    /// The bytes; `None` for a SYN.
     pub(super) bytes: Option<&'a [u8]>,
 }
 
 impl Tap {
-    /// One tap for each of so many threads, the best that there is; then gives up the capabilities
-    /// that they needed, which no thread that starts later has.
+    /// Opens the best available tap for each of `threads` threads. Then drops the capabilities that
+    /// this needed, also for threads started later.
     #[must_use]
     pub fn open_all(threads: usize) -> Vec<Tap> {
         let taps = (0..threads).map(|_| Tap::open()).collect();
@@ -85,14 +85,14 @@ impl Tap {
         taps
     }
 
-    /// Whether the calling thread still has what taps need, though [`Tap::open_all`] was to give it
-    /// up: whatever confines the program has refused that.
+    /// Returns whether the calling thread still has the capabilities that [`Tap::open_all`] should
+    /// have dropped, because a sandbox refuses that call.
     #[must_use]
     pub fn keeps_capabilities() -> bool {
         capabilities(None).is_ok_and(|held| held.permitted.intersects(NEEDED))
     }
 
-    /// The best that there is.
+    /// Opens the best available tap.
     #[must_use]
     pub fn open() -> Tap {
         let filter = || Filter::open().map(Kind::Filter);
@@ -100,13 +100,13 @@ impl Tap {
         Tap(filter().or_else(packets).unwrap_or(Kind::None))
     }
 
-    /// None at all.
+    /// Returns no tap.
     #[must_use]
     pub fn none() -> Tap {
         Tap(Kind::None)
     }
 
-    /// Which it is.
+    /// Returns the kind of this tap.
     #[must_use]
     pub fn kind(&self) -> TapKind {
         match &self.0 {
@@ -116,7 +116,7 @@ impl Tap {
         }
     }
 
-    /// The file that is readable when segments have come.
+    /// Returns the file that is readable when segments have arrived.
     pub(super) fn file(&self) -> Option<BorrowedFd<'_>> {
         match &self.0 {
             Kind::None => None,
@@ -125,8 +125,8 @@ impl Tap {
         }
     }
 
-    /// Watches a socket, which may not be connected yet: its SYN, if that comes later, is shown.
-    /// `None` if it cannot be watched.
+    /// Watches a socket, which may not be connected yet: a later SYN is delivered. Returns `None`
+    /// if it cannot be watched.
     pub(super) fn attach(&mut self, socket: BorrowedFd<'_>) -> Option<Cookie> {
         match &mut self.0 {
             Kind::None => None,
@@ -135,15 +135,15 @@ impl Tap {
         }
     }
 
-    /// A socket that is watched has addresses now.
+    /// Sets the addresses of a watched socket that is now connecting.
     pub(super) fn connected(&mut self, cookie: Cookie, socket: &TcpStream, peer: SocketAddr) {
         if let (Kind::Packets(packets), Ok(own)) = (&mut self.0, socket.local_addr()) {
             packets.watch(cookie, [own, peer]);
         }
     }
 
-    /// From now on segments that begin behind this number are shown: what is before it has been
-    /// read. False if that cannot be.
+    /// Starts delivery of segments that begin after sequence number `number`: the stream was read
+    /// up to there. Returns false if that is impossible.
     pub(super) fn begin(&mut self, cookie: Cookie, number: u32) -> bool {
         match &mut self.0 {
             Kind::None => false,
@@ -152,7 +152,7 @@ impl Tap {
         }
     }
 
-    /// The stream was read up to this number.
+    /// Records that the stream was read up to sequence number `number`.
     pub(super) fn advance(&mut self, cookie: Cookie, number: u32) {
         match &mut self.0 {
             Kind::None => {}
@@ -161,7 +161,7 @@ impl Tap {
         }
     }
 
-    /// A connection is over.
+    /// Stops watching a connection.
     pub(super) fn end(&mut self, cookie: Cookie) {
         match &mut self.0 {
             Kind::None => {}
@@ -170,7 +170,7 @@ impl Tap {
         }
     }
 
-    /// Shows all that has come.
+    /// Passes all waiting segments to `show`.
     pub(super) fn drain(&mut self, mut show: impl FnMut(Segment<'_>)) {
         match &mut self.0 {
             Kind::None => {}
@@ -180,14 +180,14 @@ impl Tap {
     }
 }
 
-/// Gives up what taps needed, for this thread and all that it starts.
+/// Drops the taps' capabilities for this thread and for threads that it starts.
 fn renounce() {
     let Ok(CapabilitySets { effective, permitted, inheritable }) = capabilities(None) else {
         return;
     };
     let [effective, permitted, inheritable] =
         [effective, permitted, inheritable].map(|set| set.difference(NEEDED));
-    // Fewer are always granted, unless the call itself is forbidden: `Tap::keeps_capabilities`.
+    // Dropping is always granted, unless the call itself is forbidden: `Tap::keeps_capabilities`.
     let _ = set_capabilities(None, CapabilitySets { effective, permitted, inheritable });
 }
 

@@ -1,5 +1,5 @@
-//! The tap that is a packet socket: it is shown all TCP that comes to its network namespace, and
-//! picks out our connections by their addresses.
+//! The tap with a packet socket: it receives all TCP that arrives in its network namespace, and
+//! selects our connections by their addresses.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -13,23 +13,23 @@ use socket2::{Domain, Protocol, SockFilter, Socket, Type};
 use super::Segment;
 use super::syn::Cookie;
 
-/// All protocols, in the network's order of bytes (`ETH_P_ALL`).
+/// `ETH_P_ALL`, all protocols, in network byte order.
 const ALL: i32 = (3_u16).to_be() as i32;
-/// What `linux/if_packet.h` calls so.
+/// Constants of `linux/if_packet.h`.
 const SOL_PACKET: i32 = 263;
 const PACKET_IGNORE_OUTGOING: i32 = 23;
-/// Bytes that may wait for us.
+/// Requested size of the receive buffer, in bytes.
 const WAITING: usize = 4 << 20;
-/// The longest packet that the kernel puts together.
+/// Maximum size of a packet that the kernel merges, in bytes.
 const LONGEST: usize = 64 << 10;
 const TCP: u8 = 6;
 const SYN: u8 = 2;
 
-/// The socket, and the connections that are watched.
+/// The socket, and the watched connections.
 #[derive(Debug)]
 pub(super) struct Packets {
     socket: Socket,
-    /// By their addresses: ours, and the neighbour's.
+    /// Connections by addresses: ours, and the neighbour's.
     watched: BTreeMap<[SocketAddr; 2], Cookie>,
     known: BTreeMap<Cookie, Connection>,
     buffer: Vec<u8>,
@@ -38,14 +38,14 @@ pub(super) struct Packets {
 #[derive(Debug)]
 struct Connection {
     addresses: [SocketAddr; 2],
-    /// What is before it has been read; `None` until that matters.
+    /// Sequence number that the stream was read up to; `None` before delivery starts.
     expected: Option<u32>,
 }
 
-/// A segment of TCP in a packet of IP.
+/// A TCP segment in an IP packet.
 #[derive(Debug, PartialEq, Eq)]
 struct TcpSegment<'a> {
-    /// Whom it is for, and whom it is from.
+    /// Destination and source.
     addresses: [SocketAddr; 2],
     number: u32,
     is_syn: bool,
@@ -53,6 +53,8 @@ struct TcpSegment<'a> {
 }
 
 impl Packets {
+    /// Opens the packet socket.
+    ///
     /// # Errors
     /// The kernel's: CAP_NET_RAW is missing.
     pub(super) fn open() -> io::Result<Packets> {
@@ -61,7 +63,7 @@ impl Packets {
         socket.attach_filter(&only_tcp())?;
         let option = [SOL_PACKET, PACKET_IGNORE_OUTGOING];
         socket_option::set(socket.as_fd(), option, &1_i32.to_ne_bytes())?;
-        // As much as the system allows.
+        // The kernel limits this to what the system allows.
         let _ = socket.set_recv_buffer_size(WAITING);
         let (watched, known) = (BTreeMap::new(), BTreeMap::new());
         Ok(Packets { socket, watched, known, buffer: vec![0; LONGEST] })
@@ -74,13 +76,14 @@ impl Packets {
         self.known.insert(cookie, Connection { addresses, expected: None });
     }
 
-    /// What is before this number has been read; false if nobody watches the connection.
+    /// Records that the stream was read up to sequence number `number`; returns false if the
+    /// connection is not watched.
     pub(super) fn expect(&mut self, cookie: Cookie, number: u32) -> bool {
         let known = self.known.get_mut(&cookie);
         known.map(|watched| watched.expected = Some(number)).is_some()
     }
 
-    /// A connection is over.
+    /// Stops watching a connection.
     pub(super) fn end(&mut self, cookie: Cookie) {
         if let Some(known) = self.known.remove(&cookie)
             && self.watched.get(&known.addresses) == Some(&cookie)
@@ -89,7 +92,7 @@ impl Packets {
         }
     }
 
-    /// Takes all packets that wait.
+    /// Receives all waiting packets, and passes early segments and SYNs to `show`.
     pub(super) fn drain(&mut self, show: &mut dyn FnMut(Segment<'_>)) {
         let Packets { socket, watched, known, buffer } = self;
         while let Ok((count, _)) = recv(&*socket, &mut buffer[..], RecvFlags::DONTWAIT) {
@@ -118,12 +121,12 @@ impl AsFd for Packets {
     }
 }
 
-/// An address as the wire has it: IPv4 within IPv6 is a socket's own way to put it.
+/// Converts an IPv4-mapped IPv6 address, which only sockets use, to the one on the wire.
 fn plain(address: SocketAddr) -> SocketAddr {
     SocketAddr::new(address.ip().to_canonical(), address.port())
 }
 
-/// Reads a packet, as far as it came; `None` for other protocols and for parts of packets.
+/// Parses a packet, which may be truncated; returns `None` for other protocols and for fragments.
 fn parsed(packet: &[u8]) -> Option<TcpSegment<'_>> {
     let (to, from, segment) = match packet.first()? >> 4 {
         4 => v4(packet)?,
@@ -140,7 +143,7 @@ fn parsed(packet: &[u8]) -> Option<TcpSegment<'_>> {
     })
 }
 
-/// Whom a packet is for and from, and the segment in it.
+/// Destination, source, and the segment inside.
 type Layers<'a> = (IpAddr, IpAddr, &'a [u8]);
 
 fn v4(packet: &[u8]) -> Option<Layers<'_>> {
@@ -160,13 +163,13 @@ fn v6(packet: &[u8]) -> Option<Layers<'_>> {
     (head[6] == TCP).then_some((address(24)?, address(8)?, segment))
 }
 
-/// What is behind a header; short packets have padding behind them, and packets longer than 64 KiB
-/// say no length.
+/// Returns the data after a header. Short packets have trailing padding, and packets longer than 64
+/// KiB have no length (0).
 fn within(packet: &[u8], start: usize, end: usize) -> Option<&[u8]> {
     packet.get(start..if end == 0 { packet.len() } else { end.min(packet.len()) })
 }
 
-/// For the kernel: of IPv4 and IPv6 what says that TCP comes next, and nothing else.
+/// Returns the kernel's filter: it accepts IPv4 and IPv6 packets whose next protocol is TCP.
 fn only_tcp() -> [SockFilter; 10] {
     let byte = |at| SockFilter::new(0x30, 0, 0, at);
     let equal = |value, then, otherwise| SockFilter::new(0x15, then, otherwise, value);
@@ -177,7 +180,7 @@ fn only_tcp() -> [SockFilter; 10] {
         equal(0x40, 3, 0),
         equal(0x60, 0, 5),
         byte(6),
-        // Of IPv4 the protocol stands elsewhere: both lead to the same question.
+        // IPv4 has the protocol at another offset; the comparison is the same.
         SockFilter::new(0x05, 0, 0, 1),
         byte(9),
         equal(TCP.into(), 0, 1),

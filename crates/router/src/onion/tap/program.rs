@@ -1,55 +1,56 @@
-//! The socket filter, as instructions of eBPF.
+//! The socket filter, as eBPF instructions.
 //!
-//! For each segment of its socket: a SYN is told of. Data is looked up in the table of sockets, by
-//! the socket's cookie. What begins where the table says, or before, is in order, and moves that
-//! number on; what begins behind it is copied into the ring, in pieces. All of it goes on to the
-//! socket, whatever happens here.
+//! It runs for each segment of its socket. A SYN is reported. For data, the socket's cookie selects
+//! an entry in the table of sockets, which has a sequence number. A segment that begins there or
+//! before is in order, and advances the number. A segment that begins after it is copied into the
+//! ring, in pieces. In any case the segment goes on to the socket.
 
-/// Bytes of a segment that one entry of the ring holds at most: a longer one, put together by the
-/// kernel, takes several.
+/// Maximum bytes of a segment in one ring entry: longer segments, merged by the kernel, take
+/// several entries.
 pub(super) const PIECE: usize = 2_048;
-/// Bytes before them: the cookie (8), the sequence number (4), how many they are (4; 0: a SYN).
+/// Bytes of an entry's header: cookie (8), sequence number (4), number of bytes (4; 0 for a SYN).
 pub(super) const HEAD: usize = 16;
-/// Sockets in the table, a power of two. Each has the place that its cookie's low bits say.
+/// Number of sockets in the table, a power of two. The low bits of a socket's cookie select its
+/// slot.
 pub(super) const SOCKETS: usize = 1 << 14;
-/// Bytes of an entry of the table: the cookie (8), the next byte's sequence number (4), and
-/// nothing (4).
+/// Bytes of a table entry: cookie (8), sequence number of the next byte (4), padding (4).
 pub(super) const ENTRY: usize = 16;
-/// Pieces of a segment: 64 KiB and a header.
+/// Maximum number of pieces of a segment: 64 KiB and a header.
 const PIECES: i32 = 33;
 
-/// Functions of the kernel (`enum bpf_func_id`).
+/// Kernel functions (`enum bpf_func_id`).
 const MAP_LOOKUP: i32 = 1;
 const LOAD_BYTES: i32 = 26;
 const SOCKET_COOKIE: i32 = 46;
 const RING_RESERVE: i32 = 131;
 const RING_SUBMIT: i32 = 132;
 
-/// Registers: `R10` is the stack's end, `R1` to `R5` are arguments, `R6` to `R9` outlive calls.
+/// Registers: `R10` is the end of the stack, `R1` to `R5` are arguments, and `R6` to `R9` survive
+/// calls.
 const R0: u8 = 0;
 const R1: u8 = 1;
 const R2: u8 = 2;
 const R3: u8 = 3;
 const R4: u8 = 4;
 const R5: u8 = 5;
-/// The segment, as the kernel has it.
+/// The segment's `sk_buff`.
 const SEGMENT: u8 = 6;
 /// Bytes of its TCP header.
 const HEADER: u8 = 7;
-/// Bytes behind that.
+/// Bytes of data after the header.
 const LENGTH: u8 = 8;
-/// How many of these are copied.
+/// Bytes of data copied so far.
 const COPIED: u8 = 9;
 const R10: u8 = 10;
 
-/// Places on the stack.
+/// Offsets on the stack.
 const COOKIE: i16 = -8;
 const NUMBER: i16 = -12;
 const KEY: i16 = -16;
 const ENTRY_AT: i16 = -24;
 const NOW: i16 = -32;
 
-/// Where jumps lead.
+/// Targets of jumps.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Label {
     Syn,
@@ -59,7 +60,7 @@ enum Label {
     Out,
 }
 
-/// Instructions, with the places that jumps lead to.
+/// Instructions, with labels for jumps.
 #[derive(Default)]
 struct Assembler {
     code: Vec<u64>,
@@ -84,7 +85,7 @@ impl Assembler {
         self.put(operation, left, right, 0, value);
     }
 
-    /// A register from another.
+    /// Copies a register to another.
     fn copy(&mut self, to: u8, from: u8) {
         self.put(0xbf, to, from, 0, 0);
     }
@@ -101,12 +102,13 @@ impl Assembler {
         self.put(0x0f, to, from, 0, 0);
     }
 
-    /// `to` less `from`, of 64 bits.
+    /// Subtracts `from` from `to`, with 64 bits.
     fn subtract(&mut self, to: u8, from: u8) {
         self.put(0x1f, to, from, 0, 0);
     }
 
-    /// `into` = `left` less `right`, of 32 bits, and what `operation` says of it.
+    /// Jumps to label `to` if `left - right`, with 32 bits in `R5`, passes the comparison
+    /// `operation` with `than`.
     fn compare_numbers(&mut self, [left, right]: [u8; 2], operation: u8, than: i32, to: Label) {
         self.put(0xbc, R5, left, 0, 0);
         self.put(0x1c, R5, right, 0, 0);
@@ -129,12 +131,12 @@ impl Assembler {
         self.put(0x63, to, from, offset, 0);
     }
 
-    /// A byte of the segment to `R0`. The header is there: TCP has seen it.
+    /// Loads a byte of the segment into `R0`. The header is always present: TCP has parsed it.
     fn segment_byte(&mut self, at: i32) {
         self.put(0x30, 0, 0, 0, at);
     }
 
-    /// Four bytes of it.
+    /// Loads four bytes of the segment into `R0`.
     fn segment_word(&mut self, at: i32) {
         self.put(0x20, 0, 0, 0, at);
     }
@@ -158,8 +160,8 @@ impl Assembler {
     }
 }
 
-/// Jumps: always; if equal, or not; if unsigned at most, or less; if a bit is set. Those with 32
-/// bits compare signed numbers.
+/// Opcodes of jumps: always; if equal or not equal; if at most or below (unsigned); if a bit is
+/// set. The last two are signed comparisons with 32 bits.
 const ALWAYS: u8 = 0x05;
 const EQUAL: u8 = 0x15;
 const NOT_EQUAL_REGISTER: u8 = 0x5d;
@@ -170,7 +172,7 @@ const BIT_SET: u8 = 0x45;
 const SIGNED_ABOVE: u8 = 0x66;
 const SIGNED_BELOW: u8 = 0xc6;
 
-/// The program, for a table of sockets and a ring that have these files.
+/// Assembles the program, for the table of sockets and the ring with these file descriptors.
 pub(super) fn program(sockets: i32, ring: i32) -> Vec<u64> {
     let mut code = Assembler::default();
     read_header(&mut code);
@@ -179,13 +181,13 @@ pub(super) fn program(sockets: i32, ring: i32) -> Vec<u64> {
     copy_pieces(&mut code, ring);
     tell_syn(&mut code, ring);
     code.label(Label::Out);
-    // All of the segment goes on.
+    // Accept the whole segment.
     code.put(0xb4, R0, 0, 0, -1);
     code.put(0x95, 0, 0, 0, 0);
     code.finish()
 }
 
-/// What every segment has: its header's length, its number, its socket's cookie.
+/// Reads each segment's header length and sequence number, and its socket's cookie.
 fn read_header(code: &mut Assembler) {
     code.copy(SEGMENT, R1);
     code.segment_byte(12);
@@ -205,7 +207,7 @@ fn read_header(code: &mut Assembler) {
     code.subtract(LENGTH, HEADER);
 }
 
-/// The socket's entry to `R0`, if it has one.
+/// Loads the address of the socket's table entry into `R0`, if there is one.
 fn look_up(code: &mut Assembler, sockets: i32) {
     code.load_long(R1, R10, COOKIE);
     code.put(0x57, R1, 0, 0, SOCKETS as i32 - 1);
@@ -220,12 +222,12 @@ fn look_up(code: &mut Assembler, sockets: i32) {
     code.jump(NOT_EQUAL_REGISTER, R1, R2, 0, Label::Out);
 }
 
-/// Moves the entry's number over a segment that is in order.
+/// Advances the entry's number past a segment that is in order.
 fn follow(code: &mut Assembler) {
     code.load_word(R3, R0, 8);
     code.load_word(R4, R10, NUMBER);
     code.compare_numbers([R4, R3], SIGNED_ABOVE, 0, Label::Early);
-    // To where it ends, unless that was known.
+    // Advance to its end, unless that is not further.
     code.put(0x0c, R4, LENGTH, 0, 0);
     code.compare_numbers([R4, R3], SIGNED_BELOW, 1, Label::Out);
     code.store_word(R0, 8, R4);
@@ -271,7 +273,8 @@ fn tell_syn(code: &mut Assembler, ring: i32) {
     submit(code);
 }
 
-/// An entry of the ring to `R0`, with the cookie in it. A full ring has none.
+/// Reserves a ring entry and stores the cookie in it; its address is in `R0`. Gives up if the ring
+/// is full.
 fn reserve(code: &mut Assembler, ring: i32) {
     code.map(R1, ring);
     code.set(R2, (HEAD + PIECE) as i32);

@@ -1,22 +1,22 @@
-//! Where a connection's sequence numbers begin, and which connection is which.
+//! The initial sequence number of connections, and identifiers of sockets.
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
 
 use anabranch_os::socket_option;
 
-/// What `linux/tcp.h` calls so.
+/// Constants of `linux/tcp.h`.
 const TCP_SAVE_SYN: i32 = 27;
 const TCP_SAVED_SYN: i32 = 28;
-/// Bytes of IP and TCP headers at most, with options.
+/// Maximum bytes of IP and TCP headers, with options.
 const HEADERS: usize = 512;
 
-/// The kernel's name for a socket, never used again.
+/// The kernel's identifier of a socket (`SO_COOKIE`), which is never reused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(in crate::onion) struct Cookie(pub(super) u64);
 
 impl Cookie {
-    /// A socket's.
+    /// Returns a socket's cookie.
     ///
     /// # Errors
     /// The kernel's.
@@ -27,7 +27,7 @@ impl Cookie {
     }
 }
 
-/// Has the kernel keep the SYNs of connections that a listener takes, for [`saved_syn`].
+/// Makes the kernel save the SYNs of connections that a listener accepts, for [`saved_syn`].
 ///
 /// # Errors
 /// The kernel's.
@@ -35,8 +35,8 @@ pub(in crate::onion) fn save_syns(listener: impl AsFd) -> io::Result<()> {
     socket_option::set(listener.as_fd(), [libc::IPPROTO_TCP, TCP_SAVE_SYN], &1_i32.to_ne_bytes())
 }
 
-/// The sequence number of the SYN by which a connection came; `None` if the kernel has not kept it,
-/// as under a flood of them. It is told once.
+/// Returns the sequence number of an accepted connection's SYN; `None` if the kernel has not saved
+/// it, for example during a SYN flood. Can be read only once.
 pub(in crate::onion) fn saved_syn(socket: impl AsFd) -> Option<u32> {
     let mut headers = [0; HEADERS];
     let length =
@@ -45,7 +45,7 @@ pub(in crate::onion) fn saved_syn(socket: impl AsFd) -> Option<u32> {
     number_of(headers.get(..length)?)
 }
 
-/// The sequence number in the headers of a packet.
+/// Returns the sequence number in the headers of a packet.
 fn number_of(headers: &[u8]) -> Option<u32> {
     let tcp = match headers.first()? >> 4 {
         4 => usize::from(headers[0] & 15) * 4,

@@ -1,9 +1,9 @@
-//! Strangers, and the site that answers them.
+//! Strangers (peers that are not our clients), and the site that answers them.
 //!
-//! A prober may tell a bridge from its site by what it answers, and by when. So whoever comes has a
-//! connection to the site from the first moment, which is told what he says as he says it, and by
-//! whose time-outs he is hung up on. A client of ours loses it as soon as it has said who it is; a
-//! first request that comes in one piece never reaches the site.
+//! A prober may distinguish a bridge from its site by replies and by their timing. So each
+//! connection is proxied to the site from its first byte, and closed by the site's timeouts. Once a
+//! client of ours is recognised, its connection to the site is dropped. A first request that
+//! arrives in one piece never reaches the site.
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -15,23 +15,23 @@ use super::ServerStation;
 use crate::pt::PtEvent;
 use crate::pt::wires::WireNews;
 
-/// Bytes that wait for one of two wires before nothing more is read of the other.
+/// Limit of bytes queued for one of two joined wires; above it, the other is not read.
 const SPLICED: usize = 64 << 10;
 
 /// Wires to the site.
 #[derive(Default)]
 pub(super) struct Visitors {
-    /// Wires of strangers and theirs to the site, each with its other.
+    /// Strangers' wires and their wires to the site, each mapped to the other.
     pairs: BTreeMap<u64, u64>,
-    /// For those of whom nobody knows yet who they are: their wire to the site.
+    /// Wires to the site for peers that are not recognised yet.
     early: BTreeMap<u64, Early>,
-    /// Whose the wires of `early` are.
+    /// The peer's wire for each wire in `early`.
     owners: BTreeMap<u64, u64>,
 }
 
 struct Early {
     wire: u64,
-    /// Bytes of what came that the site was told.
+    /// Bytes of the peer's data that the site was sent.
     told: usize,
 }
 
@@ -44,7 +44,8 @@ impl Visitors {
 }
 
 impl ServerStation {
-    /// Somebody has come: the site hears of it. One that cannot be had is told of with a stranger.
+    /// Opens a wire to the site for the new peer `wire`. A failure is reported only if the peer is
+    /// a stranger.
     pub(super) fn announce(&mut self, wire: u64) {
         let Some(site) = self.site else { return };
         let Ok(to) = self.wires.dial(&self.poller, site) else { return };
@@ -52,15 +53,14 @@ impl ServerStation {
         self.visitors.owners.insert(to, wire);
     }
 
-    /// Somebody has gone, or is one of ours: the site has nothing to do with it.
+    /// Drops the wire to the site of a peer that has gone or is a client of ours.
     pub(super) fn recall(&mut self, wire: u64) {
         if let Some(early) = self.visitors.take_early(wire) {
             self.wires.drop_now(early.wire);
         }
     }
 
-    /// The core has taken what came by a wire: the site is told as much, unless it knows by now
-    /// whose it is.
+    /// Forwards data that the core has processed to the site, unless it has recognised a client.
     pub(super) fn pass_on(&mut self, wire: u64) {
         if self.core.is_ours(ConnId(wire)) {
             return self.recall(wire);
@@ -72,7 +72,8 @@ impl ServerStation {
         }
     }
 
-    /// Who has said his last word, and not who he is, waits for the site's; whether there is one.
+    /// Joins an unrecognised peer that has ended its stream with the site, and ends the site's
+    /// input. Returns whether there is a site.
     pub(super) fn hand_over_ended(&mut self, now: Time, wire: u64) -> bool {
         if self.site.is_none() {
             return false;
@@ -84,8 +85,8 @@ impl ServerStation {
         other.is_some()
     }
 
-    /// A stranger's connection leads to the site, which is told what he said. Without one nothing
-    /// is said to him, and he may stay as long as there is place.
+    /// Joins a stranger's wire with the site, which is sent the stranger's data. Without a site the
+    /// stranger gets no answer, and may stay while there is room.
     pub(super) fn stranger(&mut self, now: Time, wire: u64, said: &[u8]) {
         if !said.is_empty() {
             self.events.push(PtEvent::Stranger);
@@ -112,17 +113,17 @@ impl ServerStation {
         Ok(Early { wire: self.wires.dial(&self.poller, site)?, told: 0 })
     }
 
-    /// Whether a wire is a stranger's, or leads to the site.
+    /// Returns whether `wire` belongs to a stranger, or leads to the site.
     pub(super) fn is_of_visit(&self, wire: u64) -> bool {
         self.is_strangers(wire) || self.visitors.owners.contains_key(&wire)
     }
 
-    /// Whether a wire is a stranger's, or leads to the site for one.
+    /// Returns whether `wire` belongs to a stranger, or leads to the site for one.
     pub(super) fn is_strangers(&self, wire: u64) -> bool {
         self.visitors.pairs.contains_key(&wire)
     }
 
-    /// A wire goes at once, and with it the one that it leads to.
+    /// Drops `wire` at once, together with the one joined with it.
     pub(super) fn dismiss(&mut self, now: Time, wire: u64) {
         self.wires.drop_now(wire);
         let Some(&other) = self.visitors.pairs.get(&wire) else { return self.forget(now, wire) };
@@ -130,7 +131,7 @@ impl ServerStation {
         self.part(now, wire, other);
     }
 
-    /// Something came by such a wire.
+    /// Processes data from a `wire` of a visit.
     pub(super) fn visit(&mut self, now: Time, wire: u64, news: &WireNews) {
         if let Some(&owner) = self.visitors.owners.get(&wire) {
             return self.site_spoke(now, owner, news);
@@ -140,8 +141,8 @@ impl ServerStation {
         }
     }
 
-    /// The site has said something, or has ended, before anybody knew whose the connection is: it
-    /// is a stranger's. Where the site is not to be had, that tells nothing.
+    /// Processes data or the end from the site for a peer that is not recognised: the peer becomes
+    /// a stranger. A failed connection to the site changes nothing.
     fn site_spoke(&mut self, now: Time, owner: u64, news: &WireNews) {
         if news.gone {
             self.visitors.take_early(owner);
@@ -157,7 +158,7 @@ impl ServerStation {
         }
     }
 
-    /// Something came by one of two wires that lead to each other.
+    /// Forwards data from `wire` to `other`, with which it is joined.
     fn splice(&mut self, now: Time, (wire, other): (u64, u64), news: &WireNews) {
         self.wires.send(other, &news.bytes);
         if news.ended {
@@ -176,7 +177,7 @@ impl ServerStation {
         }
     }
 
-    /// Two wires lead to each other no more.
+    /// Separates two joined wires.
     fn part(&mut self, now: Time, wire: u64, other: u64) {
         for one in [wire, other] {
             self.visitors.pairs.remove(&one);
@@ -184,7 +185,7 @@ impl ServerStation {
         }
     }
 
-    /// What waited for such a wire was sent, or it is gone.
+    /// Handles progress on a wire of a visit: its queue was sent, or the wire is gone.
     pub(super) fn visit_moved(&mut self, now: Time, wire: u64, gone: bool) {
         if let Some(&owner) = self.visitors.owners.get(&wire) {
             if gone {

@@ -1,7 +1,6 @@
-//! The UDP sockets at which a relay's QUIC links come in: at each address one for each shard, among
-//! which the kernel shares packets out by the connection IDs to which they are sent. So a QUIC link
-//! comes to the shard that has the TLS link beside it, and stays there whatever a NAT does to the
-//! neighbour's port.
+//! UDP sockets for a relay's incoming QUIC links: for each address one per shard. The kernel
+//! distributes packets among them by destination connection ID. So a QUIC link arrives at the shard
+//! of its TLS link, and stays there even if a NAT changes the neighbour's port.
 
 use std::io;
 use std::net::SocketAddr;
@@ -11,26 +10,26 @@ use libc::{BPF_ABS, BPF_ALU, BPF_B, BPF_JMP, BPF_JSET, BPF_K, BPF_LD, BPF_MOD, B
 
 use super::Place;
 
-/// BPF_A of `linux/bpf_common.h`: what is given back is in the accumulator.
+/// BPF_A of `linux/bpf_common.h`: the return value is in the accumulator.
 const A: u32 = 0x10;
-/// Of a packet's first byte (RFC 8999): its header is long.
+/// Bit of a packet's first byte that marks a long header (RFC 8999).
 const LONG: u32 = 0x80;
-/// Where the connection ID begins to which a packet is sent: in a long header, behind the version
-/// and its length; in a short one.
+/// Offset of the destination connection ID: in a long header, which has the version and the ID's
+/// length first; in a short one.
 const ID_IN_LONG: u32 = 6;
 const ID_IN_SHORT: u32 = 1;
 
-/// A shard's sockets at all addresses, and its place among the others of each.
+/// A shard's sockets, one for each address, and its index among the shards.
 pub(in crate::onion) struct QuicSockets {
     pub(super) sockets: Vec<UdpSocket>,
     pub(super) place: Place,
 }
 
-/// The sockets of each of so many shards. Where the kernel cannot share packets out as said, it
-/// goes by their addresses, and QUIC links may come to another shard than the link beside them.
+/// Creates the sockets of `shards` shards. If the kernel cannot distribute packets by connection
+/// ID, it uses addresses, and QUIC links may arrive at another shard than their TLS link.
 ///
 /// # Errors
-/// An address cannot be had (it is named).
+/// An address cannot be bound (the error names it).
 pub(in crate::onion) fn sockets(at: &[SocketAddr], shards: usize) -> io::Result<Vec<QuicSockets>> {
     let place = |nth| QuicSockets { sockets: Vec::new(), place: Place::new(nth, shards) };
     let mut all: Vec<QuicSockets> = (0..shards).map(place).collect();
@@ -44,7 +43,7 @@ pub(in crate::onion) fn sockets(at: &[SocketAddr], shards: usize) -> io::Result<
     Ok(all)
 }
 
-/// Sockets at one address, in the order of shards.
+/// Creates one socket per shard at the address `at`, in the order of shards.
 fn group(mut at: SocketAddr, shards: usize) -> io::Result<Vec<UdpSocket>> {
     let options = UdpOptions { share_port: true, error_queue: false, ..UdpOptions::default() };
     let mut group = Vec::new();
@@ -54,14 +53,14 @@ fn group(mut at: SocketAddr, shards: usize) -> io::Result<Vec<UdpSocket>> {
         group.push(socket);
     }
     if let (Some(first), Ok(of @ 2..)) = (group.first(), u8::try_from(shards)) {
-        // An old kernel goes by addresses.
+        // An old kernel distributes by addresses.
         let _ = first.choose_by(&program(of));
     }
     Ok(group)
 }
 
-/// As [`Place::has`]: the rest of the connection ID's first byte, divided by the number of sockets.
-/// A packet that is too short for one goes to the first.
+/// Returns the filter that implements [`Place::has`]: the connection ID's first byte, modulo the
+/// number of sockets. A packet too short for that goes to the first socket.
 fn program(of: u8) -> [libc::sock_filter; 7] {
     let load = BPF_LD | BPF_B | BPF_ABS;
     [
