@@ -151,9 +151,8 @@ fn field<T>(
 ) -> Result<Option<T>, String> {
     let malformed = |value| {
         format!(
-            "its metadata field anabranch.{key} has the invalid value \
-                                     {value}: the file is damaged, or another program changed it; \
-                                     record the trace again"
+            "its metadata field anabranch.{key} has the invalid value {value}: the file is \
+             damaged, or another program changed it; record the trace again"
         )
     };
     value.map(|value| parse(value).ok_or_else(|| malformed(value))).transpose()

@@ -1,29 +1,12 @@
 //! Dates as HTTP has them (RFC 9110, section 5.6.7).
 
-const DAYS: [&str; 7] = ["Thu", "Fri", "Sat", "Sun", "Mon", "Tue", "Wed"];
-const MONTHS: [&str; 12] =
-    ["Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec"];
+use chrono::{DateTime, Utc};
 
-/// `Sun, 06 Nov 1994 08:49:37 GMT`, of seconds since 1970.
+/// Returns `unix`, in seconds since 1970, as `Sun, 06 Nov 1994 08:49:37 GMT`.
 pub(super) fn http_date(unix: u64) -> String {
-    let (days, second) = (unix / 86_400, unix % 86_400);
-    let (year, month, day) = civil(days);
-    let (weekday, month) = (DAYS[(days % 7) as usize], MONTHS[month]);
-    let (hour, minute, second) = (second / 3_600, second / 60 % 60, second % 60);
-    format!("{weekday}, {day:02} {month} {year} {hour:02}:{minute:02}:{second:02} GMT")
-}
-
-/// Year, month from 0 and day of the month, of days since 1970: years begin in March, so that
-/// leap days are their last, and an era has 400 of them.
-fn civil(days: u64) -> (u64, usize, u64) {
-    let days = days + 719_468;
-    let (era, day) = (days / 146_097, days % 146_097);
-    let year = (day - day / 1_460 + day / 36_524 - day / 146_096) / 365;
-    let day = day - (365 * year + year / 4 - year / 100);
-    let month = (5 * day + 2) / 153;
-    let first = (153 * month + 2) / 5;
-    let (month, next) = if month < 10 { (month + 2, 0) } else { (month - 10, 1) };
-    (era * 400 + year + next, month as usize, day - first + 1)
+    let found = i64::try_from(unix).ok().and_then(|unix| DateTime::from_timestamp(unix, 0));
+    let date = found.unwrap_or(DateTime::<Utc>::MAX_UTC);
+    date.format("%a, %d %b %Y %H:%M:%S GMT").to_string()
 }
 
 #[cfg(test)]
