@@ -1,10 +1,10 @@
-//! Dates as HTTP has them (RFC 9110, section 5.6.7).
+//! Dates in HTTP's format (RFC 9110, section 5.6.7).
 
 const DAYS: [&str; 7] = ["Thu", "Fri", "Sat", "Sun", "Mon", "Tue", "Wed"];
 const MONTHS: [&str; 12] =
     ["Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec"];
 
-/// `Sun, 06 Nov 1994 08:49:37 GMT`, of seconds since 1970.
+/// Formats seconds since 1970 as `Sun, 06 Nov 1994 08:49:37 GMT`.
 pub(super) fn http_date(unix: u64) -> String {
     let (days, second) = (unix / 86_400, unix % 86_400);
     let (year, month, day) = civil(days);
@@ -13,8 +13,8 @@ pub(super) fn http_date(unix: u64) -> String {
     format!("{weekday}, {day:02} {month} {year} {hour:02}:{minute:02}:{second:02} GMT")
 }
 
-/// Year, month from 0 and day of the month, of days since 1970: years begin in March, so that
-/// leap days are their last, and an era has 400 of them.
+/// Converts days since 1970 into the year, the month from 0 and the day of the month. Years begin
+/// in March here, so that leap days are their last, and an era has 400 years.
 fn civil(days: u64) -> (u64, usize, u64) {
     let days = days + 719_468;
     let (era, day) = (days / 146_097, days % 146_097);
