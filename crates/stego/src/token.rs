@@ -30,7 +30,7 @@ impl Mint {
         Mint(hmac::Key::new(hmac::HMAC_SHA256, key))
     }
 
-    /// Token `number`.
+    /// Derives token `number`.
     pub(crate) fn token(&self, number: u32) -> Token {
         let tag = hmac::sign(&self.0, &number.to_be_bytes());
         std::array::from_fn(|place| tag.as_ref()[place])
