@@ -120,7 +120,7 @@ impl TraceWriter {
     /// Completes the file and gives it its name.
     ///
     /// # Errors
-    /// Writing failed; then the file is removed.
+    /// Writing failed. Then the file is removed, unless it has its name already.
     pub fn finish(self) -> io::Result<()> {
         self.worker.finish(self.rows)
     }
