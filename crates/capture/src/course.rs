@@ -99,7 +99,8 @@ impl Courses {
     /// The loads of a data set have no common clock ([`Summary::is_data_set`]), so the course of
     /// all sessions aligns their beginnings at 0.
     ///
-    /// # Errors Same as [`Trace::for_each`].
+    /// # Errors
+    /// Same as [`Trace::for_each`].
     pub fn of_trace(
         trace: &Trace,
         summary: &Summary,

@@ -19,8 +19,8 @@ pub struct Draft {
 impl Draft {
     /// Begins the file that [`Draft::commit`] will rename to `target`.
     ///
-    /// # Errors The directory does not exist or is not writable, or `target` exists and is not a
-    /// file.
+    /// # Errors
+    /// The directory does not exist or is not writable, or `target` exists and is not a file.
     pub fn begin(target: &Path) -> io::Result<Draft> {
         let file = hidden(target)?;
         Ok(Draft { file: BufWriter::with_capacity(1 << 16, file), target: target.to_owned() })
@@ -57,7 +57,8 @@ impl Write for Draft {
 
 /// Creates a file in the folder of `target`, under a temporary name and with mode 0600.
 ///
-/// # Errors The directory does not exist or is not writable, or `target` exists and is not a file.
+/// # Errors
+/// The directory does not exist or is not writable, or `target` exists and is not a file.
 pub(super) fn hidden(target: &Path) -> io::Result<NamedTempFile> {
     refuse_non_file(target)?;
     let folder = folder_of(target)?;

@@ -110,7 +110,8 @@ impl TraceFacts {
 
     /// Parses the facts from Parquet metadata; unknown keys are ignored.
     ///
-    /// # Errors The schema version is missing or another, or a value is malformed.
+    /// # Errors
+    /// The schema version is missing or another, or a value is malformed.
     pub(super) fn parse(metadata: &[KeyValue]) -> Result<TraceFacts, String> {
         let find = |key: &str| {
             let key = format!("anabranch.{key}");

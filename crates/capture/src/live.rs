@@ -33,8 +33,8 @@ pub(super) struct LiveFile {
 impl LiveFile {
     /// Begins the file that [`LiveFile::show`] will rename to `target`.
     ///
-    /// # Errors The directory does not exist or is not writable, or `target` exists and is not a
-    /// file.
+    /// # Errors
+    /// The directory does not exist or is not writable, or `target` exists and is not a file.
     pub(super) fn begin(target: &Path) -> io::Result<LiveFile> {
         let (file, path) = hidden(target)?.into_parts();
         let (hidden, target) = (Some(path), target.to_owned());

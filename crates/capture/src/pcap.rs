@@ -79,8 +79,9 @@ impl PcapTap {
     /// Begins the files of the paths `names` in `folder`, which is created if it is missing;
     /// `start` is the wall clock at time zero.
     ///
-    /// # Errors The directory cannot be created or written to, a file's name is that of a
-    /// directory, or a path's name is not a valid file name.
+    /// # Errors
+    /// The directory cannot be created or written to, a file's name is that of a directory, or a
+    /// path's name is not a valid file name.
     pub fn create(
         folder: &Path,
         names: &[String],

@@ -146,8 +146,9 @@ impl Trace {
     ///
     /// Memory is bounded by the number of loads, not of rows.
     ///
-    /// # Errors The file cannot be decoded, or a row breaks a rule of the schema. Earlier rows have
-    /// been visited.
+    /// # Errors
+    /// The file cannot be decoded, or a row breaks a rule of the schema. Earlier rows have been
+    /// visited.
     pub fn for_each(&self, mut visit: impl FnMut(&Row<'_>)) -> Result<(), TraceError> {
         let mut check = Check::default();
         for index in 0..self.file.num_row_groups() {

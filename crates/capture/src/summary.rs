@@ -100,7 +100,8 @@ impl Summary {
 
     /// Computes the summary of a file.
     ///
-    /// # Errors Same as [`Trace::for_each`].
+    /// # Errors
+    /// Same as [`Trace::for_each`].
     pub fn of_trace(trace: &Trace) -> Result<Summary, TraceError> {
         let mut builder = SummaryBuilder::default();
         trace.for_each(|row| builder.push(row))?;

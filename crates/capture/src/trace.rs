@@ -59,8 +59,8 @@ pub struct TraceWriter {
 impl TraceWriter {
     /// Begins the trace that will be renamed to `target`.
     ///
-    /// # Errors The directory does not exist or is not writable, or `target` exists and is not a
-    /// file.
+    /// # Errors
+    /// The directory does not exist or is not writable, or `target` exists and is not a file.
     pub fn create(target: &Path, facts: &TraceFacts) -> io::Result<TraceWriter> {
         TraceWriter::begin(target, facts, false)
     }
@@ -86,7 +86,8 @@ impl TraceWriter {
     /// write is less than a second ago, or less than 1/32 of the whole: each part has an overhead
     /// of some 3 KB.
     ///
-    /// # Errors Same as [`TraceWriter::push`].
+    /// # Errors
+    /// Same as [`TraceWriter::push`].
     pub fn flush(&mut self, time: f64) -> io::Result<()> {
         let patience = FLUSH_INTERVAL.as_secs_f64().max(time / 32.0);
         if self.rows.load.is_empty() || time - self.flushed < patience {
@@ -148,7 +149,8 @@ pub struct TraceTap {
 impl TraceTap {
     /// Begins the trace that will be renamed to `target`.
     ///
-    /// # Errors Same as [`TraceWriter::create`].
+    /// # Errors
+    /// Same as [`TraceWriter::create`].
     pub fn create(target: &Path, facts: &TraceFacts, labels: RowLabels) -> io::Result<TraceTap> {
         let writer = TraceWriter::create_surviving(target, facts)?;
         Ok(TraceTap { writer, labels, paths: facts.paths.len(), latest: 0.0 })

@@ -83,7 +83,8 @@ unsafe impl Send for Mapping {}
 impl Mapping {
     /// Maps `length` bytes of a file, from `offset` on.
     ///
-    /// # Errors The kernel's.
+    /// # Errors
+    /// The kernel's.
     pub fn new(
         file: BorrowedFd<'_>,
         offset: usize,

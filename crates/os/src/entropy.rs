@@ -8,7 +8,8 @@ use rustix::rand::{GetRandomFlags, getrandom};
 
 /// Creates a generator for a core, seeded by the kernel.
 ///
-/// # Errors The kernel's; a running kernel has none.
+/// # Errors
+/// The kernel's; a running kernel has none.
 pub fn generator() -> io::Result<ChaCha20Rng> {
     let mut seed = [0; 32];
     let filled = getrandom(&mut seed[..], GetRandomFlags::empty())?;

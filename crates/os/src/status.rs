@@ -42,7 +42,8 @@ impl Board {
     /// Opens a socket for a run of this kind, such as `split`; `None` if its user has no folder for
     /// it.
     ///
-    /// # Errors The folder or the socket cannot be created, or no thread can be started.
+    /// # Errors
+    /// The folder or the socket cannot be created, or no thread can be started.
     pub fn open(kind: &str) -> io::Result<Option<Board>> {
         folder().map(|folder| Board::open_in(&folder, kind)).transpose()
     }
@@ -148,7 +149,8 @@ fn serve(listener: &UnixListener, text: &Mutex<String>, over: &AtomicBool) {
 ///
 /// Root queries services and all users' runs, too. Sockets of killed runs are skipped.
 ///
-/// # Errors An existing folder cannot be read.
+/// # Errors
+/// An existing folder cannot be read.
 pub fn ask() -> io::Result<Vec<String>> {
     let mut sockets = Vec::new();
     for folder in folders() {

@@ -53,7 +53,8 @@ impl Args {
 
     /// Adds a pair from a bridge line: `KEY=VALUE`, without escapes.
     ///
-    /// # Errors See [`ArgsError::NoKey`].
+    /// # Errors
+    /// See [`ArgsError::NoKey`].
     pub fn add_plain(&mut self, word: &str) -> Result<(), ArgsError> {
         let (key, value) = word
             .split_once('=')
@@ -65,7 +66,8 @@ impl Args {
 
     /// Encodes the pairs as a SOCKS5 user and password, both of them non-empty.
     ///
-    /// # Errors See [`ArgsError::TooLong`].
+    /// # Errors
+    /// See [`ArgsError::TooLong`].
     pub fn to_socks(&self) -> Result<(Vec<u8>, Vec<u8>), ArgsError> {
         let text = self.escaped(';').into_bytes();
         if text.len() > 2 * FIELD {
@@ -80,7 +82,8 @@ impl Args {
 
     /// Decodes the pairs from a SOCKS5 user and password.
     ///
-    /// # Errors They are not a list of pairs.
+    /// # Errors
+    /// They are not a list of pairs.
     pub fn from_socks(user: &[u8], password: &[u8]) -> Result<Args, ArgsError> {
         // A single NUL means an empty field, as RFC 1929 requires at least one byte.
         let password = if password == [0] { &[][..] } else { password };
@@ -108,7 +111,8 @@ impl Args {
 
     /// Decodes the pairs that follow `ARGS:` in an `SMETHOD` line.
     ///
-    /// # Errors The text is not a list of pairs.
+    /// # Errors
+    /// The text is not a list of pairs.
     pub fn from_smethod(text: &str) -> Result<Args, ArgsError> {
         Args::parse(text, ',')
     }

@@ -86,7 +86,8 @@ impl std::error::Error for BridgeError {}
 impl BridgeLine {
     /// Parses a line, optionally with the word `Bridge` before it, as in torrc.
     ///
-    /// # Errors See [`BridgeError`].
+    /// # Errors
+    /// See [`BridgeError`].
     pub fn parse(line: &str) -> Result<BridgeLine, BridgeError> {
         let mut words = line.split_whitespace().peekable();
         words.next_if(|word| word.eq_ignore_ascii_case("bridge"));

@@ -97,7 +97,8 @@ impl std::error::Error for EnvironmentError {}
 impl Environment {
     /// Reads the variables; `get` returns the value of one.
     ///
-    /// # Errors See [`EnvironmentError`].
+    /// # Errors
+    /// See [`EnvironmentError`].
     pub fn read(get: impl Fn(&str) -> Option<String>) -> Result<Environment, EnvironmentError> {
         let needed = |name: &str| {
             let value = get(name).filter(|value| !value.is_empty());

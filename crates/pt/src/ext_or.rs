@@ -136,7 +136,8 @@ impl ExtOrClient {
     /// is over and the connection carries the client's data; [`ExtOrClient::rest`] has bytes
     /// received after the dialogue.
     ///
-    /// # Errors See [`ExtOrError`]; the connection has to be closed.
+    /// # Errors
+    /// See [`ExtOrError`]; the connection has to be closed.
     pub fn take(&mut self, bytes: &[u8], out: &mut Vec<u8>) -> Result<bool, ExtOrError> {
         self.inbox.0.extend_from_slice(bytes);
         while self.stage != ClientStage::Open && self.step(out)? {}
@@ -244,7 +245,8 @@ impl ExtOrServer {
     /// Receives bytes from the transport and appends answers to `out`. Returns the information on
     /// the connection once the dialogue is over; [`ExtOrServer::rest`] has bytes received after it.
     ///
-    /// # Errors See [`ExtOrError`]; the connection has to be closed after `out` was sent.
+    /// # Errors
+    /// See [`ExtOrError`]; the connection has to be closed after `out` was sent.
     pub fn take(
         &mut self,
         bytes: &[u8],

@@ -74,7 +74,8 @@ impl Manager {
 
     /// Receives bytes of its standard output.
     ///
-    /// # Errors See [`Failure`]; the transport has to be stopped.
+    /// # Errors
+    /// See [`Failure`]; the transport has to be stopped.
     pub fn take(&mut self, bytes: &[u8]) -> Result<(), Failure> {
         self.inbox.extend_from_slice(bytes);
         while let Some(end) = self.inbox.iter().position(|byte| *byte == b'\n') {

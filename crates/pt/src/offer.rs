@@ -59,7 +59,8 @@ impl std::error::Error for OfferError {}
 impl OfferLine {
     /// Parses a line. Spaces separate words, and there is no quoting.
     ///
-    /// # Errors See [`OfferError`].
+    /// # Errors
+    /// See [`OfferError`].
     pub fn parse(line: &str) -> Result<OfferLine, OfferError> {
         let mut words = line.split_whitespace();
         let name = words.next().ok_or(OfferError::Empty)?;

@@ -67,7 +67,8 @@ impl PluginLine {
     /// Parses a line, optionally with the word `ClientTransportPlugin` or `ServerTransportPlugin`
     /// before it, as in torrc. Spaces separate words, and there is no quoting, as in torrc.
     ///
-    /// # Errors See [`PluginError`].
+    /// # Errors
+    /// See [`PluginError`].
     pub fn parse(line: &str) -> Result<PluginLine, PluginError> {
         let mut words = line.split_whitespace().peekable();
         let is_keyword = |word: &&str| {

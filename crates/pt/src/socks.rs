@@ -67,7 +67,8 @@ impl SocksClient {
     /// Begins a dialogue about a connection to the bridge at `to`, with these arguments. Appends
     /// the first message to `out`.
     ///
-    /// # Errors The arguments are too long.
+    /// # Errors
+    /// The arguments are too long.
     pub fn new(to: SocketAddr, args: &Args, out: &mut Vec<u8>) -> Result<SocksClient, ArgsError> {
         let login = match args.is_empty() {
             true => None,
@@ -97,7 +98,8 @@ impl SocksClient {
     /// connection is open and carries the bridge's data; [`SocksClient::rest`] has bytes received
     /// after the dialogue.
     ///
-    /// # Errors See [`SocksRefusal`]; the connection has to be closed.
+    /// # Errors
+    /// See [`SocksRefusal`]; the connection has to be closed.
     pub fn take(&mut self, bytes: &[u8], out: &mut Vec<u8>) -> Result<bool, SocksRefusal> {
         self.inbox.extend_from_slice(bytes);
         while self.stage != SocksStage::Open && self.step(out)? {}

@@ -144,7 +144,8 @@ impl Opener {
     /// Opens the first block of `bytes`, puts its frames into `frames` and returns the block's
     /// length. Returns `None` if the block is not complete yet.
     ///
-    /// # Errors The block was not sealed by the other end, or is a replay.
+    /// # Errors
+    /// The block was not sealed by the other end, or is a replay.
     pub(crate) fn open(
         &mut self,
         bytes: &[u8],

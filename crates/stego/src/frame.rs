@@ -64,7 +64,8 @@ impl<'a> Frame<'a> {
     /// Reads the first frame of `bytes` and advances `bytes` past it; `None` if only padding
     /// follows.
     ///
-    /// # Errors The bytes are not a frame.
+    /// # Errors
+    /// The bytes are not a frame.
     pub(crate) fn read(bytes: &mut &'a [u8]) -> Result<Option<Frame<'a>>, BadFrame> {
         let Some((&kind, rest)) = bytes.split_first() else { return Ok(None) };
         *bytes = rest;

@@ -106,7 +106,8 @@ impl Inbox {
 
     /// Takes a chunk from the connection at `place`; `None` is the stream's end.
     ///
-    /// # Errors It exceeds what the other end may send.
+    /// # Errors
+    /// It exceeds what the other end may send.
     pub(crate) fn chunk(
         &mut self,
         now: Time,

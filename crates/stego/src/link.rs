@@ -414,7 +414,8 @@ impl Link {
 
     /// Receives bytes at a place. Returns the number of blocks that they complete.
     ///
-    /// # Errors The bytes are not from the other end: the connection is unusable.
+    /// # Errors
+    /// The bytes are not from the other end: the connection is unusable.
     pub(crate) fn came(
         &mut self,
         now: Time,

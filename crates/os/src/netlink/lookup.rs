@@ -69,8 +69,9 @@ impl From<io::Error> for RouteError {
 /// Looks up the route to `dst`, like `ip route get DST [from SRC] [oif OIF] [mark MARK]`, with
 /// rules, marks and source routing.
 ///
-/// # Errors See [`RouteError`], which distinguishes the destination, the policy and the source
-/// address as causes.
+/// # Errors
+/// See [`RouteError`], which distinguishes the destination, the policy and the source address as
+/// causes.
 pub fn route_to(
     dst: IpAddr,
     src: Option<IpAddr>,

@@ -96,7 +96,8 @@ impl FoundRule {
 
 /// Adds a rule. It is not an error if an identical one exists.
 ///
-/// # Errors `EPERM` without privilege.
+/// # Errors
+/// `EPERM` without privilege.
 pub fn add_rule(rule: &Rule) -> io::Result<()> {
     let mut message = RuleMessage::default();
     message.header.family = rule.family.kernel();

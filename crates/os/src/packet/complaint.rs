@@ -33,7 +33,8 @@ pub enum Complaint {
 /// or `here6`. Returns whether there is one: packets without a unicast sender, and ICMP errors, get
 /// none (RFC 1122, section 3.2.2).
 ///
-/// # Errors The message cannot be built. This never happens for a packet from the kernel.
+/// # Errors
+/// The message cannot be built. This never happens for a packet from the kernel.
 pub fn complain(
     out: &mut Vec<u8>,
     (here4, here6): (Ipv4Addr, Ipv6Addr),

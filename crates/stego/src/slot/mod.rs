@@ -82,7 +82,8 @@ pub(crate) struct NotCover;
 pub(crate) trait Slot: Send {
     /// Receives the connection's bytes and passes the hidden ones to `each`.
     ///
-    /// # Errors They are not of this kind of traffic: the connection is unusable.
+    /// # Errors
+    /// They are not of this kind of traffic: the connection is unusable.
     fn receive(
         &mut self,
         now: Time,

@@ -74,9 +74,10 @@ pub type Passed = (bool, usize, Duration);
 impl Shape {
     /// Creates a shape with these steps.
     ///
-    /// # Errors The name is not 1 to 64 letters, digits, `-`, `_` and `.`, or a step is out of
-    /// bounds. The client has to begin with at least 64 bytes. The server has to answer with at
-    /// least 64 bytes before the client continues, and has to send the last step.
+    /// # Errors
+    /// The name is not 1 to 64 letters, digits, `-`, `_` and `.`, or a step is out of bounds. The
+    /// client has to begin with at least 64 bytes. The server has to answer with at least 64 bytes
+    /// before the client continues, and has to send the last step.
     pub fn new(name: &str, steps: Vec<Step>) -> Result<Shape, ShapeFault> {
         let fault = |why: &str| Err(ShapeFault(format!("shape '{name}': {why}")));
         let plain = |byte: u8| byte.is_ascii_alphanumeric() || b"-_.".contains(&byte);
@@ -106,7 +107,8 @@ impl Shape {
     /// other form a step, and pauses are cut at 10 s. Steps before a possible first step of a
     /// client are dropped, and so are the client's last ones.
     ///
-    /// # Errors No steps are left, or as for [`Shape::new`].
+    /// # Errors
+    /// No steps are left, or as for [`Shape::new`].
     pub fn of_record(name: &str, packets: &[Passed]) -> Result<Shape, ShapeFault> {
         let mut steps = together(packets);
         let begins = |at: &usize| {
@@ -235,8 +237,9 @@ impl Default for Shapes {
 impl Shapes {
     /// Creates a set of these shapes.
     ///
-    /// # Errors There are none or more than 1,024, two have the same name, or one direction has no
-    /// step with room for a chunk of the stream (600 bytes).
+    /// # Errors
+    /// There are none or more than 1,024, two have the same name, or one direction has no step with
+    /// room for a chunk of the stream (600 bytes).
     pub fn new(shapes: Vec<Shape>) -> Result<Shapes, ShapeFault> {
         let fault = |why: String| Err(ShapeFault(why));
         if !(1..=SHAPES).contains(&shapes.len()) {
@@ -270,8 +273,8 @@ impl Shapes {
     /// Parses a set: lines `shape NAME`, each followed by its steps as `up BYTES MILLISECONDS` or
     /// `down BYTES MILLISECONDS`. Empty lines and lines that begin with `#` are ignored.
     ///
-    /// # Errors A line has another form (the error names it), or as for [`Shape::new`] and
-    /// [`Shapes::new`].
+    /// # Errors
+    /// A line has another form (the error names it), or as for [`Shape::new`] and [`Shapes::new`].
     pub fn parse(text: &str) -> Result<Shapes, ShapeFault> {
         let (mut shapes, mut open): (Vec<Shape>, Option<(&str, Vec<Step>)>) = (Vec::new(), None);
         for (number, line) in text.lines().enumerate() {
@@ -301,7 +304,8 @@ impl Shapes {
 
     /// Returns the built-in set.
     ///
-    /// # Panics Never: a test parses it.
+    /// # Panics
+    /// Never: a test parses it.
     #[must_use]
     pub fn recorded() -> Shapes {
         Shapes::parse(RECORDED).expect("the recorded set is read by a test")

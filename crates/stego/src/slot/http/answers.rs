@@ -130,7 +130,8 @@ impl Answers {
 
 /// Begins the body of an answer with this head.
 ///
-/// # Errors The tier has no such body.
+/// # Errors
+/// The tier has no such body.
 pub(super) fn body(tier: Tier, answer: &AnswerHead) -> Result<Body, NotCover> {
     match tier {
         Tier::Site => Body::of_site(&answer.kind, answer.length),
@@ -140,7 +141,8 @@ pub(super) fn body(tier: Tier, answer: &AnswerHead) -> Result<Body, NotCover> {
 
 /// Passes the hidden bytes of an answer to `each`. For a site, stores the path of the next request.
 ///
-/// # Errors The answer of a site has no such path.
+/// # Errors
+/// The answer of a site has no such path.
 pub(super) fn hear(
     heads: &Heads,
     said: Hidden<'_>,

@@ -119,7 +119,8 @@ enum TextStage {
 impl Body {
     /// Begins a body of `length` bytes.
     ///
-    /// # Errors No body of ours has this length.
+    /// # Errors
+    /// No body of ours has this length.
     pub(super) fn new(tier: Tier, length: usize) -> Result<Body, NotCover> {
         if !(1..=LARGEST).contains(&length) {
             return Err(NotCover);
@@ -135,7 +136,8 @@ impl Body {
 
     /// Begins an object of a site, with this content type and `length` bytes.
     ///
-    /// # Errors No body of ours has this length.
+    /// # Errors
+    /// No body of ours has this length.
     pub(super) fn of_site(kind: &str, length: usize) -> Result<Body, NotCover> {
         let mut body = Body::new(Tier::Site, length)?;
         body.kind = Kind::Site(Hiding::of(kind).unwrap_or(Hiding::Opaque), Vec::new());
@@ -145,7 +147,8 @@ impl Body {
     /// Takes its part of `bytes` and passes the hidden bytes in it to `each`. Returns whether the
     /// body is complete.
     ///
-    /// # Errors It is not a body of ours.
+    /// # Errors
+    /// It is not a body of ours.
     pub(super) fn take(
         &mut self,
         bytes: &mut &[u8],

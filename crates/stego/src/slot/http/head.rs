@@ -51,7 +51,8 @@ pub(super) struct Heads {
 /// Moves a complete head out of the received bytes; the rest stays in `bytes`. Returns `None` if
 /// the head is not complete yet.
 ///
-/// # Errors It is longer than any of ours, or does not begin like one.
+/// # Errors
+/// It is longer than any of ours, or does not begin like one.
 pub(super) fn gather(inbox: &mut Vec<u8>, bytes: &mut &[u8]) -> Result<Option<Vec<u8>>, NotCover> {
     let (before, from) = (inbox.len(), inbox.len().saturating_sub(3));
     inbox.extend_from_slice(&bytes[..bytes.len().min((HEAD + 1).saturating_sub(before))]);
@@ -195,7 +196,8 @@ impl Heads {
 
     /// Parses the head of a request.
     ///
-    /// # Errors It is not a request of ours.
+    /// # Errors
+    /// It is not a request of ours.
     pub(super) fn request(&self, head: &[u8]) -> Result<RequestHead, NotCover> {
         let mut headers = [httparse::EMPTY_HEADER; HEADERS];
         let mut request = httparse::Request::new(&mut headers);
@@ -231,7 +233,8 @@ impl Heads {
 
     /// Parses the head of an answer.
     ///
-    /// # Errors It is not an answer of ours.
+    /// # Errors
+    /// It is not an answer of ours.
     pub(super) fn answer(&self, head: &[u8]) -> Result<AnswerHead, NotCover> {
         let mut headers = [httparse::EMPTY_HEADER; HEADERS];
         let mut answer = httparse::Response::new(&mut headers);

@@ -34,7 +34,8 @@ pub(crate) struct Picture {
 impl Picture {
     /// Parses a file.
     ///
-    /// # Errors It is not a baseline JPEG of one scan, or it is irregular.
+    /// # Errors
+    /// It is not a baseline JPEG of one scan, or it is irregular.
     pub(crate) fn read(file: &[u8]) -> Result<Picture, NotPicture> {
         let (frame, start) = Frame::read(file)?;
         let (scan, restarts, end) = unstuff(&file[start..])?;

@@ -52,8 +52,8 @@ impl Entry {
 impl Pictures {
     /// Adds a picture's file. Returns the number of bytes that it can hide.
     ///
-    /// # Errors It is not a baseline JPEG of one scan, is too long, or hides fewer than 1,536
-    /// bytes.
+    /// # Errors
+    /// It is not a baseline JPEG of one scan, is too long, or hides fewer than 1,536 bytes.
     pub fn add(&mut self, file: &[u8]) -> Result<usize, NotPicture> {
         let picture = Picture::read(file)?;
         let (capacity, length) = (picture.capacity(), file.len());

@@ -44,7 +44,8 @@ impl Hiding {
 
     /// Extracts the bytes that are hidden in a body.
     ///
-    /// # Errors The body is not of this kind.
+    /// # Errors
+    /// The body is not of this kind.
     pub(in super::super) fn find(self, body: &[u8]) -> Result<Vec<u8>, NotCover> {
         match self {
             Hiding::Opaque => Ok(body.to_vec()),

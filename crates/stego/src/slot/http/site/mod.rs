@@ -81,7 +81,8 @@ impl Object {
     /// `Content-Length` and `Connection` stay at their positions in the head, with the values of
     /// each answer.
     ///
-    /// # Errors See [`Refusal`].
+    /// # Errors
+    /// See [`Refusal`].
     pub fn new(path: &str, headers: Vec<(String, String)>, body: &[u8]) -> Result<Object, Refusal> {
         path_is_plain(path).then_some(()).ok_or(Refusal::Path)?;
         head_is_usual(&headers).then_some(()).ok_or(Refusal::Head)?;

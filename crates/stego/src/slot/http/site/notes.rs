@@ -42,7 +42,8 @@ impl Notes {
 
     /// Splits an answer's bytes into the path of its note and the hidden bytes.
     ///
-    /// # Errors There is no note of ours.
+    /// # Errors
+    /// There is no note of ours.
     pub(crate) fn read(&self, all: &[u8]) -> Result<(String, Vec<u8>), NotCover> {
         let (first, rest) = all.split_at_checked(FIRST).ok_or(NotCover)?;
         let mut length = [*rest.first().ok_or(NotCover)?];
