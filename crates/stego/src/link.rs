@@ -656,7 +656,7 @@ impl Link {
         dealt.is_some()
     }
 
-    /// A place as a scheduler sees it, with its window in chunks.
+    /// Returns a scheduler's view of a place, with its window in chunks.
     fn view(&self, place: usize, room: usize, least: usize) -> PathView {
         let Some(carrier) = self.carrier(place) else { return PathView::dead() };
         if carrier.silent().is_some() {

@@ -52,9 +52,9 @@ pub use recv::{Batch, Received, RecvBatch};
 pub use send::{Datagrams, SendBatch, SendFailure, SendQueue, SendReport};
 pub use socket::{Memory, UdpOptions, UdpSocket};
 
-/// Segments that go into one segmented send at most: `UDP_MAX_SEGMENTS` of the kernels before 6.9,
-/// which later ones only raised.
+/// Maximum number of segments in one segmented send: `UDP_MAX_SEGMENTS` of kernels before 6.9, which
+/// later ones have only raised.
 pub const MAX_SEGMENTS: usize = 64;
 
-/// Bytes that go into one send at most: what an IPv4 packet holds beside its header and UDP's.
+/// Maximum bytes in one send: the payload of an IPv4 packet without its header and UDP's.
 pub const MAX_BYTES: usize = 65_507;

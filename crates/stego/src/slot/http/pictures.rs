@@ -117,7 +117,7 @@ impl Pictures {
 
 #[cfg(test)]
 impl Pictures {
-    /// What looks like pictures with these bytes to hide, and these of their files.
+    /// Creates stand-ins for pictures with these capacities and lengths of files.
     pub(super) fn of(sizes: &[(usize, usize)]) -> Pictures {
         let picture = Picture::read(super::jpeg::tests::COLOUR).unwrap();
         let mut pictures = Pictures::default();
