@@ -52,8 +52,8 @@ pub use recv::{Batch, Received, RecvBatch};
 pub use send::{Datagrams, SendBatch, SendFailure, SendQueue, SendReport};
 pub use socket::{Memory, UdpOptions, UdpSocket};
 
-/// Maximum number of segments in one segmented send: `UDP_MAX_SEGMENTS` of kernels before 6.9, which
-/// later ones have only raised.
+/// Maximum number of segments in one segmented send: `UDP_MAX_SEGMENTS` of kernels before 6.9,
+/// which later ones have only raised.
 pub const MAX_SEGMENTS: usize = 64;
 
 /// Maximum bytes in one send: the payload of an IPv4 packet without its header and UDP's.
