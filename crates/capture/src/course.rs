@@ -1,18 +1,19 @@
-//! How the traffic of a trace went over time: the second look at it, at a scale that the first one
-//! ([`Summary`]) settled.
+//! The course of a trace's traffic over time. It is computed in a second pass over the trace, at a
+//! scale that the first one ([`Summary`]) has determined.
 //!
-//! Computes only; drawing is for whoever shows it. Memory is bounded by what is asked for: sessions
-//! times lanes times [`STEPS`].
+//! This module only computes; callers draw. Memory is bounded by the number of requested sessions,
+//! times lanes, times [`STEPS`].
 
 use std::collections::BTreeMap;
 
 use super::{Histogram, PathSummary, Row, Session, Summary, Trace, TraceError};
 
-/// Steps of time that a course is cut into, at most.
+/// Maximum number of time steps in a course.
 pub const STEPS: usize = 600;
 
-/// Runs that are kept one by one at the beginning of a session, in each direction. Many: at a
-/// switch, packets of the old path and the new one arrive mixed, and each change ends a run.
+/// Number of runs that are recorded at the beginning of a session, in each direction. It is large,
+/// because packets of the old and the new path arrive mixed at a switch, and each change ends a
+/// run.
 pub const RUNS: usize = 400;
 
 /// A value for each direction.
@@ -30,23 +31,22 @@ impl<T> Ways<T> {
     }
 }
 
-/// How traffic went over time.
+/// The course of traffic over time.
 #[derive(Clone, Debug)]
 pub struct Course {
-    /// When it begins, in seconds since the trace began; 0 where [`Course::aligned`].
+    /// Its start, in seconds since the trace began; 0 if [`Course::aligned`].
     pub begins: f64,
-    /// Whether times count from the first row of each session, and not from one moment.
+    /// Whether times count from the first row of each session instead of the trace's start.
     pub aligned: bool,
-    /// How long it lasts, in seconds.
+    /// Its duration in seconds.
     pub lasts: f64,
     /// The length of a step in seconds; the last step may be shorter.
     pub step: f64,
     /// A lane for each path, in ascending order.
     pub lanes: Vec<Lane>,
-    /// The sizes that went in each step, all paths together (or of path -1, where that was
-    /// recorded).
+    /// Sum of sizes in each step, over all paths (or of path -1, if that was recorded).
     pub whole: Ways<Vec<u64>>,
-    /// The first [`RUNS`] runs one by one; none where several sessions are taken together.
+    /// The first [`RUNS`] runs; none where several sessions are combined.
     pub runs: Ways<Vec<Run>>,
 }
 
@@ -55,22 +55,22 @@ pub struct Course {
 pub struct Lane {
     /// The path's number.
     pub path: i16,
-    /// What went by it.
+    /// Its traffic in each direction.
     pub ways: Ways<LaneWay>,
 }
 
 /// One path and direction of a course.
 #[derive(Clone, Debug, Default)]
 pub struct LaneWay {
-    /// The sizes that went in each step, summed.
+    /// Sum of sizes in each step.
     pub sizes: Vec<u64>,
-    /// Packets by the number of packets in their run.
+    /// Number of packets by the packets in their run.
     pub by_packets: Histogram,
-    /// Packets by the length of their run in milliseconds.
+    /// Number of packets by the length of their run in milliseconds.
     pub by_ms: Histogram,
 }
 
-/// A burst, as [`Flow`](super::Flow) defines it. Times are seconds since the trace began.
+/// A burst as in [`Flow`](super::Flow). Times are seconds since the trace began.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Run {
     /// The path that carried it.
@@ -79,28 +79,28 @@ pub struct Run {
     pub first: f64,
     /// The time of its last packet.
     pub last: f64,
-    /// Its packets.
+    /// Number of its packets.
     pub packets: u64,
 }
 
-/// The course of all sessions together, and of some of them by themselves.
+/// The course of all sessions together, and of selected ones separately.
 #[derive(Clone, Debug)]
 pub struct Courses {
     /// All sessions together.
     pub all: Course,
-    /// Those that were chosen, in the order of choice.
+    /// The selected sessions, in the order of selection.
     pub chosen: Vec<Course>,
 }
 
 impl Courses {
-    /// Looks at `trace` once more. `chosen` are places in `summary.sessions`; of each course, the
-    /// `lanes` paths that carried most get a lane.
+    /// Reads `trace` a second time. `chosen` are indices into `summary.sessions`. In each course,
+    /// the `lanes` paths with the most bytes get a lane.
     ///
-    /// The loads of a data set have no common clock ([`Summary::is_data_set`]): the course of all
-    /// lays the beginning of each at 0.
+    /// The loads of a data set have no common clock ([`Summary::is_data_set`]), so the course of
+    /// all sessions aligns their beginnings at 0.
     ///
     /// # Errors
-    /// As [`Trace::for_each`].
+    /// Same as [`Trace::for_each`].
     pub fn of_trace(
         trace: &Trace,
         summary: &Summary,
@@ -113,20 +113,20 @@ impl Courses {
     }
 }
 
-/// Courses in the making.
+/// Courses under construction.
 struct Gathering {
     courses: Courses,
     sessions: BTreeMap<(i64, i32), Going>,
 }
 
-/// A session while it is read.
+/// A session being read.
 struct Going {
     unsplit: bool,
-    /// Its place among the chosen.
+    /// Its index among the selected sessions.
     place: Option<usize>,
     /// The time that is 0 in the course of all sessions.
     zero: f64,
-    /// The run that goes on.
+    /// The run in progress.
     run: Ways<Option<Run>>,
 }
 
@@ -152,7 +152,7 @@ impl Gathering {
     }
 
     fn push(&mut self, row: &Row<'_>) {
-        // The file was read before: a session that is new now came in between, and is left out.
+        // A session that the first pass did not find was added to the file since; it is ignored.
         let Some(going) = self.sessions.get_mut(&(row.load, row.run)) else { return };
         let Courses { all, chosen } = &mut self.courses;
         let ended = going.step(row);
@@ -174,7 +174,7 @@ impl Gathering {
                 count([Some(&mut *all), going.place.map(|place| &mut chosen[place])], up, run);
             }
         }
-        // Pooled runs of several sessions follow no order.
+        // Combined runs of several sessions have no order.
         all.runs = Ways::default();
         self.courses
     }
@@ -188,7 +188,7 @@ fn count(courses: [Option<&mut Course>; 2], up: bool, run: Run) {
 }
 
 impl Going {
-    /// Takes a row into the run that goes on, and gives the run that it ends.
+    /// Adds a row to the run in progress. Returns the run that it ends, if any.
     fn step(&mut self, row: &Row<'_>) -> Option<Run> {
         if row.path < 0 {
             return None;
@@ -243,7 +243,8 @@ impl Course {
         Some(&mut self.lanes[at])
     }
 
-    /// Until when, in seconds since the trace began, [`Course::runs`] tell all that happened.
+    /// End of the period, in seconds since the trace began, for which [`Course::runs`] are
+    /// complete.
     pub fn told_until(&self) -> f64 {
         let full = |runs: &Vec<Run>| (runs.len() >= RUNS).then(|| runs[RUNS - 1].last);
         let ends = [full(&self.runs.up), full(&self.runs.down)];
@@ -251,13 +252,13 @@ impl Course {
     }
 }
 
-/// Adds `size` in step `at`; the last step takes what rounding puts behind it.
+/// Adds `size` to step `at`; rounding errors beyond the last step count for the last one.
 fn add(sizes: &mut [u64], at: usize, size: u64) {
     let last = sizes.len() - 1;
     sizes[at.min(last)] += size;
 }
 
-/// The numbers of the `most` paths that carried most, in ascending order.
+/// Numbers of the `most` paths with the most bytes, in ascending order.
 fn busiest(paths: &[PathSummary], most: usize) -> Vec<i16> {
     let mut ranked: Vec<&PathSummary> = paths.iter().collect();
     ranked.sort_by_key(|path| std::cmp::Reverse(path.up.bytes + path.down.bytes));
@@ -266,8 +267,8 @@ fn busiest(paths: &[PathSummary], most: usize) -> Vec<i16> {
     numbers
 }
 
-/// The shortest of 1, 2, 5, 10, 20, … microseconds that cuts `seconds` into at most [`STEPS`]
-/// steps.
+/// Returns the shortest of 1, 2, 5, 10, 20, … microseconds that divides `seconds` into at most
+/// [`STEPS`] steps.
 fn step_of(seconds: f64) -> f64 {
     let least = seconds / STEPS as f64;
     let mut ten = 1e-6;

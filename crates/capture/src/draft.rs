@@ -1,4 +1,4 @@
-//! A file that gets its name only when it is complete.
+//! Files that receive their name only once they are complete.
 
 use std::fs;
 use std::io::{self, BufWriter, Write};
@@ -8,8 +8,8 @@ use tempfile::NamedTempFile;
 
 /// A file being written under a temporary name in the directory of its target.
 ///
-/// Dropped without [`Draft::commit`], it is removed. Only its owner may read it (mode 0600): a
-/// capture tells who talks to whom.
+/// It is removed if it is dropped without [`Draft::commit`]. Only its owner may read it (mode
+/// 0600), because a capture reveals who communicates with whom.
 #[derive(Debug)]
 pub struct Draft {
     file: BufWriter<NamedTempFile>,
@@ -17,25 +17,25 @@ pub struct Draft {
 }
 
 impl Draft {
-    /// Begins the file that will be called `target`.
+    /// Begins the file that [`Draft::commit`] will rename to `target`.
     ///
     /// # Errors
-    /// The directory does not exist or cannot be written to, or `target` exists and is no file.
+    /// The directory does not exist or is not writable, or `target` exists and is not a file.
     pub fn begin(target: &Path) -> io::Result<Draft> {
         let file = hidden(target)?;
         Ok(Draft { file: BufWriter::with_capacity(1 << 16, file), target: target.to_owned() })
     }
 
-    /// Makes what was written so far durable.
+    /// Makes the content so far durable.
     pub(super) fn settle(&mut self) -> io::Result<()> {
         let written = self.file.flush().and_then(|()| self.file.get_ref().as_file().sync_all());
         written.map_err(|e| explain(e, format!("cannot write {}", self.target.display())))
     }
 
-    /// Makes the content durable and gives the file its name; an older file of that name goes.
+    /// Makes the content durable and renames the file; it replaces an older one of that name.
     ///
     /// # Errors
-    /// The disk is full or the directory has gone; nothing is left behind then.
+    /// The disk is full or the directory was removed; then the file is removed, too.
     pub fn commit(mut self) -> io::Result<()> {
         self.settle()?;
         let Draft { file, target } = self;
@@ -55,10 +55,10 @@ impl Write for Draft {
     }
 }
 
-/// Makes a file in the folder of `target`, under a temporary name, for its owner alone.
+/// Creates a file in the folder of `target`, under a temporary name and with mode 0600.
 ///
 /// # Errors
-/// The directory does not exist or cannot be written to, or `target` exists and is no file.
+/// The directory does not exist or is not writable, or `target` exists and is not a file.
 pub(super) fn hidden(target: &Path) -> io::Result<NamedTempFile> {
     refuse_non_file(target)?;
     let folder = folder_of(target)?;
@@ -68,12 +68,13 @@ pub(super) fn hidden(target: &Path) -> io::Result<NamedTempFile> {
     made.map_err(|e| explain(e, format!("cannot write in the directory {}", folder.display())))
 }
 
-/// `error` with the thing that failed before it.
+/// Puts `what` before the message of `error`.
 pub(super) fn explain(error: io::Error, what: String) -> io::Error {
     io::Error::new(error.kind(), format!("{what}: {error}"))
 }
 
-/// Renaming over a directory fails late, and over a device it succeeds.
+/// Refuses a target that is not a file: renaming over a directory fails late, and over a device it
+/// succeeds.
 fn refuse_non_file(target: &Path) -> io::Result<()> {
     let refuse = |kind, what| {
         Err(io::Error::new(

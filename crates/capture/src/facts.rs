@@ -1,4 +1,4 @@
-//! The trace schema and the facts about a whole trace, as `docs/formats.md` fixes them.
+//! The trace schema and the facts about a whole trace, as in `docs/formats.md`.
 
 use std::time::SystemTime;
 
@@ -31,15 +31,15 @@ pub(super) const COLUMNS: [(&str, Physical); 7] = [
     ("size", Physical::INT32),
 ];
 
-/// What the `size` column counts.
+/// The unit of the `size` column.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum SizeUnit {
-    /// Bytes of the IP packet: what an observer of the path sees.
+    /// Bytes of the IP packet, as an observer of the path sees it.
     #[default]
     IpPacket,
-    /// Bytes of a Tor cell: what data sets recorded inside a relay hold.
+    /// Bytes of a Tor cell, as in data sets recorded inside a relay.
     Cell,
-    /// One for each unit: data sets that keep only directions.
+    /// One for each unit, as in data sets that only record directions.
     Direction,
 }
 
@@ -56,7 +56,7 @@ impl SizeUnit {
     }
 }
 
-/// What is known of a trace as a whole; kept in the file's metadata.
+/// Facts about a whole trace, stored in the file's metadata.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct TraceFacts {
     /// The name of each path; the index is the number in the `path` column.
@@ -67,32 +67,33 @@ pub struct TraceFacts {
     pub seed: Option<u64>,
     /// The schedule, as on the command line: `weighted --every 100ms`.
     pub schedule: Option<String>,
-    /// What `size` counts.
+    /// The unit of `size`.
     pub unit: SizeUnit,
-    /// Protocols whose sessions number their packets in clear, by their names for machines.
+    /// Protocols whose sessions number their packets in clear, by their machine-readable names.
     pub numbers: Vec<String>,
 }
 
-/// The metadata for [`TraceFacts::numbers`], which are complete only when the trace is.
+/// Builds the metadata entry for [`TraceFacts::numbers`], which are complete only when the trace
+/// is.
 pub(super) fn numbers_entry(numbers: &[String]) -> Option<KeyValue> {
     let value = || serde_json::Value::from(numbers).to_string();
     (!numbers.is_empty()).then(|| KeyValue::new("anabranch.numbers".to_owned(), value()))
 }
 
 impl TraceFacts {
-    /// The name of path `number`: `whole` for -1, the number itself where the file names none.
+    /// Name of path `number`: `whole` for -1, or the number itself if the file has no name for it.
     pub fn path_name(&self, number: i16) -> String {
         let Ok(index) = usize::try_from(number) else { return "whole".to_owned() };
         self.paths.get(index).cloned().unwrap_or_else(|| number.to_string())
     }
 
-    /// [`TraceFacts::start`] for people: date and time of day, in universal time.
+    /// Formats [`TraceFacts::start`] for display: date and time of day, in UTC.
     pub fn started(&self) -> Option<String> {
         let start = DateTime::<Utc>::from(self.start?);
         Some(start.format("%Y-%m-%d %H:%M:%S UTC").to_string())
     }
 
-    /// As Parquet metadata, without [`TraceFacts::numbers`].
+    /// Converts the facts into Parquet metadata, without [`TraceFacts::numbers`].
     pub(super) fn metadata(&self) -> Vec<KeyValue> {
         let entry = |key: &str, value: String| KeyValue::new(format!("anabranch.{key}"), value);
         let mut entries = vec![
@@ -107,10 +108,10 @@ impl TraceFacts {
         entries
     }
 
-    /// From Parquet metadata; unknown keys are ignored.
+    /// Parses the facts from Parquet metadata; unknown keys are ignored.
     ///
     /// # Errors
-    /// Another schema version or none, or a malformed value.
+    /// The schema version is missing or another, or a value is malformed.
     pub(super) fn parse(metadata: &[KeyValue]) -> Result<TraceFacts, String> {
         let find = |key: &str| {
             let key = format!("anabranch.{key}");

@@ -1,13 +1,13 @@
 //! Weights by order of magnitude, for figures.
 
-/// Classes to each power of ten.
+/// Number of classes per power of ten.
 const CLASSES: usize = 4;
 
-/// Powers of ten, from 0.01 on.
+/// Number of powers of ten, from 0.01 on.
 const DECADES: usize = 9;
 
-/// Where each class but the first begins. Two and three are in one class, four and five, six to
-/// nine: no class of whole numbers is empty by nature.
+/// Lower bound of each class except the first. Two and three share a class, and so do four and
+/// five, and six to nine: any class from 1 on contains a whole number.
 const EDGES: [f64; CLASSES * DECADES] = edges();
 
 const fn edges() -> [f64; CLASSES * DECADES] {
@@ -23,9 +23,9 @@ const fn edges() -> [f64; CLASSES * DECADES] {
     edges
 }
 
-/// How much fell into each class of lengths, four classes to each power of ten.
+/// Total weight of the lengths in each class, with four classes per power of ten.
 ///
-/// Class 0 is all below 0.01; the last has no end.
+/// Class 0 is everything below 0.01; the last class is unbounded.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Histogram {
     weights: [u64; EDGES.len() + 1],
@@ -41,10 +41,10 @@ impl Histogram {
     /// The number of classes.
     pub const LEN: usize = EDGES.len() + 1;
 
-    /// Classes to a power of ten; the first of them begins with the power itself.
+    /// Number of classes per power of ten; the first of them begins with the power itself.
     pub const PER_DECADE: usize = CLASSES;
 
-    /// Adds a length of this weight.
+    /// Adds a length with this weight.
     pub fn add(&mut self, length: f64, weight: u64) {
         self.weights[EDGES.partition_point(|&edge| edge <= length)] += weight;
     }
@@ -54,7 +54,7 @@ impl Histogram {
         &self.weights
     }
 
-    /// Where `class` begins: 0 for the first.
+    /// Lower bound of `class`: 0 for the first.
     pub fn from(class: usize) -> f64 {
         class.checked_sub(1).map_or(0.0, |at| EDGES[at.min(EDGES.len() - 1)])
     }

@@ -1,18 +1,18 @@
-//! The distribution of any number of lengths in bounded memory.
+//! Distributions of any number of lengths in bounded memory.
 
-/// Bits of a double's mantissa that are left out of a bucket's key: 9 stay, so that a bucket is at
-/// most 0.2 % wide.
+/// Bits of a double's mantissa that a bucket's key omits. It keeps 9, so a bucket is at most 0.2 %
+/// wide.
 const DROPPED: u32 = 52 - 9;
 
-/// A distribution of lengths: numbers that are not negative.
+/// A distribution of lengths, which are non-negative numbers.
 ///
-/// Lengths that agree in their first ten binary digits share a bucket, which keeps their number and
-/// sum. So there are at most 512 buckets for each doubling, and whole numbers up to 1,023 have one
-/// each.
+/// Lengths that agree in their first ten binary digits share a bucket, which records their number
+/// and sum. So there are at most 512 buckets per doubling, and each whole number up to 1,023 has
+/// its own.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Lengths {
-    /// Ascending. A tree would take several times the memory where there are many sessions of a few
-    /// runs each.
+    /// Buckets in ascending order. A tree would need several times the memory for many sessions of
+    /// a few runs each.
     buckets: Vec<Bucket>,
     count: u64,
     longest: f64,
@@ -20,14 +20,15 @@ pub(super) struct Lengths {
 
 #[derive(Clone, Copy, Debug, Default)]
 struct Bucket {
-    /// The first bits of the lengths: those of a double that is not negative ascend as it does.
+    /// The first bits of the lengths; for non-negative doubles, these have the order of the
+    /// numbers.
     key: u32,
     count: u64,
     sum: f64,
 }
 
 impl Lengths {
-    /// Adds one.
+    /// Adds a length.
     pub(super) fn add(&mut self, length: f64) {
         debug_assert!(length >= 0.0, "time runs backwards: {length}");
         let key = u32::try_from(length.to_bits() >> DROPPED).unwrap_or(u32::MAX);
@@ -35,7 +36,7 @@ impl Lengths {
         self.longest = self.longest.max(length);
     }
 
-    /// Adds all of another.
+    /// Adds all lengths of `other`.
     pub(super) fn absorb(&mut self, other: &Lengths) {
         other.buckets.iter().for_each(|bucket| self.put(*bucket));
         self.longest = self.longest.max(other.longest);
@@ -52,24 +53,24 @@ impl Lengths {
         }
     }
 
-    /// How many there are.
+    /// Number of lengths.
     pub(super) fn count(&self) -> u64 {
         self.count
     }
 
-    /// The greatest; 0 where there is none.
+    /// The greatest length; 0 if there is none.
     pub(super) fn longest(&self) -> f64 {
         self.longest
     }
 
-    /// The middle one, or the mean of the middle two; 0 where there is none. Exact to the width of
-    /// a bucket.
+    /// The median, which is the mean of the middle two for an even number; 0 if there is none. It
+    /// is exact to the width of a bucket.
     pub(super) fn median(&self) -> f64 {
         let Some(last) = self.count.checked_sub(1) else { return 0.0 };
         (self.at(last / 2) + self.at(self.count / 2)) / 2.0
     }
 
-    /// The length of this rank from 0: the mean of its bucket.
+    /// The length with this rank, from 0: the mean of its bucket.
     fn at(&self, rank: u64) -> f64 {
         let mut below = 0;
         for bucket in &self.buckets {

@@ -1,18 +1,18 @@
-//! What an observer of each path would see, written to files.
+//! Captures of the traffic that an observer of each path would see, written to files.
 //!
-//! A driver shows every batch of datagrams that it carries to its taps:
+//! A driver passes every batch of datagrams that it forwards to its taps:
 //!
 //! * [`TraceTap`] writes the project's trace (Parquet, a row per datagram; `docs/formats.md`);
-//! * [`PcapTap`] writes a pcapng file per path, for the tools that people already know.
+//! * [`PcapTap`] writes a pcapng file per path, for standard tools.
 //!
-//! [`Trace`] reads a trace back and refuses what is not one; [`Summary`] condenses it, and
-//! [`Courses`] follow it over time.
+//! [`Trace`] reads a trace back and rejects other files. [`Summary`] condenses it, and [`Courses`]
+//! follow it over time.
 //!
-//! Taps never slow a driver down by more than [`PATIENCE`]: encoding and writing happen on a thread
-//! of their own. A tap that fails reports it once; its driver then drops it and goes on forwarding.
-//! Files appear under their names with the first content that [`Tap::flush`] has written. They
-//! stay, readable up to the last flush, when a tap fails and when the program is killed. A tap
-//! that has seen nothing leaves nothing.
+//! Taps never delay a driver by more than [`PATIENCE`]: encoding and writing happen on a separate
+//! thread. A tap that fails reports it once; its driver then drops it and continues forwarding.
+//! Files receive their names with the first content that [`Tap::flush`] has written. They stay,
+//! readable up to the last flush, if a tap fails or the program is killed. A tap without traffic
+//! leaves no file.
 
 mod course;
 mod draft;
@@ -48,13 +48,13 @@ const UDP_HEADER: usize = 8;
 /// One batch of datagrams as an observer of the path sees it.
 #[derive(Clone, Copy, Debug)]
 pub struct ObservedBatch<'a> {
-    /// When the batch was received from, or handed to, the path's socket.
+    /// Time at which the batch was received from the path's socket, or passed to it.
     pub time: Time,
-    /// The session that it belongs to.
+    /// The session of the batch.
     pub session: u64,
     /// The path, as an index into the names that the tap was created with.
     pub path: u16,
-    /// From the client to the server?
+    /// Whether it goes from the client to the server.
     pub outward: bool,
     /// The path socket's local address.
     pub client_end: SocketAddr,
@@ -64,7 +64,7 @@ pub struct ObservedBatch<'a> {
     pub ecn: u8,
     /// The UDP payloads, back to back.
     pub bytes: &'a [u8],
-    /// The length of each datagram in `bytes`; the last may be shorter. Zero means one datagram.
+    /// Length of each datagram in `bytes`; the last may be shorter. Zero means one datagram.
     pub stride: usize,
 }
 
@@ -74,7 +74,7 @@ impl<'a> ObservedBatch<'a> {
         cut(self.bytes, self.stride)
     }
 
-    /// Bytes that the IP and UDP headers add to each payload: 28 for IPv4, 48 for IPv6.
+    /// Bytes of the IP and UDP headers of each payload: 28 for IPv4, 48 for IPv6.
     pub fn overhead(&self) -> usize {
         match self.server.ip().to_canonical() {
             IpAddr::V4(_) => 20 + UDP_HEADER,
@@ -83,53 +83,53 @@ impl<'a> ObservedBatch<'a> {
     }
 }
 
-/// A witness of all that a driver carries.
+/// An observer of all traffic that a driver forwards.
 pub trait Tap: Send {
-    /// Takes note of a batch. Times must not decrease from one call to the next.
+    /// Records a batch. Times must not decrease from one call to the next.
     ///
     /// # Errors
-    /// The file cannot be written, the disk falls behind, or the batch is malformed. The tap is of
-    /// no further use then: drop it, which keeps what it wrote.
+    /// The file cannot be written, the disk is too slow, or the batch is malformed. The tap is
+    /// unusable then: drop it, which keeps the data written so far.
     fn seen(&mut self, seen: &ObservedBatch<'_>) -> io::Result<()>;
 
-    /// Notes that packets of `protocol` (a name for machines) are numbered in clear.
+    /// Records that packets of `protocol` (a machine-readable name) are numbered in clear.
     fn numbered(&mut self, protocol: &str) {
         let _ = protocol;
     }
 
-    /// Writes what was noted before `now`, if the last write is at least a second ago. A trace,
-    /// whose parts cost space, waits for 1/32 of its length where that is longer.
+    /// Writes the records from before `now`, if the last write is at least a second ago. A trace,
+    /// whose parts have an overhead, waits for 1/32 of its duration if that is longer.
     ///
     /// # Errors
-    /// As [`Tap::seen`].
+    /// Same as [`Tap::seen`].
     fn flush(&mut self, now: Time) -> io::Result<()>;
 
     /// Completes the files.
     ///
     /// # Errors
-    /// Something could not be written; what was flushed before is kept.
+    /// Something could not be written; data flushed before is kept.
     fn finish(self: Box<Self>) -> io::Result<()>;
 }
 
 /// Time from one flush to the next.
 const FLUSH_INTERVAL: Duration = Duration::from_secs(1);
 
-/// The datagrams of a batch, as [`ObservedBatch::datagrams`] tells.
+/// Splits a batch into datagrams, for [`ObservedBatch::datagrams`].
 fn cut(bytes: &[u8], stride: usize) -> impl Iterator<Item = &[u8]> {
     let stride = if stride == 0 { bytes.len().max(1) } else { stride };
     let empty = bytes.is_empty().then_some(bytes);
     empty.into_iter().chain(bytes.chunks(stride))
 }
 
-/// Equality of labels, most of which are empty.
+/// Compares two labels; most labels are empty.
 ///
-/// Empty strings may point nowhere, and a vectorised `memcmp` of length 0 that touches an unmapped
-/// page costs hundreds of nanoseconds, many times what the rest of a row does.
+/// Empty strings may point to unmapped memory, and a vectorised `memcmp` of length 0 on an unmapped
+/// page costs hundreds of nanoseconds. That is many times the cost of the rest of a row.
 fn same_label(one: &[u8], other: &[u8]) -> bool {
     one.len() == other.len() && (one.is_empty() || one == other)
 }
 
-/// An error of the caller's making.
+/// Creates an error for a fault of the caller.
 fn invalid(why: impl Into<String>) -> io::Error {
     io::Error::new(io::ErrorKind::InvalidInput, why.into())
 }

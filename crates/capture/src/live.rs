@@ -1,4 +1,4 @@
-//! A file that has its name from the first content on, and is kept however its program ends.
+//! Files that have their name from the first content on, and remain however the program ends.
 
 use std::fs::File;
 use std::io::{self, Write};
@@ -9,40 +9,39 @@ use tempfile::TempPath;
 
 use super::draft::{explain, hidden};
 
-/// Bytes gathered before they are written.
+/// Bytes that are buffered before they are written.
 const BUFFER: usize = 1 << 16;
 
 /// A file being written.
 ///
-/// It has a temporary name until [`LiveFile::show`]: dropped before, it is removed, so that a run
-/// that never began leaves nothing. From then on it lies under its own name. Only its owner may
-/// read it (mode 0600): a capture reveals the ends of each session.
+/// It has a temporary name until [`LiveFile::show`]. If it is dropped before, it is removed, so
+/// that a run that never began leaves no file. After that it has its own name. Only its owner may
+/// read it (mode 0600), because a capture reveals the ends of each session.
 #[derive(Debug)]
 pub(super) struct LiveFile {
     file: File,
     buffer: Vec<u8>,
-    /// The temporary name, while it has one.
+    /// The temporary name, while the file has one.
     hidden: Option<TempPath>,
     target: PathBuf,
-    /// Bytes written, those in the buffer among them.
+    /// Bytes written, including those in the buffer.
     length: u64,
-    /// Nothing more is taken: a write had failed, and the file was restored.
+    /// Whether further writes are ignored, because one has failed and the file was restored.
     is_over: bool,
 }
 
 impl LiveFile {
-    /// Begins the file that will be called `target`.
+    /// Begins the file that [`LiveFile::show`] will rename to `target`.
     ///
     /// # Errors
-    /// The directory does not exist or cannot be written to, or `target` exists and is no file.
+    /// The directory does not exist or is not writable, or `target` exists and is not a file.
     pub(super) fn begin(target: &Path) -> io::Result<LiveFile> {
         let (file, path) = hidden(target)?.into_parts();
         let (hidden, target) = (Some(path), target.to_owned());
         Ok(LiveFile { file, buffer: Vec::new(), hidden, target, length: 0, is_over: false })
     }
 
-    /// Hands all that was written to the kernel, and gives the file its name; an older one of that
-    /// name goes.
+    /// Passes all data to the kernel, and renames the file; it replaces an older one of that name.
     pub(super) fn show(&mut self) -> io::Result<()> {
         self.flush().map_err(|error| self.failed(error))?;
         self.name()
@@ -55,22 +54,22 @@ impl LiveFile {
         named.map_err(|e| explain(e, format!("cannot name {}", target.display())))
     }
 
-    /// Shows the file and waits until the disk has it.
+    /// Shows the file and waits until it is on the disk.
     pub(super) fn commit(mut self) -> io::Result<()> {
         self.show()?;
         let synced = self.file.set_len(self.length).and_then(|()| self.file.sync_all());
         synced.map_err(|error| self.failed(error))
     }
 
-    /// Puts `tail` after what was written, where the next bytes will replace it.
+    /// Writes `tail` after the data, where the next bytes will replace it.
     pub(super) fn put_tail(&mut self, tail: &[u8]) -> io::Result<()> {
         self.flush()?;
         self.file.write_all_at(tail, self.length)?;
         self.name()
     }
 
-    /// Takes the file back to `length` bytes with `tail` after them: what a failed write left
-    /// behind goes. Later writes are dropped.
+    /// Truncates the file to `length` bytes and appends `tail`, to remove the remains of a failed
+    /// write. Later writes are ignored.
     pub(super) fn restore(&mut self, length: u64, tail: &[u8]) -> io::Result<()> {
         self.is_over = true;
         self.buffer.clear();
@@ -79,7 +78,7 @@ impl LiveFile {
         self.name()
     }
 
-    /// Names the file in `error`.
+    /// Adds the file's name to `error`.
     pub(super) fn failed(&self, error: io::Error) -> io::Error {
         explain(error, format!("cannot write {}", self.target.display()))
     }

@@ -1,4 +1,4 @@
-//! A pcapng file per path, with the packets that an observer of the path would have recorded.
+//! Pcapng files, one per path, with the packets that an observer of the path would have recorded.
 
 use std::borrow::Cow;
 use std::collections::VecDeque;
@@ -24,13 +24,13 @@ use super::live::LiveFile;
 use super::worker::{Sink, Worker};
 use super::{FLUSH_INTERVAL, ObservedBatch, Tap, cut, invalid};
 
-/// Bytes of payload, or batches, after which the writing thread takes over.
+/// Bytes of payload, and number of batches, after which data is passed to the writing thread.
 const FULL: (usize, usize) = (1 << 20, 1 << 13);
 
-/// The longest packet that a file announces: more than any IP packet without jumbo payload.
+/// Maximum packet length that a file announces: more than any IP packet without jumbo payload.
 const SNAPLEN: u32 = 1 << 18;
 
-/// `if_tsresol` for nanoseconds: ten to the minus nine.
+/// `if_tsresol` for nanoseconds: ten to the power of minus nine.
 const NANOSECONDS: u8 = 9;
 
 /// `epb_flags`: the direction bits.
@@ -40,15 +40,15 @@ const OUTBOUND: u32 = 2;
 /// Limits of the captures of one path.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct PcapLimits {
-    /// Bytes after which a file is followed by the next, `NAME_00002.pcapng` after
-    /// `NAME_00001.pcapng`; `None` for one file of any size, `NAME.pcapng`.
+    /// Bytes after which a new file is begun, as `NAME_00002.pcapng` after `NAME_00001.pcapng`;
+    /// `None` for one file of any size, `NAME.pcapng`.
     pub size: Option<u64>,
-    /// Files of a path that are kept; older ones are removed.
+    /// Number of files that are kept for each path; older ones are removed.
     pub files: Option<usize>,
 }
 
 impl PcapLimits {
-    /// Returns the name of the file `number`, from 1, of the path `name`.
+    /// Returns the name of file `number`, from 1, of the path `name`.
     pub fn file_name(&self, name: &str, number: u32) -> String {
         match self.size {
             Some(_) => format!("{name}_{number:05}.pcapng"),
@@ -56,7 +56,7 @@ impl PcapLimits {
         }
     }
 
-    /// Returns whether a capture of the path `name` may call a file `file_name`.
+    /// Whether a capture of the path `name` may create a file called `file_name`.
     pub fn may_name(&self, name: &str, file_name: &str) -> bool {
         let Some(_) = self.size else { return file_name == self.file_name(name, 1) };
         let number = file_name.strip_prefix(name).and_then(|rest| rest.strip_prefix('_'));
@@ -70,18 +70,18 @@ pub struct PcapTap {
     batch: Batch,
     start: Duration,
     paths: usize,
-    /// When the last batch was handed over.
+    /// Time at which the last batch was passed on.
     flushed: Time,
     worker: Worker<PcapSink>,
 }
 
 impl PcapTap {
-    /// Begins the files of the paths `names` in `folder`, which is made where it is missing;
+    /// Begins the files of the paths `names` in `folder`, which is created if it is missing;
     /// `start` is the wall clock at time zero.
     ///
     /// # Errors
-    /// The directory cannot be made or written to, a file's name is that of a
-    /// directory, or a path's name cannot be a file's.
+    /// The directory cannot be created or written to, a file's name is that of a directory, or a
+    /// path's name is not a valid file name.
     pub fn create(
         folder: &Path,
         names: &[String],
@@ -145,7 +145,7 @@ impl Tap for PcapTap {
     }
 }
 
-/// What is kept of a [`ObservedBatch`]; its bytes lie in the same order in [`Batch::bytes`].
+/// The header data of an [`ObservedBatch`]; its bytes are in [`Batch::bytes`], in the same order.
 struct Record {
     at: Duration,
     path: u16,
@@ -163,25 +163,26 @@ struct Batch {
     bytes: Vec<u8>,
 }
 
-/// Rebuilding packets costs more than copying them, so it happens here, on the worker's thread.
+/// The sink of a capture. It rebuilds packets on the worker's thread, as that costs more than
+/// copying them.
 struct PcapSink {
     files: Vec<PathFiles>,
     packet: Vec<u8>,
 }
 
-/// The files of one path: the present one, and those before it.
+/// The files of one path: the current one, and those before it.
 struct PathFiles {
     folder: PathBuf,
     name: String,
     limits: PcapLimits,
     file: PcapNgWriter<LiveFile>,
-    /// Number of the present file, from 1.
+    /// Number of the current file, from 1.
     number: u32,
     /// Whether it has a packet.
     has_packets: bool,
-    /// Whether a file of this run has its name.
+    /// Whether a file of this run has received its name.
     has_begun: bool,
-    /// Earlier files that are still there, the oldest first.
+    /// Earlier files that still exist, oldest first.
     before: VecDeque<PathBuf>,
 }
 
@@ -204,7 +205,7 @@ impl PathFiles {
         if self.limits.size.is_some_and(is_full) { self.follow() } else { Ok(()) }
     }
 
-    /// Ends the present file and begins the next; the oldest goes where too many are there.
+    /// Ends the current file, begins the next, and removes the oldest ones if there are too many.
     fn follow(&mut self) -> io::Result<()> {
         self.show()?;
         let target = |number| self.folder.join(self.limits.file_name(&self.name, number));
@@ -219,7 +220,7 @@ impl PathFiles {
         Ok(())
     }
 
-    /// Hands to the kernel what was written, where a packet is in it.
+    /// Passes the data to the kernel, if it has a packet.
     fn show(&mut self) -> io::Result<()> {
         if !self.has_packets {
             return Ok(());
@@ -230,7 +231,7 @@ impl PathFiles {
         self.file.get_mut().show()
     }
 
-    /// Removes the files of an earlier run, which the user wants replaced.
+    /// Removes the files of an earlier run, which this run replaces.
     fn clear(&self) -> io::Result<()> {
         for entry in fs::read_dir(&self.folder)? {
             let name = entry?.file_name().into_string().unwrap_or_default();
@@ -269,16 +270,16 @@ impl Sink for PcapSink {
         self.files.iter_mut().try_for_each(PathFiles::show)
     }
 
-    /// All files, whichever fails; the first error.
+    /// Completes all files, even if one fails. Returns the first error.
     fn commit(self) -> io::Result<()> {
         let files = self.files.into_iter();
-        // The next of a row that has ended has no packet yet.
+        // After a switch to a new file, that file may have no packet yet.
         let wanted = files.filter(|files| files.has_packets || files.number == 1);
         let ended: Vec<_> = wanted.map(|files| files.file.into_inner().commit()).collect();
         ended.into_iter().collect()
     }
 
-    /// Writes each file; an error of one does not affect the others.
+    /// Writes each file; an error in one does not affect the others.
     fn keep(&mut self) {
         for files in &mut self.files {
             let _ = files.show();
@@ -286,7 +287,7 @@ impl Sink for PcapSink {
     }
 }
 
-/// Begins the capture `target` with its section header and its one interface, the path `name`.
+/// Begins the capture `target` with its section header and its only interface, the path `name`.
 fn begin(target: &Path, name: &str) -> io::Result<PcapNgWriter<LiveFile>> {
     let head = || -> io::Result<_> {
         let file = LiveFile::begin(target)?;

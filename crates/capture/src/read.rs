@@ -1,4 +1,4 @@
-//! Reading a trace, and refusing precisely what is not one.
+//! The reader of traces, which rejects other files with a precise reason.
 
 use std::cell::Cell;
 use std::collections::HashMap;
@@ -28,22 +28,22 @@ use super::{Row, TraceFacts, same_label};
 /// First and last bytes of a Parquet file.
 const MAGIC: [u8; 4] = *b"PAR1";
 
-/// A key in the metadata of experiments' results.
+/// Metadata key of an experiment's results.
 const EXPERIMENT: &str = "anabranch.experiment";
 
-/// Rows decoded at a time.
+/// Number of rows that are decoded at a time.
 const CHUNK: usize = 1 << 16;
 
-/// Why a file is not a trace that can be read.
+/// Error: a file is not a readable trace.
 #[derive(Debug)]
 pub enum TraceError {
     /// The file cannot be read.
     Io(io::Error),
-    /// It is no Parquet file, or a damaged one, or compressed by a method other than zstd.
+    /// It is not a Parquet file, is damaged, or is compressed by a method other than zstd.
     Parquet(String),
-    /// It does not begin as Parquet files do.
+    /// It does not begin like a Parquet file.
     Foreign,
-    /// It begins as Parquet files do, and does not end so.
+    /// It begins like a Parquet file, but does not end like one.
     BrokenOff,
     /// It is a directory.
     Directory,
@@ -55,7 +55,7 @@ pub enum TraceError {
     Column {
         /// The column's name.
         name: &'static str,
-        /// What is wrong with it.
+        /// The problem with it.
         problem: String,
     },
     /// A row breaks a rule of the schema.
@@ -102,7 +102,7 @@ impl From<ParquetError> for TraceError {
 pub struct Trace {
     file: SerializedFileReader<File>,
     facts: TraceFacts,
-    /// Where each of [`COLUMNS`] stands in the file.
+    /// Index of each of [`COLUMNS`] in the file.
     columns: [usize; 7],
 }
 
@@ -125,29 +125,29 @@ impl Trace {
         if pairs.iter().any(|pair| pair.key == EXPERIMENT) {
             return Err(TraceError::Experiment);
         }
-        // Columns first: a foreign file is better told what it lacks than that it is not ours.
+        // Columns first: for a foreign file, the missing column is a better message.
         let columns = locate_all(meta.schema_descr())?;
         vet_chunks(file.metadata(), &columns, length)?;
         let facts = TraceFacts::parse(pairs).map_err(TraceError::Facts)?;
         Ok(Trace { file, facts, columns })
     }
 
-    /// What is known of the trace as a whole.
+    /// Facts about the whole trace.
     pub fn facts(&self) -> &TraceFacts {
         &self.facts
     }
 
-    /// The number of rows, as the file states it.
+    /// Number of rows, as the file states it.
     pub fn rows(&self) -> u64 {
         u64::try_from(self.file.metadata().file_metadata().num_rows()).unwrap_or(0)
     }
 
-    /// Shows every row to `visit`, in the order of the file, each after it has been checked.
+    /// Checks each row, in the order of the file, and passes it to `visit`.
     ///
     /// Memory is bounded by the number of loads, not of rows.
     ///
     /// # Errors
-    /// The file cannot be decoded, or a row breaks a rule of the schema. Rows before it have been
+    /// The file cannot be decoded, or a row breaks a rule of the schema. Earlier rows have been
     /// visited.
     pub fn for_each(&self, mut visit: impl FnMut(&Row<'_>)) -> Result<(), TraceError> {
         let mut check = Check::default();
@@ -166,8 +166,8 @@ impl Trace {
     }
 }
 
-/// Refuses a file that does not begin and end as Parquet files do: the words of the reader are
-/// about footers.
+/// Rejects a file that does not begin and end like a Parquet file, because the reader's messages
+/// are about footers.
 fn check_ends(file: &File, length: u64) -> Result<(), TraceError> {
     let read = |at| {
         let mut found = [0; MAGIC.len()];
@@ -183,9 +183,9 @@ fn check_ends(file: &File, length: u64) -> Result<(), TraceError> {
     }
 }
 
-/// Turns a panic of the Parquet decoder, which some damaged pages cause, into an error.
+/// Converts a panic of the Parquet decoder, which some damaged pages cause, into an error.
 ///
-/// What `decode` was working on must not be used afterwards.
+/// Data that `decode` was working on must not be used afterwards.
 fn guarded<T>(decode: impl FnOnce() -> Result<T, TraceError>) -> Result<T, TraceError> {
     keep_quiet_while_decoding();
     let outer = DECODING.replace(true);
@@ -199,8 +199,9 @@ thread_local! {
     static DECODING: Cell<bool> = const { Cell::new(false) };
 }
 
-/// A caught panic would still be printed, as if the program had a fault: the error says it all.
-/// Other panics, and those of other threads, are told as before.
+/// Installs a hook that prints no panics that are caught here. They would look like a fault of the
+/// program, and the error already reports them. Other panics, including those of other threads, are
+/// printed as before.
 fn keep_quiet_while_decoding() {
     static ONCE: Once = Once::new();
     ONCE.call_once(|| {
@@ -241,8 +242,8 @@ fn locate(schema: &SchemaDescriptor, name: &str, wanted: Physical) -> Result<usi
     Ok(at)
 }
 
-/// Checks what the footer claims of each column chunk before the decoder believes it: it would
-/// panic on a negative place, and speak of its own build options on a foreign compression.
+/// Checks the footer's claims about each column chunk before the decoder uses them. It would panic
+/// on a negative offset, and report its own build options for an unsupported compression.
 fn vet_chunks(meta: &ParquetMetaData, places: &[usize; 7], length: u64) -> Result<(), TraceError> {
     for group in meta.row_groups() {
         for (&place, (name, _)) in places.iter().zip(COLUMNS) {
@@ -268,12 +269,12 @@ fn lies_within(chunk: &ColumnChunkMetaData, length: u64) -> bool {
     end.is_some_and(|end| end <= length)
 }
 
-/// Refuses pages of texts that claim more lengths than values: the decoder would ask for memory for
-/// all of them, and a failed allocation ends the program instead of being an error.
+/// Rejects text pages that claim more lengths than values. The decoder would allocate memory for
+/// all of them, and a failed allocation aborts the program instead of being an error.
 fn vet_pages(group: &dyn RowGroupReader, place: usize) -> Result<(), TraceError> {
     let optional = group.metadata().column(place).column_descr().max_def_level() > 0;
     let mut pages = group.get_column_page_reader(place)?;
-    // What cannot be read at all is left to the decoder, which comes to it in its turn.
+    // An unreadable page is left to the decoder, which will report it.
     while let Ok(Some(page)) = pages.get_next_page() {
         let by_lengths = matches!(
             page.encoding(),
@@ -287,7 +288,7 @@ fn vet_pages(group: &dyn RowGroupReader, place: usize) -> Result<(), TraceError>
     Ok(())
 }
 
-/// The values of a page, behind its definition levels.
+/// Returns the values of a page, which follow its definition levels.
 fn levels_skipped(page: &Page, optional: bool) -> Option<&[u8]> {
     match page {
         Page::DataPage { buf, .. } if optional => {
@@ -301,8 +302,8 @@ fn levels_skipped(page: &Page, optional: bool) -> Option<&[u8]> {
     }
 }
 
-/// The third number of a DELTA_BINARY_PACKED header (Parquet format, "Delta Encoding"): how many
-/// values follow.
+/// Reads the third number of a DELTA_BINARY_PACKED header (Parquet format, "Delta Encoding"): the
+/// number of values.
 fn lengths_claimed(values: &[u8]) -> Option<u64> {
     let mut bytes = values.iter();
     let mut number = || {
@@ -321,7 +322,7 @@ fn lengths_claimed(values: &[u8]) -> Option<u64> {
     number()
 }
 
-/// Has the column the right storage, but unsigned numbers, dates or decimals in it?
+/// Whether a column has the right storage type, but contains unsigned numbers, dates or decimals.
 fn is_foreign(column: &ColumnDescriptor) -> bool {
     use ConvertedType as C;
     match column.logical_type_ref() {
@@ -340,7 +341,7 @@ struct Column<T: DataType> {
     name: &'static str,
     reader: ColumnReaderImpl<T>,
     values: Vec<T::T>,
-    /// One for each row where the column may hold nulls: 0 is a null.
+    /// One level per row if the column may hold nulls; 0 is a null.
     levels: Vec<i16>,
 }
 
@@ -358,7 +359,7 @@ impl<T: DataType> Column<T> {
         Ok(Column { name, reader, values: Vec::new(), levels: Vec::new() })
     }
 
-    /// Decodes the next chunk, which begins at row `first` of the file, and gives its length.
+    /// Decodes the next chunk, which begins at row `first` of the file. Returns its length.
     fn next(&mut self, first: u64) -> Result<usize, TraceError> {
         self.values.clear();
         self.levels.clear();
@@ -373,7 +374,7 @@ impl<T: DataType> Column<T> {
     }
 }
 
-/// All seven columns of a row group, in step.
+/// All seven columns of a row group, read in parallel.
 struct Columns {
     load: Column<Int64Type>,
     label: Column<ByteArrayType>,
@@ -397,7 +398,7 @@ impl Columns {
         })
     }
 
-    /// Decodes the next chunk of each column; `false` at the end of the group.
+    /// Decodes the next chunk of each column. Returns `false` at the end of the group.
     fn next(&mut self, first: u64) -> Result<bool, TraceError> {
         let lengths = [
             self.load.next(first)?,
@@ -418,7 +419,7 @@ impl Columns {
         self.load.values.len()
     }
 
-    /// The row `at` of the chunk, which is row `row` of the file.
+    /// Returns row `at` of the chunk, which is row `row` of the file.
     fn row(&self, at: usize, row: u64) -> Result<Row<'_>, TraceError> {
         let broken = |problem: String| TraceError::Row { row, problem };
         let path = self.path.values[at];
@@ -440,15 +441,15 @@ fn text(bytes: &ByteArray) -> Option<&str> {
     std::str::from_utf8(bytes.data()).ok()
 }
 
-/// The rules that a row alone does not show.
+/// State for the rules that a single row does not show.
 #[derive(Default)]
 struct Check {
-    /// The number of the row to come.
+    /// Number of the next row.
     row: u64,
     loads: HashMap<(i64, i32), Load>,
 }
 
-/// What the rows of a load and run must agree with.
+/// Values that all rows of a load and run have in common, and the latest time.
 struct Load {
     time: f64,
     label: String,

@@ -1,6 +1,6 @@
-//! What a trace amounts to: for each session, path and direction.
+//! Statistics of a trace, for each session, path and direction.
 //!
-//! Computes only; drawing is for whoever shows it.
+//! This module only computes; callers draw.
 
 use std::collections::BTreeMap;
 
@@ -9,16 +9,16 @@ use serde::Serialize;
 use super::lengths::Lengths;
 use super::{Row, Trace, TraceError};
 
-/// What a trace amounts to.
+/// Statistics of a trace.
 #[derive(Clone, Debug, Serialize)]
 pub struct Summary {
-    /// Rows.
+    /// Number of rows.
     pub datagrams: u64,
-    /// From time zero to the last row.
+    /// Seconds from time zero to the last row.
     pub seconds: f64,
-    /// Every path, over all sessions: bursts pooled, the longest gap within any session.
+    /// Every path, over all sessions: bursts are pooled, and the longest gap is within any session.
     pub paths: Vec<PathSummary>,
-    /// The whole, over all sessions in the same way.
+    /// All paths together, over all sessions in the same way.
     pub whole: PathSummary,
     /// Every session (load and run), in ascending order.
     pub sessions: Vec<Session>,
@@ -31,7 +31,7 @@ pub struct Session {
     pub load: i64,
     /// The repetition of the experiment.
     pub run: i32,
-    /// What was loaded; empty where nobody knows.
+    /// The label of the load; empty if unknown.
     pub label: String,
     /// The time of its first row, in seconds since the trace began.
     pub begins: f64,
@@ -39,13 +39,14 @@ pub struct Session {
     pub ends: f64,
     /// Whether the trace has rows of path -1 for it.
     pub unsplit: bool,
-    /// Every path that carried something, in ascending order, without the whole (-1).
+    /// Every path with traffic, in ascending order, without the whole (-1).
     pub paths: Vec<PathSummary>,
-    /// All of it: the rows of path -1 where the trace has them, else those of all paths together.
+    /// All traffic: the rows of path -1 if the trace has them, otherwise those of all paths
+    /// together.
     pub whole: PathSummary,
 }
 
-/// One path of a session, each direction by itself: a server may answer on another path.
+/// One path of a session, each direction separately, as a server may answer on another path.
 #[derive(Clone, Debug, Serialize)]
 pub struct PathSummary {
     /// The path's number; -1 is the whole.
@@ -56,72 +57,72 @@ pub struct PathSummary {
     pub down: Flow,
 }
 
-/// What went one way by one path.
+/// The traffic of a path in one direction.
 ///
-/// A *burst* is a longest row of datagrams of this direction that no datagram of this direction on
-/// another path interrupts.
+/// A *burst* is a maximal sequence of datagrams in this direction without a datagram on another
+/// path in the same direction in between.
 #[derive(Clone, Debug, Default, Serialize)]
 pub struct Flow {
-    /// Datagrams.
+    /// Number of datagrams.
     pub packets: u64,
-    /// The sum of their sizes.
+    /// Sum of their sizes.
     pub bytes: u64,
-    /// The share of the packets of this session and direction that this path carried, 0 to 1.
+    /// Share of this session's packets in this direction that the path carried, 0 to 1.
     pub share: f64,
-    /// The number of bursts: how often the session came to this path.
+    /// Number of bursts: how often the session switched to this path.
     pub bursts: u64,
-    /// Datagrams in a burst.
+    /// Number of datagrams in a burst.
     pub burst_packets: Spread,
     /// Milliseconds from the first datagram of a burst to its last.
     pub burst_ms: Spread,
-    /// The longest time between two datagrams that follow each other here, in milliseconds.
+    /// Longest time between two consecutive datagrams here, in milliseconds.
     pub longest_gap_ms: f64,
 }
 
-/// The middle and the end of a distribution; zeros where there is none.
+/// Median and maximum of a distribution; zeros if it is empty.
 ///
-/// The median is exact to 0.2 %: the memory for it must not grow with the trace.
+/// The median is exact to 0.2 %, because the memory for it must not grow with the trace.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
 pub struct Spread {
-    /// The median (the mean of the middle two where the number is even).
+    /// The median (the mean of the middle two for an even number).
     pub median: f64,
-    /// The greatest.
+    /// The maximum.
     pub longest: f64,
 }
 
 impl Summary {
-    /// The summary of `rows`, sorted as the schema demands.
+    /// Computes the summary of `rows`, which have the order of the schema.
     pub fn of<'a>(rows: impl IntoIterator<Item = Row<'a>>) -> Summary {
         let mut builder = SummaryBuilder::default();
         rows.into_iter().for_each(|row| builder.push(&row));
         builder.finish()
     }
 
-    /// The summary of a file.
+    /// Computes the summary of a file.
     ///
     /// # Errors
-    /// As [`Trace::for_each`].
+    /// Same as [`Trace::for_each`].
     pub fn of_trace(trace: &Trace) -> Result<Summary, TraceError> {
         let mut builder = SummaryBuilder::default();
         trace.for_each(|row| builder.push(row))?;
         Ok(builder.finish())
     }
 
-    /// Whether the trace holds several loads with labels. The times of each may count from its
-    /// own beginning, so that those of two loads cannot be compared.
+    /// Whether the trace holds several loads with labels. The times of each load may count from its
+    /// own beginning, so they cannot be compared across loads.
     #[must_use]
     pub fn is_data_set(&self) -> bool {
         self.sessions.len() > 1 && self.sessions.iter().any(|session| !session.label.is_empty())
     }
 
-    /// Seconds from the first to the last row of the longest session; 0 without any.
+    /// Seconds from the first to the last row of the longest session; 0 without any session.
     #[must_use]
     pub fn longest(&self) -> f64 {
         self.sessions.iter().map(|session| session.ends - session.begins).fold(0.0, f64::max)
     }
 }
 
-/// A summary in the making, row by row. Its memory grows with the number of sessions and their
+/// A summary under construction, row by row. Its memory grows with the number of sessions and their
 /// paths, not of rows.
 #[derive(Default)]
 pub struct SummaryBuilder {
@@ -140,7 +141,7 @@ impl SummaryBuilder {
         self.sessions.entry((row.load, row.run)).or_insert_with(fresh).push(row);
     }
 
-    /// The summary of all rows so far.
+    /// Returns the summary of all rows so far.
     pub fn finish(self) -> Summary {
         let mut total = Parts::default();
         let mut sessions = Vec::with_capacity(self.sessions.len());
@@ -171,11 +172,11 @@ impl<T> Both<T> {
     }
 }
 
-/// By number. Boxed: the tree keeps room for eleven in each node, and most sessions have two or
-/// three.
+/// Paths by number. Values are boxed: each node of the tree has room for eleven, and most sessions
+/// have two or three.
 type Paths = BTreeMap<i16, Box<Both<Tally>>>;
 
-/// A session in the making.
+/// A session under construction.
 #[derive(Default)]
 struct Gathered {
     label: String,
@@ -183,7 +184,7 @@ struct Gathered {
     ends: f64,
     paths: Paths,
     whole: Both<Tally>,
-    /// Has the trace rows of path -1? Then they alone are the whole.
+    /// Whether the trace has rows of path -1, which then are the whole by themselves.
     unsplit: bool,
     /// The path that carried the latest datagram.
     current: Both<Option<i16>>,
@@ -211,7 +212,7 @@ impl Gathered {
     }
 }
 
-/// The paths and the whole: of a session, or of all of them.
+/// The paths and the whole, of one session or of all sessions.
 #[derive(Default)]
 struct Parts {
     paths: Paths,
@@ -219,7 +220,7 @@ struct Parts {
 }
 
 impl Parts {
-    /// Counts the last bursts, which nothing interrupted.
+    /// Counts the last bursts, which had no end yet.
     fn settle(&mut self) {
         for both in self.paths.values_mut().map(Box::as_mut).chain([&mut self.whole]) {
             both.up.settle();
@@ -235,7 +236,7 @@ impl Parts {
     }
 
     fn finish(self) -> (Vec<PathSummary>, PathSummary) {
-        // Shares are of the paths' sum, not of a whole that was recorded by itself.
+        // Shares refer to the paths' sum, not to a whole that was recorded separately.
         let sum = |of: fn(&Both<Tally>) -> u64| self.paths.values().map(|both| of(both)).sum();
         let totals = (sum(|both| both.up.packets), sum(|both| both.down.packets));
         let whole = (self.whole.up.packets, self.whole.down.packets);
@@ -255,12 +256,12 @@ impl Both<Tally> {
     }
 }
 
-/// A flow in the making.
+/// A flow under construction.
 #[derive(Clone, Default)]
 struct Tally {
     packets: u64,
     bytes: u64,
-    /// The burst that goes on.
+    /// The burst in progress.
     burst: Option<Burst>,
     burst_packets: Lengths,
     burst_ms: Lengths,
@@ -276,7 +277,7 @@ struct Burst {
 }
 
 impl Tally {
-    /// Adds a row; `came` says that the session came to this path with it.
+    /// Adds a row; `came` is whether the session switched to this path with it.
     fn add(&mut self, row: &Row<'_>, came: bool) {
         self.packets += 1;
         self.bytes += u64::from(row.size.unsigned_abs());
@@ -291,7 +292,7 @@ impl Tally {
         burst.last = row.time;
     }
 
-    /// Counts the burst that went on until now.
+    /// Counts the burst in progress.
     fn settle(&mut self) {
         if let Some(Burst { packets, first, last }) = self.burst.take() {
             self.burst_packets.add(packets as f64);

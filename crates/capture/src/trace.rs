@@ -1,4 +1,4 @@
-//! The trace as Parquet: a row per datagram, in row groups written as they fill.
+//! The writer of traces in Parquet: a row per datagram, in row groups written as they fill.
 
 use std::io;
 use std::path::Path;
@@ -21,10 +21,10 @@ use super::live::LiveFile;
 use super::worker::{Sink, Worker};
 use super::{FLUSH_INTERVAL, ObservedBatch, Tap, TraceFacts, invalid, same_label};
 
-/// Rows in a group: 4 MB in memory.
+/// Number of rows in a group: 4 MB in memory.
 const GROUP: usize = 1 << 17;
 
-/// Equal labels written at a time.
+/// Number of equal labels written at a time.
 const LABELS: usize = 1 << 10;
 
 /// One datagram, or one unit of whatever [`SizeUnit`](super::SizeUnit) the trace counts.
@@ -32,13 +32,13 @@ const LABELS: usize = 1 << 10;
 pub struct Row<'a> {
     /// The load or session.
     pub load: i64,
-    /// What was loaded; empty where nobody knows.
+    /// The label of the load; empty if unknown.
     pub label: &'a str,
-    /// Is the label one that an attacker would monitor?
+    /// Whether an attacker would monitor the label.
     pub monitored: bool,
     /// The repetition of the experiment.
     pub run: i32,
-    /// The path; -1 is the whole, unsplit.
+    /// The path; -1 is the whole, unsplit traffic.
     pub path: i16,
     /// Seconds since the trace began.
     pub time: f64,
@@ -46,30 +46,30 @@ pub struct Row<'a> {
     pub size: i32,
 }
 
-/// Writes traces: for any producer of rows, be it a splitter, a testbed or a simulator.
+/// A writer of traces for any producer of rows: a splitter, a test bed or a simulator.
 ///
-/// Takes about 16 MB at most, however long the trace is, and some 3 KB for every 131,072 rows.
+/// It uses at most about 16 MB, whatever the length of the trace, and some 3 KB per 131,072 rows.
 pub struct TraceWriter {
     rows: Rows,
-    /// When rows were handed over last, in seconds of the trace.
+    /// Time at which rows were last passed on, in seconds of the trace.
     flushed: f64,
     worker: Worker<TraceSink>,
 }
 
 impl TraceWriter {
-    /// Begins the trace that will be called `target`.
+    /// Begins the trace that will be renamed to `target`.
     ///
     /// # Errors
-    /// The directory does not exist or cannot be written to, or `target` exists and is no file.
+    /// The directory does not exist or is not writable, or `target` exists and is not a file.
     pub fn create(target: &Path, facts: &TraceFacts) -> io::Result<TraceWriter> {
         TraceWriter::begin(target, facts, false)
     }
 
-    /// As [`TraceWriter::create`]; the file has its name from the first flush on, and can be read
-    /// up to the last one however the program ends.
+    /// Begins a trace like [`TraceWriter::create`]. Its file has its name from the first flush on,
+    /// and is readable up to the last one, however the program ends.
     ///
     /// # Errors
-    /// As [`TraceWriter::create`].
+    /// Same as [`TraceWriter::create`].
     pub fn create_surviving(target: &Path, facts: &TraceFacts) -> io::Result<TraceWriter> {
         TraceWriter::begin(target, facts, true)
     }
@@ -82,11 +82,12 @@ impl TraceWriter {
         Ok(TraceWriter { rows: Rows::default(), flushed: 0.0, worker })
     }
 
-    /// Writes the rows that were pushed before `time`, in seconds of the trace, if the last time is
-    /// a second ago or more, and 1/32 of the whole: each part takes some 3 KB of its own.
+    /// Writes the rows from before `time`, in seconds of the trace. It does nothing if the last
+    /// write is less than a second ago, or less than 1/32 of the whole: each part has an overhead
+    /// of some 3 KB.
     ///
     /// # Errors
-    /// As [`TraceWriter::push`].
+    /// Same as [`TraceWriter::push`].
     pub fn flush(&mut self, time: f64) -> io::Result<()> {
         let patience = FLUSH_INTERVAL.as_secs_f64().max(time / 32.0);
         if self.rows.load.is_empty() || time - self.flushed < patience {
@@ -98,11 +99,11 @@ impl TraceWriter {
 
     /// Appends a row.
     ///
-    /// Within a load and run, times must not decrease; sizes are not 0. [`Trace`](super::Trace)
-    /// refuses a file where that does not hold.
+    /// Within a load and run, times must not decrease, and sizes must not be 0.
+    /// [`Trace`](super::Trace) rejects a file with other rows.
     ///
     /// # Errors
-    /// Writing failed, or the disk fell behind.
+    /// Writing failed, or the disk is too slow.
     pub fn push(&mut self, row: &Row<'_>) -> io::Result<()> {
         self.rows.push(row);
         if self.rows.load.len() < GROUP {
@@ -111,7 +112,7 @@ impl TraceWriter {
         self.worker.swap(&mut self.rows)
     }
 
-    /// Notes among the facts that packets of `protocol` are numbered in clear
+    /// Records among the facts that packets of `protocol` are numbered in clear
     /// ([`TraceFacts::numbers`]).
     pub fn numbered(&mut self, protocol: &str) {
         self.rows.numbers.push(protocol.to_owned());
@@ -120,13 +121,13 @@ impl TraceWriter {
     /// Completes the file and gives it its name.
     ///
     /// # Errors
-    /// Writing failed; nothing is left behind then.
+    /// Writing failed. Then the file is removed, unless it has its name already.
     pub fn finish(self) -> io::Result<()> {
         self.worker.finish(self.rows)
     }
 }
 
-/// What a splitter cannot know of its own traffic, and whoever starts it may.
+/// Columns that a splitter cannot know itself, but the user who starts it may.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct RowLabels {
     /// The `label` column.
@@ -146,16 +147,16 @@ pub struct TraceTap {
 }
 
 impl TraceTap {
-    /// Begins the trace that will be called `target`.
+    /// Begins the trace that will be renamed to `target`.
     ///
     /// # Errors
-    /// As [`TraceWriter::create`].
+    /// Same as [`TraceWriter::create`].
     pub fn create(target: &Path, facts: &TraceFacts, labels: RowLabels) -> io::Result<TraceTap> {
         let writer = TraceWriter::create_surviving(target, facts)?;
         Ok(TraceTap { writer, labels, paths: facts.paths.len(), latest: 0.0 })
     }
 
-    /// The columns that all datagrams of the batch share; `label` and `size` are still open.
+    /// Fills the columns that all datagrams of the batch share, without `label` and `size`.
     fn row(&self, seen: &ObservedBatch<'_>) -> io::Result<Row<'static>> {
         let RowLabels { monitored, run, .. } = self.labels;
         let time = seen.time.secs_f64();
@@ -204,18 +205,18 @@ fn signed_size(bytes: usize, outward: bool) -> io::Result<i32> {
     Ok(if outward { size } else { -size })
 }
 
-/// A row group in the making, a vector per column.
+/// A row group under construction, with a vector per column.
 #[derive(Default)]
 struct Rows {
     load: Vec<i64>,
-    /// Labels hardly ever change: each with the number of rows that it stands for.
+    /// Labels with the number of rows for each, as they rarely change.
     label: Vec<(ByteArray, usize)>,
     monitored: Vec<bool>,
     run: Vec<i32>,
     path: Vec<i32>,
     time: Vec<f64>,
     size: Vec<i32>,
-    /// Protocols found meanwhile to number their packets in clear.
+    /// Protocols since found to number their packets in clear.
     numbers: Vec<String>,
 }
 
@@ -247,11 +248,11 @@ impl Rows {
 struct TraceSink {
     file: SerializedFileWriter<LiveFile>,
     facts: TraceFacts,
-    /// Protocols whose packets were found to be numbered in clear.
+    /// Protocols found to number their packets in clear.
     numbers: Vec<String>,
-    /// Whether the file is to be readable after each batch.
+    /// Whether the file has to be readable after each batch.
     survives: bool,
-    /// Where the footer of the last batch stands, and its bytes.
+    /// Position of the last batch's footer, and its bytes.
     good: Option<(u64, Vec<u8>)>,
 }
 
@@ -264,7 +265,7 @@ impl TraceSink {
         Ok(TraceSink { file: file.map_err(to_io)?, facts, numbers, survives, good: None })
     }
 
-    /// Puts a footer after the row groups, which the next of them replaces.
+    /// Writes a footer after the row groups; the next group replaces it.
     fn put_footer(&mut self) -> io::Result<()> {
         let footer = self.footer().map_err(to_io)?;
         self.file.flush()?;
@@ -274,7 +275,7 @@ impl TraceSink {
         Ok(())
     }
 
-    /// The footer of the row groups so far (Parquet format, "File Metadata").
+    /// Builds the footer for the row groups so far (Parquet format, "File Metadata").
     fn footer(&self) -> Result<Vec<u8>, ParquetError> {
         let groups = self.file.flushed_row_groups().to_vec();
         let rows = groups.iter().map(|group| group.num_rows()).sum();
@@ -291,7 +292,7 @@ impl TraceSink {
 
     fn write_group(&mut self, rows: &Rows) -> Result<(), ParquetError> {
         let mut group = self.file.next_row_group()?;
-        // In the order of the schema: Parquet writes column after column.
+        // In the order of the schema, because Parquet writes column after column.
         column::<Int64Type>(&mut group, &rows.load)?;
         labels(&mut group, &rows.label)?;
         column::<BoolType>(&mut group, &rows.monitored)?;
@@ -326,7 +327,7 @@ impl Sink for TraceSink {
         self.file.into_inner().map_err(to_io)?.commit()
     }
 
-    /// A file that nothing was written to goes.
+    /// Restores the file to its last footer; a file without any is removed.
     fn keep(&mut self) {
         if let Some((length, footer)) = self.good.take() {
             let _ = self.file.inner_mut().restore(length, &footer);
@@ -358,11 +359,11 @@ fn labels(
     column.close()
 }
 
-/// Numbers that hardly change from row to row are stored as differences, which is smaller and
-/// several times faster to write than dictionaries, which only sizes repay. Times and labels are
-/// plain: there are readers (fastparquet) that know no BYTE_STREAM_SPLIT and no
-/// DELTA_LENGTH_BYTE_ARRAY. Labels get no statistics, as these compare every one (see
-/// [`same_label`]).
+/// Chooses the encodings of columns. Numbers that rarely change from row to row are stored as
+/// differences, which are smaller and several times faster to write than dictionaries. Dictionaries
+/// pay for sizes only. Times and labels are plain, because some readers (fastparquet) support
+/// neither BYTE_STREAM_SPLIT nor DELTA_LENGTH_BYTE_ARRAY. Labels have no statistics, as these
+/// compare every one (see [`same_label`]).
 fn layout(facts: &TraceFacts) -> WriterProperties {
     let mut layout = WriterProperties::builder()
         .set_compression(Compression::ZSTD(ZstdLevel::default()))
@@ -382,7 +383,7 @@ fn layout(facts: &TraceFacts) -> WriterProperties {
     layout.build()
 }
 
-/// Keeps the kind of an error that came from the file below.
+/// Preserves the kind of an error from the underlying file.
 fn to_io(error: ParquetError) -> io::Error {
     match error {
         ParquetError::External(inner) => match inner.downcast::<io::Error>() {

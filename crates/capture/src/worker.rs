@@ -1,19 +1,19 @@
-//! A thread that writes batches, so that forwarding waits for no disk.
+//! A thread that writes batches, so that forwarding never waits for a disk.
 
 use std::io;
 use std::sync::mpsc::{self, Receiver, RecvTimeoutError, Sender};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
-/// The longest that a tap keeps its driver waiting for the disk before it gives up.
+/// Maximum time that a tap delays its driver for the disk before it gives up.
 pub const PATIENCE: Duration = Duration::from_millis(500);
 
-/// Batches in circulation: one being filled, one being written, one between them.
+/// Number of batches in circulation: one being filled, one being written, one between them.
 const POOL: usize = 3;
 
-/// The end of the line: encodes batches and writes them.
+/// The consumer of batches, which encodes and writes them.
 pub(super) trait Sink: Send + 'static {
-    /// What is handed over; empty by default, and its buffers are used again.
+    /// A batch of data; it is empty by default, and its buffers are reused.
     type Batch: Default + Send + 'static;
 
     /// Writes `batch` and empties it.
@@ -22,8 +22,8 @@ pub(super) trait Sink: Send + 'static {
     /// Completes the files.
     fn commit(self) -> io::Result<()>;
 
-    /// Leaves the files readable as far as they were written: writing failed, or nobody will
-    /// complete them.
+    /// Leaves the files readable as far as they were written, if writing has failed or the files
+    /// will not be completed.
     fn keep(&mut self) {}
 }
 
@@ -32,15 +32,15 @@ enum SinkCommand<B> {
     Commit,
 }
 
-/// A sink on a thread of its own, fed through a fixed number of batches: bounded memory.
+/// A sink on its own thread, fed through a fixed number of batches to bound memory.
 pub(super) struct Worker<S: Sink> {
-    /// How long it is waited for: [`PATIENCE`], but in tests that are about something else than
-    /// the disk, and should not fail where that is slow.
+    /// Maximum wait for an empty batch: [`PATIENCE`], except in tests of other matters, which must
+    /// not fail on a slow disk.
     pub(super) patience: Duration,
-    /// `None` once the worker was told to end.
+    /// `None` once the worker has to end.
     orders: Option<Sender<SinkCommand<S::Batch>>>,
     spare: Receiver<S::Batch>,
-    /// `None` once its result was taken, or once it hangs and nobody should wait for it.
+    /// `None` once its result was taken, or if it hangs and must not be joined.
     thread: Option<JoinHandle<io::Result<()>>>,
 }
 
@@ -57,10 +57,10 @@ impl<S: Sink> Worker<S> {
         Ok(Worker { patience: PATIENCE, orders: Some(orders), spare, thread: Some(thread) })
     }
 
-    /// Hands `full` over and puts an empty batch in its place.
+    /// Passes `full` on and replaces it with an empty batch.
     ///
     /// # Errors
-    /// Writing failed earlier, or the disk fell behind by more than the patience with it.
+    /// Writing failed earlier, or the disk was slower than the patience allows.
     pub(super) fn swap(&mut self, full: &mut S::Batch) -> io::Result<()> {
         self.order(SinkCommand::Write(std::mem::take(full)))?;
         *full = match self.spare.recv_timeout(self.patience) {
@@ -84,7 +84,7 @@ impl<S: Sink> Worker<S> {
         if sent { Ok(()) } else { Err(self.cause()) }
     }
 
-    /// Why the thread ended before it was told to.
+    /// Returns why the thread ended early.
     fn cause(&mut self) -> io::Error {
         self.orders = None;
         self.result()
@@ -97,7 +97,7 @@ impl<S: Sink> Worker<S> {
         thread.join().unwrap_or_else(|_| Err(io::Error::other("the capture's thread panicked")))
     }
 
-    /// Lets the hanging thread be: joining it would hang the driver too.
+    /// Abandons the hanging thread, because joining it would hang the driver, too.
     fn give_up(&mut self) -> io::Error {
         self.orders = None;
         self.thread = None;
@@ -110,10 +110,10 @@ impl<S: Sink> Worker<S> {
 }
 
 impl<S: Sink> Drop for Worker<S> {
-    /// Waits until the unfinished files are gone, or readable.
+    /// Waits until the unfinished files are removed or readable.
     fn drop(&mut self) {
         self.orders = None;
-        // Nobody is left to report an error to.
+        // There is no caller to report an error to.
         let _ = self.result();
     }
 }
@@ -129,7 +129,7 @@ fn serve<S: Sink>(
             sink.keep();
             return Err(error);
         }
-        // The other side may have gone; whether it meant to commit shows at the next order.
+        // The other side may be gone; its next order shows whether it wanted to commit.
         let _ = recycle.send(batch);
     }
     sink.keep();

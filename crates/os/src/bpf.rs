@@ -1,4 +1,4 @@
-//! Calls for socket filters that have no safe binding: bpf(2), and mappings of its maps.
+//! System calls for socket filters without a safe binding: bpf(2), and memory mappings of its maps.
 
 #![allow(unsafe_code, reason = "bpf(2) and mmap(2) of its maps have no safe bindings")]
 
@@ -11,22 +11,23 @@ use std::sync::atomic::{AtomicU32, AtomicU64};
 /// Commands of bpf(2).
 const MAP_CREATE: libc::c_int = 0;
 const PROG_LOAD: libc::c_int = 5;
-/// Kinds of programs (`enum bpf_prog_type`).
+/// The type of socket filters (`enum bpf_prog_type`).
 const SOCKET_FILTER: u32 = 1;
-/// What the kernel is told of a program's licence: it uses nothing that is GPL's alone.
+/// Licence of our programs for the kernel; they use no helper that is GPL-only.
 const LICENCE: &[u8] = b"MIT\0";
 
-/// A map of so many entries: its kind (`enum bpf_map_type`), bytes of keys and values, and flags.
+/// Creates a map. The numbers are its kind (`enum bpf_map_type`), the bytes of keys and of values,
+/// the number of entries, and flags.
 ///
 /// # Errors
-/// `EPERM` without CAP_BPF; `EINVAL` of a kernel that has no such maps.
+/// `EPERM` without CAP_BPF; `EINVAL` if the kernel has no such maps.
 pub fn create_map([kind, key, value, entries, flags]: [u32; 5]) -> io::Result<OwnedFd> {
     let mut attributes = [kind, key, value, entries, flags];
-    // SAFETY: the kernel reads the attributes, which are so long.
+    // SAFETY: the kernel reads the attributes, whose size is passed.
     unsafe { bpf(MAP_CREATE, (&raw mut attributes).cast(), size_of_val(&attributes)) }
 }
 
-/// The attributes of `BPF_PROG_LOAD`, as far as they are ours.
+/// The attributes of `BPF_PROG_LOAD` that we use.
 #[repr(C)]
 struct Load {
     kind: u32,
@@ -39,7 +40,7 @@ struct Load {
 /// Loads a socket filter.
 ///
 /// # Errors
-/// `EPERM` without CAP_BPF; `EINVAL`, `EACCES` if the kernel does not take the program.
+/// `EPERM` without CAP_BPF; `EINVAL`, `EACCES` if the kernel rejects the program.
 pub fn load_filter(code: &[u64]) -> io::Result<OwnedFd> {
     let mut attributes = Load {
         kind: SOCKET_FILTER,
@@ -48,39 +49,39 @@ pub fn load_filter(code: &[u64]) -> io::Result<OwnedFd> {
         licence: LICENCE.as_ptr() as u64,
         log: [0; 2],
     };
-    // SAFETY: the kernel reads the attributes, which are so long, and what they point at: so many
-    // instructions, and a string that ends. All live until the call returns.
+    // SAFETY: the kernel reads the attributes, whose size is passed, and the memory that they point
+    // to: `count` instructions, and a terminated string. All live until the call returns.
     unsafe { bpf(PROG_LOAD, (&raw mut attributes).cast(), size_of::<Load>()) }
 }
 
 /// # Safety
-/// The attributes are what the command wants, and so long.
+/// `attributes` points to `length` bytes in the form that `command` requires.
 unsafe fn bpf(
     command: libc::c_int,
     attributes: *mut libc::c_void,
     length: usize,
 ) -> io::Result<OwnedFd> {
-    // SAFETY: as the caller says.
+    // SAFETY: the caller guarantees it.
     let file = unsafe { libc::syscall(libc::SYS_bpf, command, attributes, length) };
     match libc::c_int::try_from(file) {
-        // SAFETY: the kernel has just opened it, and nobody else has it.
+        // SAFETY: the kernel has just opened it, and it has no other owner.
         Ok(file) if file >= 0 => Ok(unsafe { OwnedFd::from_raw_fd(file) }),
         _ => Err(io::Error::last_os_error()),
     }
 }
 
-/// Memory that the kernel shares with us.
+/// Memory that the kernel shares with the process.
 #[derive(Debug)]
 pub struct Mapping {
     start: NonNull<u8>,
     length: usize,
 }
 
-// SAFETY: it is memory of the process; what changes behind our back is read as atomic words.
+// SAFETY: it is memory of the process; words that the kernel may change are read atomically.
 unsafe impl Send for Mapping {}
 
 impl Mapping {
-    /// So many bytes of a file, from this offset on.
+    /// Maps `length` bytes of a file, from `offset` on.
     ///
     /// # Errors
     /// The kernel's.
@@ -102,48 +103,48 @@ impl Mapping {
         }
     }
 
-    /// The 8 bytes from here on.
+    /// The 8 bytes at offset `at`.
     ///
     /// # Panics
-    /// If they are not within it, or not aligned.
+    /// If they exceed the mapping or are not aligned.
     pub fn long(&self, at: usize) -> &AtomicU64 {
         assert!(at.is_multiple_of(8) && at + 8 <= self.length, "within the mapping");
-        // SAFETY: within the mapping, which lives as long as we; mappings are page-aligned. Who
-        // else writes there does so atomically.
+        // SAFETY: within the mapping, which lives as long as `self`; mappings are page-aligned. Any
+        // other writer writes atomically.
         unsafe { AtomicU64::from_ptr(self.start.as_ptr().add(at).cast()) }
     }
 
-    /// The 4 bytes from here on.
+    /// The 4 bytes at offset `at`.
     ///
     /// # Panics
-    /// If they are not within it, or not aligned.
+    /// If they exceed the mapping or are not aligned.
     pub fn word(&self, at: usize) -> &AtomicU32 {
         assert!(at.is_multiple_of(4) && at + 4 <= self.length, "within the mapping");
         // SAFETY: as above.
         unsafe { AtomicU32::from_ptr(self.start.as_ptr().add(at).cast()) }
     }
 
-    /// Bytes that the kernel does not change as long as they are borrowed.
+    /// A range of bytes that the kernel does not change while they are borrowed.
     ///
     /// # Panics
-    /// If they are not within it.
+    /// If they exceed the mapping.
     pub fn bytes(&self, at: usize, length: usize) -> &[u8] {
         assert!(at.checked_add(length).is_some_and(|end| end <= self.length), "within the mapping");
-        // SAFETY: within the mapping; the kernel leaves an entry of a ring alone until the reader's
-        // position is behind it.
+        // SAFETY: within the mapping; the kernel does not touch an entry of a ring until the
+        // reader's position is past it.
         unsafe { slice::from_raw_parts(self.start.as_ptr().add(at), length) }
     }
 }
 
 impl Drop for Mapping {
     fn drop(&mut self) {
-        // SAFETY: it is ours, and nobody borrows of it any more.
+        // SAFETY: the mapping is ours, and no borrow of it is left.
         unsafe { libc::munmap(self.start.as_ptr().cast(), self.length) };
     }
 }
 
 /// Bytes of a page of memory.
 pub fn page() -> usize {
-    // SAFETY: it reads a constant of the system's.
+    // SAFETY: it reads a constant of the system.
     usize::try_from(unsafe { libc::sysconf(libc::_SC_PAGESIZE) }).unwrap_or(4_096)
 }

@@ -1,11 +1,11 @@
-//! The monotonic clock as the time line of a run.
+//! The monotonic clock as a run's time line.
 
 use std::time::{Instant, SystemTime};
 
 use anabranch_multipath::Time;
 
-/// Turns the machine's monotonic clock (`CLOCK_MONOTONIC`) into [`Time`] since the clock was
-/// started, and that into the time of day.
+/// Converter from the machine's monotonic clock (`CLOCK_MONOTONIC`) to [`Time`] since the start of
+/// the clock, and from there to the time of day.
 #[derive(Clone, Copy, Debug)]
 pub struct Clock {
     start: Instant,
@@ -13,14 +13,13 @@ pub struct Clock {
 }
 
 impl Clock {
-    /// A clock whose zero is now.
+    /// Starts a clock whose zero is now.
     #[must_use]
     pub fn start() -> Self {
         Self { start: Instant::now(), wall: SystemTime::now() }
     }
 
-    /// Starts a clock that takes `wall` for the time of day now, as on a machine whose clock is
-    /// wrong.
+    /// Starts a clock with `wall` as the present time of day, as on a machine whose clock is wrong.
     #[must_use]
     pub fn start_at(wall: SystemTime) -> Self {
         Self { start: Instant::now(), wall }
@@ -31,13 +30,13 @@ impl Clock {
         Time::ZERO + self.start.elapsed()
     }
 
-    /// The time of day at the start, as the machine's clock had it then.
+    /// The time of day at the start, according to the machine's clock then.
     pub fn wall_start(&self) -> SystemTime {
         self.wall
     }
 
-    /// The time of day at `time`: the start's plus what has passed, so that later steps of the
-    /// machine's clock do not put events out of order.
+    /// The time of day at `time`: that of the start plus the time elapsed. So later steps of the
+    /// machine's clock do not reorder events.
     pub fn wall(&self, time: Time) -> SystemTime {
         self.wall + time.since(Time::ZERO)
     }

@@ -1,7 +1,6 @@
-//! What the processor can do.
+//! Capabilities of the processor.
 
-/// Returns true if the processor has instructions for AES-GCM; without, ChaCha20-Poly1305 is
-/// faster.
+/// Whether the processor has instructions for AES-GCM; without them, ChaCha20-Poly1305 is faster.
 #[must_use]
 pub fn has_aes() -> bool {
     #[cfg(target_arch = "x86_64")]

@@ -1,4 +1,4 @@
-//! Chance for the cores, which draw none of their own.
+//! Randomness for the cores, which have no source of their own.
 
 use std::io;
 
@@ -6,10 +6,10 @@ use rand_chacha::ChaCha20Rng;
 use rand_chacha::rand_core::SeedableRng;
 use rustix::rand::{GetRandomFlags, getrandom};
 
-/// A generator seeded by the kernel, for a core.
+/// Creates a generator for a core, seeded by the kernel.
 ///
 /// # Errors
-/// The kernel's, which has none as long as it runs.
+/// The kernel's; a running kernel has none.
 pub fn generator() -> io::Result<ChaCha20Rng> {
     let mut seed = [0; 32];
     let filled = getrandom(&mut seed[..], GetRandomFlags::empty())?;

@@ -1,16 +1,16 @@
-//! A file for one process at a time (flock(2)).
+//! Files for one process at a time (flock(2)).
 
 use std::fs::{File, TryLockError};
 use std::io;
 use std::ops::{Deref, DerefMut};
 
-/// A file that is locked until this is dropped. A child that is being started holds the file as
-/// well until its program begins: the lock goes at once all the same.
+/// A file that is locked until this is dropped. A child process shares the file until it executes
+/// its program, but dropping this releases the lock at once.
 #[derive(Debug)]
 pub struct FileLock(File);
 
 impl FileLock {
-    /// Locks a file; `None` if somebody else has it.
+    /// Locks a file; `None` if it is locked already.
     ///
     /// # Errors
     /// The kernel's.

@@ -1,5 +1,5 @@
-//! How many files the process may have open (each socket is one), and what is done with newcomers
-//! when none is left.
+//! The limit of files that the process may have open (each socket is one), and the handling of new
+//! connections beyond it.
 
 use std::io::{self, ErrorKind};
 use std::net::{SocketAddr, TcpListener, TcpStream};
@@ -11,37 +11,38 @@ use rustix::event::{EventfdFlags, eventfd};
 use rustix::io::Errno;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
-/// Between two lines about connections that were turned away.
+/// Minimum interval between two messages about rejected connections.
 const PAUSE: Duration = Duration::from_secs(60);
 
-/// Raises the soft limit, as a rule 1,024, to the hard one.
+/// Raises the soft limit, usually 1,024, to the hard one.
 pub fn raise_limit() {
     let maximum = getrlimit(Resource::Nofile).maximum;
-    // Where that is refused, opening sockets will say so.
+    // If that is refused, opening sockets will report it.
     let _ = setrlimit(Resource::Nofile, Rlimit { current: maximum, maximum });
 }
 
-/// How many files the program may have.
+/// Maximum number of files that the process may have open.
 #[must_use]
 pub fn limit() -> u64 {
     getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX)
 }
 
-/// Whether a file could not be opened because the program, or the system, has too many.
+/// Whether a file could not be opened because the process, or the system, has too many.
 #[must_use]
 pub fn ran_out(error: &io::Error) -> bool {
     [Errno::MFILE, Errno::NFILE].iter().any(|no| error.raw_os_error() == Some(no.raw_os_error()))
 }
 
-/// A file that is given up where no other is left, so that who wants to come in can be taken and
-/// turned away. Left waiting, they would keep their listener ready, and the program busy.
+/// A file that is held in reserve. It is closed when no other is left, so that a waiting connection
+/// can be accepted and closed. Waiting connections would keep their listener ready, and the program
+/// busy.
 pub struct Spare {
     file: Option<OwnedFd>,
     turned_away: u64,
 }
 
 impl Spare {
-    /// Takes a file for later.
+    /// Opens the reserve file.
     #[must_use]
     pub fn new() -> Spare {
         Spare { file: Spare::file(), turned_away: 0 }
@@ -51,13 +52,13 @@ impl Spare {
         eventfd(0, EventfdFlags::CLOEXEC).ok()
     }
 
-    /// Connections that were closed at once for want of a file.
+    /// Number of connections that were closed at once for lack of a file.
     #[must_use]
     pub fn turned_away(&self) -> u64 {
         self.turned_away
     }
 
-    /// The next who wants to come in by a listener that does not block; `None` if nobody is left.
+    /// Accepts the next connection of a non-blocking listener; `None` if none is left.
     pub fn accept(&mut self, listener: &TcpListener) -> Option<(TcpStream, SocketAddr)> {
         loop {
             match listener.accept() {
@@ -73,7 +74,7 @@ impl Spare {
         }
     }
 
-    /// Whether there was somebody to turn away.
+    /// Rejects a waiting connection. Returns whether there was one.
     fn turn_away(&mut self, listener: &TcpListener) -> bool {
         drop(self.file.take());
         let turned = listener.accept().is_ok();
@@ -89,8 +90,7 @@ impl Default for Spare {
     }
 }
 
-/// What is said of connections that were turned away: as often as that happens, once a minute at
-/// most.
+/// Reporter of rejected connections, which writes at most one message per minute.
 #[derive(Debug, Default)]
 pub struct FileWatch {
     told: u64,
@@ -98,8 +98,8 @@ pub struct FileWatch {
 }
 
 impl FileWatch {
-    /// Takes how many connections were turned away so far, and how many there are; returns a line
-    /// for the operator if there is something new.
+    /// Takes the number of connections rejected so far, and of those open. Returns a message for
+    /// the operator if there are new rejections.
     pub fn look(&mut self, now: Time, turned_away: u64, have: usize) -> Option<String> {
         let is_early = self.at.is_some_and(|at| now.since(at) < PAUSE);
         if turned_away == self.told || is_early {
@@ -116,7 +116,7 @@ impl FileWatch {
     }
 }
 
-/// Whether an error of a listener is about the one who came, and others may wait.
+/// Whether a listener's error concerns only the new connection, and others may wait.
 fn is_newcomers(error: &io::Error) -> bool {
     matches!(error.kind(), ErrorKind::ConnectionAborted | ErrorKind::Interrupted)
 }

@@ -1,4 +1,4 @@
-//! SIGHUP as a request to read the settings again.
+//! SIGHUP as a request to reload the settings.
 
 use std::fs::{self, File};
 use std::io::{self, Read};
@@ -8,16 +8,17 @@ use std::os::unix::net::UnixStream;
 use signal_hook::consts::SIGHUP;
 use signal_hook::low_level::pipe;
 
-/// SIGHUP where it asks for the settings to be read again. It also comes when the terminal goes.
+/// Receiver of SIGHUP, as a request to reload the settings. The signal also arrives when the
+/// terminal closes.
 #[derive(Debug)]
 pub struct Hangup {
     signalled: UnixStream,
-    /// The run began on a terminal, and who began it wanted it to end with that.
+    /// Whether the run began on a terminal and has to end with it.
     on_terminal: bool,
 }
 
 impl Hangup {
-    /// Takes SIGHUP from now on.
+    /// Handles SIGHUP from now on.
     ///
     /// # Errors
     /// The kernel's.
@@ -29,7 +30,7 @@ impl Hangup {
         Ok(Hangup { signalled, on_terminal })
     }
 
-    /// Takes all signals so far, and returns true if the terminal has gone.
+    /// Takes all signals so far. Returns whether the terminal has closed.
     pub fn take(&mut self) -> bool {
         let mut taken = [0; 64];
         while self.signalled.read(&mut taken).is_ok_and(|count| count > 0) {}
@@ -43,19 +44,20 @@ impl AsFd for Hangup {
     }
 }
 
-/// The terminal that controls this process; ENXIO where there is none (tty(4)).
+/// Opens the controlling terminal of this process; ENXIO if there is none (tty(4)).
 fn terminal() -> io::Result<File> {
     File::open("/dev/tty")
 }
 
-/// Returns true if `signal` was ignored when the program began.
+/// Whether `signal` was ignored when the program began.
 #[must_use]
 pub fn is_ignored(signal: i32) -> bool {
     fs::read_to_string("/proc/self/status")
         .is_ok_and(|status| ignored_signals(&status) >> (signal - 1) & 1 == 1)
 }
 
-/// The mask of ignored signals in what proc_pid_status(5) describes; lowest bit: signal 1.
+/// Parses the mask of ignored signals, in the format of proc_pid_status(5); the lowest bit is
+/// signal 1.
 fn ignored_signals(status: &str) -> u64 {
     let mask = status.lines().find_map(|line| line.strip_prefix("SigIgn:"));
     mask.and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok()).unwrap_or(0)

@@ -1,4 +1,4 @@
-//! Who holds a port of this machine, as far as /proc tells: for the message that it is taken.
+//! Programs that hold a port of this machine, according to /proc, for error messages.
 
 use std::fs;
 use std::io;
@@ -16,9 +16,9 @@ pub enum Transport {
     Tcp,
 }
 
-/// The program that holds the port of `address`: its name and number, as in `socat (process 17)`.
-/// `None` where /proc does not tell: the program is another user's, or the kernel itself (a
-/// WireGuard interface's `ListenPort`).
+/// Returns the program that holds the port of `address`, with name and number as in `socat (process
+/// 17)`. Returns `None` if /proc does not show it: the program is another user's, or the kernel
+/// itself (a WireGuard interface's `ListenPort`).
 pub fn holder(transport: Transport, address: SocketAddr) -> Option<String> {
     let tables = match transport {
         Transport::Udp => ["/proc/net/udp", "/proc/net/udp6"],
@@ -36,7 +36,7 @@ pub fn holder(transport: Transport, address: SocketAddr) -> Option<String> {
     Some(format!("{} (process {})", name.trim_end(), process.file_name()?.display()))
 }
 
-/// What to say of an address that cannot be listened on because it is taken.
+/// Formats the message that a port is in use.
 pub fn taken(transport: Transport, address: SocketAddr) -> String {
     let own = format!("(process {})", std::process::id());
     let by = match holder(transport, address) {
@@ -47,7 +47,7 @@ pub fn taken(transport: Transport, address: SocketAddr) -> String {
     format!("the port is taken by {by}; choose another")
 }
 
-/// Why `address` cannot be listened on, with what to do about it.
+/// Explains why `address` cannot be bound, with a remedy.
 pub fn unbindable(transport: Transport, address: SocketAddr, error: &io::Error) -> String {
     match error.kind() {
         io::ErrorKind::AddrInUse => taken(transport, address),
@@ -71,7 +71,7 @@ pub fn unbindable(transport: Transport, address: SocketAddr, error: &io::Error) 
     }
 }
 
-/// The inodes of the sockets in `table` whose local port is `port`.
+/// Lists the inodes of the sockets in `table` whose local port is `port`.
 fn inodes(table: &str, port: u16) -> Vec<String> {
     let inode = |line: &str| {
         let mut fields = line.split_whitespace();

@@ -1,20 +1,20 @@
-//! What the cores need of a machine: sockets, clocks, files, TUN and namespaces. The only crate
-//! with `unsafe`.
+//! Operating system services for the cores: sockets, clocks, files, TUN and namespaces. This is the
+//! only crate with `unsafe`.
 //!
-//! * **Loops.** [`poller`] waits for files and deadlines, [`clock`] is the monotonic clock as a
-//!   run's time line, [`entropy`] seeds a core's generator, [`hangup`] takes SIGHUP, [`manager`]
-//!   notifies systemd, and [`status`] shows a run's state to its owner; [`threads`] share out work.
-//! * **Files.** [`files`] counts open ones, [`file_lock`] keeps two runs apart, [`toml_keys`] reads
-//!   settings whose mistakes are reported with file and line.
-//! * **Datagrams and packets.** [`udp`] carries datagrams in batches, [`tun`] is an interface of
-//!   ours, [`packet`] reads and writes what passes it.
+//! * **Loops.** [`poller`] waits for files and deadlines. [`clock`] is the monotonic clock as a
+//!   run's time line. [`entropy`] seeds a core's generator. [`hangup`] receives SIGHUP. [`manager`]
+//!   notifies systemd. [`status`] publishes a run's state to its owner. [`threads`] divides work.
+//! * **Files.** [`files`] has the limit of open ones, [`file_lock`] keeps two runs apart,
+//!   [`toml_keys`] reads settings and reports mistakes with file and line.
+//! * **Datagrams and packets.** [`udp`] transfers datagrams in batches, [`tun`] is a TUN interface,
+//!   [`packet`] parses and builds the packets that pass it.
 //! * **The kernel's tables.** [`netlink`] has addresses, routes and rules; [`holders`] names the
 //!   program that has a port.
-//! * **Namespaces.** [`namespace`] is a network of its own, [`pid_namespace`] ends with us.
+//! * **Namespaces.** [`namespace`] is a network namespace, [`pid_namespace`] ends with the process.
 //! * **Metrics.** [`metrics`] serves a page to Prometheus.
 //! * **System calls without a safe binding.** [`socket_option`], and [`bpf`] for socket filters.
-//! * **Texts.** [`shell`] reads words as a shell does, [`target`] is a host and a port as users
-//!   write them; [`cpu`] has the processor's abilities.
+//! * **Texts.** [`shell`] quotes words for a shell, [`target`] is a host and a port as users write
+//!   them. [`cpu`] has the processor's capabilities.
 
 pub mod bpf;
 pub mod clock;

@@ -10,36 +10,34 @@ use std::thread;
 
 use rustix::thread::{CapabilitySet, CapabilitySets, LinkNameSpaceType, UnshareFlags};
 
-/// A network namespace that lives as long as this handle, or a process inside it, does.
+/// A network namespace that lives as long as this handle, or a process inside it.
 ///
-/// It has no name in the file system, so nothing is left of it when the process ends, however it
-/// ends.
+/// It has no name in the file system, so it disappears with the process, however that ends.
 #[derive(Debug)]
 pub struct Namespace {
     handle: File,
 }
 
 impl Namespace {
-    /// Makes a new, empty namespace: only a loopback interface, switched off.
+    /// Creates an empty namespace: it has only a loopback interface, which is down.
     ///
     /// # Errors
     /// `EPERM` without `CAP_SYS_ADMIN`.
     pub fn new() -> io::Result<Namespace> {
         on_fresh_thread(|| {
-            // SAFETY: NEWNET changes nothing but the network namespace of this thread, which ends
-            // right after;
-            // the file table stays shared.
+            // SAFETY: NEWNET changes only the network namespace of this thread, which ends right
+            // afterwards; the file table stays shared.
             unsafe { rustix::thread::unshare_unsafe(UnshareFlags::NEWNET) }?;
             Ok(Namespace { handle: File::open("/proc/thread-self/ns/net")? })
         })
     }
 
-    /// The namespace that `file` stands for, such as `/run/netns/NAME` or `/proc/PID/ns/net`.
+    /// Opens the namespace at `file`, such as `/run/netns/NAME` or `/proc/PID/ns/net`.
     pub fn open(file: &Path) -> io::Result<Namespace> {
         Ok(Namespace { handle: File::open(file)? })
     }
 
-    /// A second handle on the same namespace.
+    /// Creates a second handle of the same namespace.
     ///
     /// # Errors
     /// The kernel's: no file descriptor is left.
@@ -47,14 +45,15 @@ impl Namespace {
         Ok(Namespace { handle: self.handle.try_clone()? })
     }
 
-    /// A path by which other processes may enter while this handle lives: `nsenter --net=PATH`.
+    /// Path through which other processes may enter while this handle lives: `nsenter --net=PATH`.
     pub fn path(&self) -> PathBuf {
         format!("/proc/{}/fd/{}", std::process::id(), self.handle.as_raw_fd()).into()
     }
 
-    /// Runs `work` on a thread of its own inside the namespace.
+    /// Runs `work` on a new thread inside the namespace.
     ///
-    /// Sockets and interfaces that it opens belong to the namespace and may be used from anywhere.
+    /// Sockets and interfaces that it opens belong to the namespace, and may be used from any
+    /// thread.
     pub fn run<R: Send>(&self, work: impl FnOnce() -> io::Result<R> + Send) -> io::Result<R> {
         on_fresh_thread(|| {
             self.enter()?;
@@ -62,7 +61,7 @@ impl Namespace {
         })
     }
 
-    /// Moves the calling thread into the namespace, for good.
+    /// Moves the calling thread into the namespace permanently.
     pub fn enter(&self) -> io::Result<()> {
         let kind = Some(LinkNameSpaceType::Network);
         Ok(rustix::thread::move_into_link_name_space(self.handle.as_fd(), kind)?)
@@ -75,36 +74,36 @@ impl AsFd for Namespace {
     }
 }
 
-/// Where this process may not make network namespaces, makes it root of a new user namespace, in
-/// which it may. True if it did so; then other processes must enter `/proc/PID/ns/user` first.
+/// Makes this process root of a new user namespace if it may not create network namespaces itself.
+/// Returns whether it did so; then other processes have to enter `/proc/PID/ns/user` first.
 ///
-/// Call it before any thread is started: the kernel moves only processes of a single thread. If the
-/// machine does not allow it either, nothing changes, and [`Namespace::new`] will say what is
+/// Call it before any thread is started, as the kernel moves only single-threaded processes. If the
+/// machine does not allow it either, nothing changes, and [`Namespace::new`] will report what is
 /// missing.
 pub fn enter_user_namespace_if_needed() -> bool {
     let may = |sets: CapabilitySets| sets.effective.contains(CapabilitySet::SYS_ADMIN);
     !rustix::thread::capabilities(None).is_ok_and(may) && become_root().is_ok()
 }
 
-/// Gives the calling thread a mount namespace of its own, a copy of the present one.
+/// Gives the calling thread its own mount namespace, a copy of the current one.
 pub fn own_mounts() -> io::Result<()> {
-    // SAFETY: NEWNS, and FS with it, part mounts and working directory, not the file table.
+    // SAFETY: NEWNS, and FS with it, unshare mounts and the working directory, not the file table.
     Ok(unsafe { rustix::thread::unshare_unsafe(UnshareFlags::NEWNS) }?)
 }
 
 /// Maps the user and group of this process to root in a new user namespace.
 fn become_root() -> io::Result<()> {
     let (user, group) = (rustix::process::geteuid(), rustix::process::getegid());
-    // SAFETY: NEWUSER does not part the file table.
+    // SAFETY: NEWUSER does not unshare the file table.
     unsafe { rustix::thread::unshare_unsafe(UnshareFlags::NEWUSER) }?;
-    // A group may only be mapped by someone who cannot drop groups any more (user_namespaces(7)).
+    // Only a process that can no longer drop groups may map one (user_namespaces(7)).
     fs::write("/proc/self/setgroups", "deny")?;
     fs::write("/proc/self/uid_map", format!("0 {} 1", user.as_raw()))?;
     fs::write("/proc/self/gid_map", format!("0 {} 1", group.as_raw()))
 }
 
-/// A thread's namespace cannot be put back without privilege, so what enters one gets its own
-/// thread.
+/// Runs `work` on a new thread, because a thread cannot return to its old namespace without
+/// privilege.
 pub(crate) fn on_fresh_thread<R: Send>(
     work: impl FnOnce() -> io::Result<R> + Send,
 ) -> io::Result<R> {

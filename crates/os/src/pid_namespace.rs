@@ -16,17 +16,18 @@ use rustix::thread::{ThreadNameSpaceType, UnshareFlags};
 
 use crate::namespace::on_fresh_thread;
 
-/// A PID namespace with a `/proc` of its own, in a mount namespace of its own.
+/// A PID namespace with its own `/proc`, in its own mount namespace.
 ///
-/// Its first process is `cat`, which reads a pipe that this process holds. The pipe ends with this
-/// process, however it ends; then `cat` ends, and the kernel kills whatever else is in there.
+/// Its first process is `cat`, which reads a pipe that this process holds. The pipe closes with
+/// this process, however it ends. Then `cat` exits, and the kernel kills all other processes in the
+/// namespace.
 pub struct PidNamespace {
     first: Child,
     pidfd: OwnedFd,
 }
 
 impl PidNamespace {
-    /// Makes one.
+    /// Creates a namespace.
     ///
     /// # Errors
     /// `EPERM` without `CAP_SYS_ADMIN`, or where parts of `/proc` are hidden, as in some
@@ -42,12 +43,12 @@ impl PidNamespace {
         }
     }
 
-    /// Runs `work` on a thread of its own. Processes that it starts are born in the namespace;
-    /// their working directory is `/` unless they are given one.
+    /// Runs `work` on a new thread. Processes that it starts are in the namespace; their working
+    /// directory is `/` unless they set one.
     pub fn run<R: Send>(&self, work: impl FnOnce() -> io::Result<R> + Send) -> io::Result<R> {
         on_fresh_thread(|| {
-            // SAFETY: FS parts the working directory and the root from other threads, not the file
-            // table. The kernel wants it of those who change their mount namespace.
+            // SAFETY: FS unshares the working directory and the root from other threads, not the
+            // file table. The kernel requires that of a thread that changes its mount namespace.
             unsafe { rustix::thread::unshare_unsafe(UnshareFlags::FS) }?;
             let kinds = ThreadNameSpaceType::PROCESS_ID | ThreadNameSpaceType::MOUNT;
             rustix::thread::move_into_thread_name_spaces(self.pidfd.as_fd(), kinds)?;
@@ -57,13 +58,13 @@ impl PidNamespace {
 
     /// Kills all processes in the namespace. No further one can be started.
     pub fn kill(&self) {
-        // An error means that it has ended.
+        // An error means that the process has ended already.
         let _ = pidfd_send_signal(&self.pidfd, Signal::KILL);
     }
 }
 
 impl Drop for PidNamespace {
-    /// Returns when no process is left, but for zombies of other parents.
+    /// Kills all processes and returns when none is left, except zombies of other parents.
     fn drop(&mut self) {
         self.kill();
         let _ = self.first.wait();
@@ -71,25 +72,25 @@ impl Drop for PidNamespace {
 }
 
 fn spawn_first() -> io::Result<Child> {
-    // SAFETY: NEWPID concerns the children of this thread, which ends after the first.
+    // SAFETY: NEWPID affects the children of this thread, which ends after the first one.
     unsafe { rustix::thread::unshare_unsafe(UnshareFlags::NEWPID) }?;
     let mut cat = Command::new("cat");
     cat.stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::null());
-    // Apart from the terminal's foreground group: Ctrl-C is for us.
+    // Outside the terminal's foreground group, so that Ctrl-C reaches only this process.
     cat.process_group(0).current_dir("/");
     // SAFETY: it allocates nothing, takes no lock, and makes system calls only.
     unsafe { cat.pre_exec(furnish) };
     cat.spawn()
 }
 
-/// What the first process does before it becomes `cat`.
+/// Prepares the first process before it becomes `cat`.
 fn furnish() -> io::Result<()> {
-    // SAFETY: an ignored SIGCHLD, which stays ignored after exec, has the kernel clear away orphans
-    // that end here; the call is on the list of those that are safe after fork.
+    // SAFETY: an ignored SIGCHLD, which stays ignored after exec, makes the kernel reap orphans
+    // that end here; the call is async-signal-safe, and thus allowed after fork.
     unsafe { libc::signal(libc::SIGCHLD, libc::SIG_IGN) };
-    // SAFETY: NEWNS does not part the file table.
+    // SAFETY: NEWNS does not unshare the file table.
     unsafe { rustix::thread::unshare_unsafe(UnshareFlags::NEWNS) }?;
-    // The machine's later mounts come in here, ours do not go out.
+    // The machine's later mounts propagate into the namespace, and its own do not propagate out.
     mount_change(c"/", MountPropagationFlags::DOWNSTREAM | MountPropagationFlags::REC)?;
     let flags = MountFlags::NOSUID | MountFlags::NODEV | MountFlags::NOEXEC;
     Ok(mount(c"proc", c"/proc", c"proc", flags, c"")?)

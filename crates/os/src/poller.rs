@@ -8,20 +8,20 @@ use rustix::buffer::spare_capacity;
 use rustix::event::epoll::{self, CreateFlags, Event, EventData, EventFlags};
 use rustix::time::Timespec;
 
-/// What happened to a file.
+/// The readiness of a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Ready {
     /// The number that the file was added with.
     pub token: u64,
     /// There is something to read, or the other side has closed.
     pub read: bool,
-    /// There is room to write, where that was asked for; or an error waits.
+    /// There is room to write, if that was requested, or an error is pending.
     pub write: bool,
-    /// An error waits: on a UDP socket, read its error queue.
+    /// An error is pending: on a UDP socket, read its error queue.
     pub error: bool,
 }
 
-/// What a file is watched for. Errors and hang-ups are told in any case.
+/// The events for which a file is watched. Errors and hang-ups are always reported.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Interest {
     /// Something to read.
@@ -47,7 +47,7 @@ pub struct Poller {
 }
 
 impl Poller {
-    /// An empty set; one wait tells of at most `events` files.
+    /// Creates an empty set; one wait reports at most `events` files.
     ///
     /// # Errors
     /// The kernel's: no file descriptor is left.
@@ -56,24 +56,24 @@ impl Poller {
         Ok(Self { epoll, events: Vec::with_capacity(events.max(1)) })
     }
 
-    /// Watches `file`, told apart by `token`, for something to read; errors and hang-ups are told
-    /// too. A file that is closed leaves the set by itself.
+    /// Watches `file`, which `token` identifies, for readability; errors and hang-ups are reported,
+    /// too. A closed file leaves the set automatically.
     ///
     /// # Errors
-    /// `AlreadyExists` if it is watched, and the kernel's.
+    /// `AlreadyExists` if it is watched already, and the kernel's.
     pub fn add(&self, file: impl AsFd, token: u64) -> io::Result<()> {
         self.add_for(file, token, Interest::READ)
     }
 
-    /// Watches `file` as [`Poller::add`] does, for what `interest` says.
+    /// Watches `file` like [`Poller::add`], for the events in `interest`.
     ///
     /// # Errors
-    /// As [`Poller::add`].
+    /// Same as [`Poller::add`].
     pub fn add_for(&self, file: impl AsFd, token: u64, interest: Interest) -> io::Result<()> {
         Ok(epoll::add(&self.epoll, file, EventData::new_u64(token), interest.flags())?)
     }
 
-    /// Watches a file that is watched for something else from now on.
+    /// Changes the events for which a file is watched.
     ///
     /// # Errors
     /// `NotFound` if it is not watched, and the kernel's.
@@ -81,7 +81,7 @@ impl Poller {
         Ok(epoll::modify(&self.epoll, file, EventData::new_u64(token), interest.flags())?)
     }
 
-    /// Ceases to watch `file`.
+    /// Stops watching `file`.
     ///
     /// # Errors
     /// `NotFound` if it is not watched, and the kernel's.
@@ -89,9 +89,9 @@ impl Poller {
         Ok(epoll::delete(&self.epoll, file)?)
     }
 
-    /// Waits until a file is ready or `timeout` has passed (with the kernel's resolution of a
-    /// nanosecond; `None` waits without end), and tells what is ready: nothing after the timeout,
-    /// or when a signal came.
+    /// Waits until a file is ready or `timeout` has passed, with the kernel's resolution of a
+    /// nanosecond; `None` waits indefinitely. Returns the ready files, which are none after the
+    /// timeout or a signal.
     ///
     /// # Errors
     /// The kernel's.
@@ -99,7 +99,7 @@ impl Poller {
         &mut self,
         timeout: Option<Duration>,
     ) -> io::Result<impl Iterator<Item = Ready> + use<'_>> {
-        // A duration past the kernel's range is as good as none.
+        // A duration beyond the kernel's range is treated like none.
         let timeout = timeout.and_then(|timeout| Timespec::try_from(timeout).ok());
         self.events.clear();
         match epoll::wait(&self.epoll, spare_capacity(&mut self.events), timeout.as_ref()) {

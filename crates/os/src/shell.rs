@@ -1,12 +1,12 @@
-//! Words as a shell reads them.
+//! Words in the syntax of a shell.
 
-/// `word` for a shell to read as one word; without characters that no argument may have.
+/// Quotes `word` so that a shell reads it as one word; removes NUL, which no argument may have.
 pub fn quoted(word: &str) -> String {
     let word = word.replace('\0', "");
     shlex::try_quote(&word).expect("only a zero byte cannot be quoted").into_owned()
 }
 
-/// Words as one line that can be copied.
+/// Joins quoted words into a line for copying.
 pub fn line<'a>(words: impl IntoIterator<Item = &'a str>) -> String {
     let words: Vec<_> = words.into_iter().map(quoted).collect();
     words.join(" ")

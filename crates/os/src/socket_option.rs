@@ -1,30 +1,31 @@
-//! Options of sockets that have no safe binding (setsockopt(2), getsockopt(2)).
+//! Socket options without a safe binding (setsockopt(2), getsockopt(2)).
 
 #![allow(unsafe_code, reason = "setsockopt and getsockopt have no safe binding for any option")]
 
 use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd};
 
-/// Sets the option `name` of `level`, in the form that the kernel wants it.
+/// Sets the option `name` of `level` to `value`, which has the kernel's format.
 ///
 /// # Errors
 /// The kernel's.
 pub fn set(socket: BorrowedFd<'_>, [level, name]: [i32; 2], value: &[u8]) -> io::Result<()> {
     let length = value.len() as libc::socklen_t;
-    // SAFETY: the kernel reads `length` bytes of `value`, which is so long.
+    // SAFETY: the kernel reads `length` bytes, which is the length of `value`.
     let result =
         unsafe { libc::setsockopt(socket.as_raw_fd(), level, name, value.as_ptr().cast(), length) };
     if result == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
 }
 
-/// Reads the option `name` of `level` into `into`, and returns how many bytes the kernel wrote.
+/// Reads the option `name` of `level` into `into`. Returns the number of bytes that the kernel
+/// wrote.
 ///
 /// # Errors
 /// The kernel's.
 pub fn get(socket: BorrowedFd<'_>, [level, name]: [i32; 2], into: &mut [u8]) -> io::Result<usize> {
     let mut length = into.len() as libc::socklen_t;
-    // SAFETY: the kernel writes at most `length` bytes into `into`, which is so long, and the
-    // length into `length`; both live until the call returns, and any bytes are a valid `[u8]`.
+    // SAFETY: the kernel writes at most `length` bytes, the length of `into`, and their number into
+    // `length`; both live until the call returns, and any bytes are a valid `[u8]`.
     let result = unsafe {
         let into = into.as_mut_ptr().cast();
         libc::getsockopt(socket.as_raw_fd(), level, name, into, &raw mut length)

@@ -1,9 +1,9 @@
-//! What runs of ours tell of themselves to their owner: a Unix socket of each, of mode 0600.
+//! Status of our runs for their owner: each run has a Unix socket of mode 0600.
 //!
-//! The sockets lie beside root's locks in `/run/anabranch`, in the folder that systemd gives a
-//! service (`RUNTIME_DIRECTORY`), or in `anabranch` below the user's own (`XDG_RUNTIME_DIR`). Who
-//! connects reads one text and its end. Nothing is read from him, so that nothing can be changed by
-//! it.
+//! The sockets are in `/run/anabranch` alongside root's locks, in the folder that systemd gives a
+//! service (`RUNTIME_DIRECTORY`), or in `anabranch` below the user's own (`XDG_RUNTIME_DIR`). A
+//! client reads one text, up to its end. The server reads nothing, so a client cannot change
+//! anything.
 
 use std::env;
 use std::ffi::OsString;
@@ -18,18 +18,19 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// Where root's lie.
+/// Folder of root's sockets.
 const ROOT: &str = "/run/anabranch";
-/// What their names end in.
+/// Suffix of the sockets' names.
 const ENDING: &str = ".status";
-/// How long one reader, or one run, may take.
+/// Timeout for one reader, or one run.
 const PATIENCE: Duration = Duration::from_secs(1);
-/// A longer text is none of ours.
+/// Maximum bytes of a text; a longer one is not ours.
 const LONGEST: usize = 1 << 20;
-/// Runs with one process number, in namespaces of their own, and folders that went meanwhile.
+/// Maximum number of attempts. Runs in different PID namespaces may have the same process number,
+/// and a folder may disappear meanwhile.
 const ATTEMPTS: u32 = 64;
 
-/// A run's socket, until this is dropped.
+/// The status socket of a run, which exists until this is dropped.
 #[derive(Debug)]
 pub struct Board {
     text: Arc<Mutex<String>>,
@@ -38,11 +39,11 @@ pub struct Board {
 }
 
 impl Board {
-    /// A socket for a run of this kind, such as `split`; `None` where its user has no folder for
+    /// Opens a socket for a run of this kind, such as `split`; `None` if its user has no folder for
     /// it.
     ///
     /// # Errors
-    /// The folder or the socket cannot be made, or no thread can be had.
+    /// The folder or the socket cannot be created, or no thread can be started.
     pub fn open(kind: &str) -> io::Result<Option<Board>> {
         folder().map(|folder| Board::open_in(&folder, kind)).transpose()
     }
@@ -58,27 +59,27 @@ impl Board {
         Ok(board)
     }
 
-    /// What whoever asks next reads.
+    /// Publishes a text for later readers.
     pub fn post(&self, text: String) {
         *self.text.lock().unwrap_or_else(PoisonError::into_inner) = text;
     }
 }
 
 impl Drop for Board {
-    /// The thread waits for the next reader; it gets one.
+    /// Ends the thread: it waits for the next reader, which this provides. Removes the socket.
     fn drop(&mut self) {
         self.over.store(true, Ordering::SeqCst);
         let _ = UnixStream::connect(&self.path);
         let _ = fs::remove_file(&self.path);
-        // Others' sockets and root's locks may lie there.
+        // The folder may hold other sockets and root's locks.
         let _ = self.path.parent().map(fs::remove_dir);
     }
 }
 
-/// Where this process's socket belongs.
+/// Returns the folder for this process's socket.
 fn folder() -> Option<PathBuf> {
     if let Some(own) = variable("RUNTIME_DIRECTORY") {
-        // systemd.exec(5): several folders are parted by colons.
+        // systemd.exec(5): several folders are separated by colons.
         return env::split_paths(&own).next();
     }
     if rustix::process::geteuid().is_root() {
@@ -94,7 +95,7 @@ fn variable(name: &str) -> Option<OsString> {
     env::var_os(name).filter(|value| !value.is_empty())
 }
 
-/// A socket that nobody else has, for its owner alone.
+/// Binds a socket of its own, with mode 0600.
 fn bind(folder: &Path, kind: &str) -> io::Result<(UnixListener, PathBuf)> {
     let mut attempt = 0;
     loop {
@@ -109,12 +110,12 @@ fn bind(folder: &Path, kind: &str) -> io::Result<(UnixListener, PathBuf)> {
             fs::remove_file(&path)?;
         }
         match UnixListener::bind(&path) {
-            // Connecting takes the right to write, which a usual umask leaves to nobody else.
+            // Connecting requires write permission, which a usual umask leaves to the owner only.
             Ok(listener) => {
                 fs::set_permissions(&path, Permissions::from_mode(0o600))?;
                 return Ok((listener, path));
             }
-            // Another run's; or a run that ended has taken the folder away meanwhile.
+            // The name is another run's, or a run that ended has removed the folder meanwhile.
             Err(error)
                 if attempt < ATTEMPTS
                     && matches!(error.kind(), ErrorKind::AddrInUse | ErrorKind::NotFound) => {}
@@ -123,7 +124,7 @@ fn bind(folder: &Path, kind: &str) -> io::Result<(UnixListener, PathBuf)> {
     }
 }
 
-/// Whether a run that was killed has left this socket.
+/// Whether a killed run has left this socket.
 fn is_left(path: &Path) -> bool {
     UnixStream::connect(path).is_err_and(|error| error.kind() == ErrorKind::ConnectionRefused)
 }
@@ -138,18 +139,18 @@ fn serve(listener: &UnixListener, text: &Mutex<String>, over: &AtomicBool) {
             continue;
         };
         let text = text.lock().unwrap_or_else(PoisonError::into_inner).clone();
-        // Whoever leaves early has himself to blame.
+        // A reader that disconnects early affects nobody else.
         let patient = reader.set_write_timeout(Some(PATIENCE));
         let _ = patient.and_then(|()| reader.write_all(text.as_bytes()));
     }
 }
 
-/// What every run tells that this user may ask, in the order of the sockets' names.
+/// Returns the texts of all runs that this user may query, in the order of the sockets' names.
 ///
-/// Root asks services and all users' runs too. Sockets of runs that were killed are passed over.
+/// Root queries services and all users' runs, too. Sockets of killed runs are skipped.
 ///
 /// # Errors
-/// A folder that is there cannot be read.
+/// An existing folder cannot be read.
 pub fn ask() -> io::Result<Vec<String>> {
     let mut sockets = Vec::new();
     for folder in folders() {
@@ -182,7 +183,7 @@ fn sockets_in(folder: &Path) -> io::Result<Vec<PathBuf>> {
     Ok(entries.flatten().map(|entry| entry.path()).filter(is_ours).collect())
 }
 
-/// One run's text, in bounded time and room.
+/// Reads one run's text, in bounded time and memory.
 fn read(path: &Path) -> io::Result<String> {
     let end = Instant::now() + PATIENCE;
     let mut stream = UnixStream::connect(path)?;

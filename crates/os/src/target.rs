@@ -14,7 +14,7 @@ pub struct Target {
     pub port: u16,
 }
 
-/// A text that is no [`Target`].
+/// Error: a text is not a [`Target`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TargetError(String);
 
@@ -31,14 +31,15 @@ impl fmt::Display for TargetError {
 impl std::error::Error for TargetError {}
 
 impl Target {
-    /// The server's address, if the host is one and no name; an IPv6 zone counts as a name.
+    /// The server's address, if the host is an address and not a name; an IPv6 zone counts as a
+    /// name.
     pub fn literal(&self) -> Option<SocketAddr> {
         let ip: IpAddr = self.host.parse().ok()?;
         Some(SocketAddr::new(ip, self.port))
     }
 
-    /// All addresses of the server, at least one, in the resolver's order; asks name servers, so it
-    /// may take seconds.
+    /// Resolves all addresses of the server, at least one, in the resolver's order. It queries name
+    /// servers, so it may take seconds.
     pub fn resolve(&self) -> io::Result<Vec<SocketAddr>> {
         let found: Vec<_> = (self.host.as_str(), self.port).to_socket_addrs()?.collect();
         if found.is_empty() { Err(io::Error::other("it has no address")) } else { Ok(found) }

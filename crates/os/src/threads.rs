@@ -1,4 +1,4 @@
-//! Work in pieces on several threads.
+//! Work that is divided among several threads.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;

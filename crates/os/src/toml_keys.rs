@@ -1,7 +1,7 @@
-//! TOML files whose mistakes are told with file, line and the nearest right key.
+//! TOML files whose mistakes are reported with file, line and the nearest valid key.
 //!
-//! A caller lists the keys of each section; [`read`] refuses every other key, then gives the text
-//! to serde. Values that serde refuses are told with their line too.
+//! A caller lists the keys of each section. [`read`] rejects every other key, then passes the text
+//! to serde. Values that serde rejects are reported with their line, too.
 //!
 //! ```
 //! use anabranch_os::toml_keys::{Section, read};
@@ -30,26 +30,26 @@ pub use words::{in_plain_words, without_codes};
 /// The keys that one kind of table may have.
 #[derive(Clone, Copy, Debug)]
 pub struct Section<'s> {
-    /// The table's place: keys joined by dots, `""` for the top. An array of tables has the place
-    /// of each of its tables. `*` in place of a key stands for any.
+    /// Path of the table: keys joined by dots, `""` for the top. For an array of tables, it is the
+    /// path of each of its tables. `*` in place of a key stands for any.
     pub path: &'s str,
     /// The keys it may have; a single `*` allows all.
     pub keys: &'s [&'s str],
 }
 
-/// A mistake in a file, shown as `FILE:LINE: MESSAGE`.
+/// A mistake in a file, displayed as `FILE:LINE: MESSAGE`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TomlError {
     /// The file as the user named it.
     pub file: String,
-    /// Counted from 1.
+    /// Line number, from 1.
     pub line: usize,
-    /// What is wrong, in one line.
+    /// Description of the mistake, in one line.
     pub message: String,
 }
 
 impl TomlError {
-    /// A mistake at the bytes `span` of `text`.
+    /// Creates the error for a mistake at the bytes `span` of `text`.
     pub fn at(text: &str, file: &str, span: Range<usize>, message: impl Into<String>) -> TomlError {
         let before = &text.as_bytes()[..span.start.min(text.len())];
         let line = 1 + before.iter().filter(|&&byte| byte == b'\n').count();
@@ -70,7 +70,7 @@ impl fmt::Display for TomlError {
 
 impl std::error::Error for TomlError {}
 
-/// Reads `text`, the content of `file`, into a `T`, after [`check`].
+/// Parses `text`, the content of `file`, into a `T`, after [`check`].
 pub fn read<T: DeserializeOwned>(
     text: &str,
     file: &str,
@@ -87,17 +87,17 @@ pub fn read<T: DeserializeOwned>(
     })
 }
 
-/// Whether `text` is a file of wg-quick: its sections begin so, and no TOML file of ours has one of
-/// that name.
+/// Whether `text` is a file of wg-quick: it has a section `[Interface]`, which no TOML file of ours
+/// has.
 #[must_use]
 pub fn is_wg_quick(text: &str) -> bool {
     let text = text.trim_start_matches('\u{feff}');
     text.lines().any(|line| line.trim().eq_ignore_ascii_case("[interface]"))
 }
 
-/// Refuses what is not TOML, and the first key that `sections` does not list.
+/// Rejects a text that is not TOML, and the first key that `sections` does not list.
 ///
-/// Tables whose place no section names are not looked into.
+/// Tables whose path is in no section are not checked.
 pub fn check(text: &str, file: &str, sections: &[Section<'_>]) -> Result<(), TomlError> {
     let document =
         DeTable::parse(text).map_err(|error| TomlError::from_toml(text, file, &error))?;
@@ -105,14 +105,14 @@ pub fn check(text: &str, file: &str, sections: &[Section<'_>]) -> Result<(), Tom
     walk.table(&mut Vec::new(), document.get_ref())
 }
 
-/// The candidate that `word` is most likely a mistyped form of; `None` if it is unlike all.
+/// Returns the candidate that `word` most likely is a misspelling of; `None` if it resembles none.
 pub fn nearest<'c>(word: &str, candidates: impl IntoIterator<Item = &'c str>) -> Option<&'c str> {
     let scored = candidates.into_iter().map(|c| (strsim::jaro_winkler(word, c), c));
     let best = scored.max_by(|a, b| a.0.total_cmp(&b.0));
     best.filter(|&(likeness, _)| likeness > 0.7).map(|(_, candidate)| candidate)
 }
 
-/// "; did you mean `X`?", or nothing.
+/// Formats "; did you mean `X`?", or nothing.
 pub fn hint<'c>(word: &str, candidates: impl IntoIterator<Item = &'c str>) -> String {
     nearest(word, candidates).map_or_else(String::new, |c| format!("; did you mean `{c}`?"))
 }
@@ -128,7 +128,7 @@ impl Walk<'_> {
         let Some(section) = self.sections.iter().find(|s| matches(s.path, place)) else {
             return Ok(());
         };
-        // In the order of the file, so that the first mistake is told.
+        // In the order of the file, so that the first mistake is reported.
         let mut entries: Vec<_> = table.iter().collect();
         entries.sort_by_key(|(key, _)| key.span().start);
         for (key, value) in entries {
@@ -155,8 +155,8 @@ impl Walk<'_> {
     }
 }
 
-/// What is wrong with a value, with the key that it stands behind unless the words name it, and the
-/// form of a list where one is wanted.
+/// Describes a mistake in a value, with its key unless the message names it, and with the form of a
+/// list if one is expected.
 fn with_key(text: &str, error: &toml::de::Error, message: String) -> String {
     let plain = in_plain_words(&message);
     let Some(at) = error.span() else { return plain };
@@ -173,7 +173,7 @@ fn with_key(text: &str, error: &toml::de::Error, message: String) -> String {
     }
 }
 
-/// " in [TABLE]" of the table at which `error` points, unless that is the whole file.
+/// Formats " in [TABLE]" for the table that `error` refers to, unless that is the whole file.
 fn table_of(text: &str, error: &toml::de::Error) -> String {
     let document = DeTable::parse(text).ok();
     let key = document.as_ref().zip(error.span()).and_then(|(document, at)| {
@@ -182,7 +182,7 @@ fn table_of(text: &str, error: &toml::de::Error) -> String {
     key.unwrap_or_default()
 }
 
-/// The innermost key whose value holds the byte `at`, and that value.
+/// Finds the innermost key whose value contains the byte `at`, and that value.
 fn key_at<'t>(table: &'t DeTable<'_>, at: usize) -> Option<(&'t str, &'t DeValue<'t>)> {
     let holds = |span: Range<usize>| span.contains(&at);
     let inner = |value: &'t DeValue<'t>| match value {
@@ -199,7 +199,8 @@ fn key_at<'t>(table: &'t DeTable<'_>, at: usize) -> Option<(&'t str, &'t DeValue
     })
 }
 
-/// `text` in one line that does nothing to a terminal: a quoted key may hold any character.
+/// Converts `text` to one line without control characters, because a quoted key may hold any
+/// character.
 fn plain(text: &str) -> String {
     let shown = |c: char| if c.is_control() { c.escape_default().to_string() } else { c.into() };
     text.chars().map(shown).collect()
@@ -211,7 +212,7 @@ fn matches(path: &str, place: &[String]) -> bool {
     wanted.len() == place.len() && wanted.iter().zip(place).all(same)
 }
 
-/// Returns the message for a key that is none of `keys`, with the nearest of them.
+/// Formats the message for a key that is not in `keys`, with the nearest of them.
 #[must_use]
 pub fn unknown(name: &str, place: &[String], keys: &[&str]) -> String {
     let table = if place.is_empty() { String::new() } else { format!(" in [{}]", place.join(".")) };

@@ -1,4 +1,4 @@
-//! A TUN interface: what a namespace sends by it can be read here, what is written here arrives
+//! TUN interfaces: packets that a namespace sends can be read here, and packets written here arrive
 //! there.
 
 #![allow(unsafe_code, reason = "TUNSETIFF is an ioctl that no safe wrapper knows")]
@@ -10,9 +10,8 @@ use std::os::unix::fs::OpenOptionsExt;
 
 use crate::netlink;
 
-/// One TUN interface of IP packets without any header before them, without offloads, not
-/// persistent:
-/// it vanishes with this handle.
+/// A TUN interface of IP packets without additional headers and without offloads. It is not
+/// persistent: it disappears with this handle.
 #[derive(Debug)]
 pub struct Tun {
     file: File,
@@ -20,12 +19,11 @@ pub struct Tun {
 }
 
 impl Tun {
-    /// Makes the interface `name` in the calling thread's namespace; it is switched off at first.
+    /// Creates the interface `name` in the calling thread's namespace, switched off.
     ///
     /// # Errors
     /// `ENOENT`, `EACCES`: no usable `/dev/net/tun`; `EPERM`: no `CAP_NET_ADMIN` here; `EBUSY`: the
-    /// name is taken;
-    /// `InvalidInput`: the name is no interface name.
+    /// name is taken; `InvalidInput`: the name is not a valid interface name.
     pub fn create(name: &str) -> io::Result<Tun> {
         let mut request = request(name)?;
         let file = OpenOptions::new()
@@ -43,7 +41,7 @@ impl Tun {
         Ok(Tun { file, index: link.index })
     }
 
-    /// Its number in its namespace.
+    /// Its index in its namespace.
     pub fn index(&self) -> u32 {
         self.index
     }
@@ -57,10 +55,10 @@ impl Tun {
         }
     }
 
-    /// Hands `packet` to the namespace.
+    /// Passes `packet` to the namespace.
     ///
     /// # Errors
-    /// `EIO` while the interface is switched off; `EINVAL` if it is no IP packet.
+    /// `EIO` while the interface is switched off; `EINVAL` if it is not an IP packet.
     pub fn write(&self, packet: &[u8]) -> io::Result<()> {
         (&self.file).write(packet).map(drop)
     }
@@ -73,7 +71,7 @@ impl AsFd for Tun {
 }
 
 fn request(name: &str) -> io::Result<libc::ifreq> {
-    // SAFETY: an ifreq is plain numbers, for which zero is a valid value.
+    // SAFETY: an ifreq consists of numbers, for which zero is a valid value.
     let mut request: libc::ifreq = unsafe { std::mem::zeroed() };
     let room = request.ifr_name.len() - 1;
     if name.is_empty() || name.len() > room || !name.bytes().all(|b| b.is_ascii_graphic()) {

@@ -14,7 +14,7 @@ const CAPABILITIES: &str =
 /// This program in the comment of `Via` and `Server`.
 const SOFTWARE: &str = concat!("Anabranch ", env!("CARGO_PKG_VERSION"));
 
-/// The dialogue is over without a request: the bytes to send before the connection is closed.
+/// The end of a dialogue without a request, with the bytes to send before the connection is closed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ProxyEnd(pub Vec<u8>);
 
@@ -45,7 +45,7 @@ pub(crate) fn socks4_answer(outcome: &Outcome) -> Vec<u8> {
     match outcome {
         Outcome::Connected => socks4_reply(GRANTED_4, [0; 4]),
         Outcome::Address(IpAddr::V4(address)) => socks4_reply(GRANTED_4, address.octets()),
-        // It has no room for others, nor for names.
+        // The reply has no room for IPv6 addresses or names.
         Outcome::Address(IpAddr::V6(_)) | Outcome::Name(_) | Outcome::Failed(_) => {
             socks4_reply(REJECTED_4, [0; 4])
         }
@@ -64,14 +64,14 @@ pub(crate) enum Method {
     Other,
 }
 
-/// An HTTP answer in the making.
+/// An HTTP answer under construction.
 pub(crate) struct HttpAnswer {
     head: String,
 }
 
 impl HttpAnswer {
-    /// Starts an answer with the headers that each one has: of a Tor client its capabilities and
-    /// its name, in `Via` for CONNECT and in `Server` else (proposal 365).
+    /// Starts an answer with the headers that each one has. A Tor client sends its capabilities and
+    /// its name, in `Via` for CONNECT and in `Server` otherwise (proposal 365).
     pub(crate) fn new(service: Service, method: Method, status: &str) -> HttpAnswer {
         let answer = HttpAnswer { head: format!("HTTP/1.1 {status}\r\n") };
         match (service, method) {
@@ -90,17 +90,17 @@ impl HttpAnswer {
         self
     }
 
-    /// An open stream follows.
+    /// Completes the head of an answer that an open stream follows.
     pub(crate) fn stream(self) -> Vec<u8> {
         (self.head + "\r\n").into_bytes()
     }
 
-    /// Another request may follow.
+    /// Completes an answer without a body, after which another request may follow.
     pub(crate) fn empty(self) -> Vec<u8> {
         self.header("Content-Length", "0").stream()
     }
 
-    /// The connection ends after `page`.
+    /// Completes the last answer of the connection, with the body `page`.
     pub(crate) fn last(self, page: &str) -> Vec<u8> {
         let length = page.len().to_string();
         let answer = self.header("Content-Length", &length).header("Connection", "close");
@@ -108,7 +108,7 @@ impl HttpAnswer {
     }
 }
 
-/// The answer to CONNECT.
+/// Builds the answer to CONNECT.
 pub(crate) fn http_answer(service: Service, outcome: &Outcome) -> Vec<u8> {
     let Outcome::Failed(reason) = outcome else {
         return HttpAnswer::new(service, Method::Connect, "200 Connection established").stream();
@@ -117,7 +117,8 @@ pub(crate) fn http_answer(service: Service, outcome: &Outcome) -> Vec<u8> {
     failed(service, codes.status, codes.token)
 }
 
-/// Refuses a CONNECT; `token` goes into `Tor-Request-Failed`, and its name into the status line.
+/// Builds a refusal of CONNECT; `token` goes into `Tor-Request-Failed`, and its name into the
+/// status line.
 pub(crate) fn failed(service: Service, status: &str, token: &str) -> Vec<u8> {
     let Service::Tor { .. } = service else {
         return HttpAnswer::new(service, Method::Connect, status).last("");

@@ -1,4 +1,4 @@
-//! A program's first bytes, however they are cut.
+//! Dialogues with programs, whose first bytes may arrive in pieces of any length.
 
 use std::net::{IpAddr, Ipv4Addr};
 
@@ -10,21 +10,21 @@ use crate::names::name;
 use crate::socks5::{CONNECT, LOGIN_VERSION, SocksAddress, UnknownType, VERSION, method};
 use crate::{Family, Outcome, ProxyRequest, Reason, Service};
 
-/// The longest user ID, and the longest name, in a request of SOCKS4.
+/// Maximum bytes of a user ID, and of a name, in a SOCKS4 request.
 const LONGEST_WORD: usize = 255;
 const RESOLVE: u8 = 0xf0;
 const RESOLVE_PTR: u8 = 0xf1;
-/// Tor's own code of SOCKS5: no descriptor of an onion service is found (proposal 304).
+/// Reply code of Tor's SOCKS5 extension: no descriptor of the onion service was found (proposal
+/// 304).
 const NO_DESCRIPTOR: u8 = 0xf0;
-/// The front of SOCKS5 user names with a format of Tor's (proposal 351); the format's number
-/// follows.
+/// Prefix of SOCKS5 user names in a format of Tor's (proposal 351); the format's number follows.
 const MAGIC: &[u8] = b"<torS0X>";
-/// The one format that is understood: nothing follows, and the password isolates.
+/// The only supported format: nothing follows, and the password isolates streams.
 const FORMAT_ISOLATION: &[u8] = b"0";
-/// RFC 1929's status of a login that failed.
+/// Status of a failed login (RFC 1929).
 const REFUSED_LOGIN: u8 = 1;
 
-/// A program's first bytes, up to its request.
+/// A dialogue with a program, up to its request.
 #[derive(Debug, Default)]
 pub struct Dialogue {
     inbox: Vec<u8>,
@@ -49,13 +49,13 @@ enum Stage {
 }
 
 impl Dialogue {
-    /// Starts a dialogue with a program of this service.
+    /// Starts a dialogue with a program that uses this service.
     #[must_use]
     pub fn new(service: Service) -> Dialogue {
         Dialogue { service, ..Dialogue::default() }
     }
 
-    /// Takes bytes; appends answers to `out`, and returns the request once it is whole.
+    /// Receives bytes, appends answers to `out`, and returns the request once it is complete.
     ///
     /// # Errors
     /// No request will follow.
@@ -87,21 +87,21 @@ impl Dialogue {
         &self.inbox
     }
 
-    /// The value that streams must have in common to share a circuit: protocol, user and password,
-    /// or the headers that isolate.
+    /// The value that streams need in common to share a circuit: protocol, user and password, or
+    /// the headers for isolation.
     #[must_use]
     pub fn isolation(&self) -> &[u8] {
         &self.isolation
     }
 
-    /// The IP versions that the program allows, if it named any.
+    /// The IP versions that the program allows, if it specified any.
     #[must_use]
     pub fn family(&self) -> Option<Family> {
         self.family
     }
 
-    /// Advice for the program's author, if its request is in a form that applications should not
-    /// use any more.
+    /// Advice for the program's author, if its request has a form that applications should no
+    /// longer use.
     #[must_use]
     pub fn advice(&self) -> Option<&'static str> {
         self.is_old_authorization.then_some(
@@ -110,7 +110,7 @@ impl Dialogue {
         )
     }
 
-    /// User and password of SOCKS5.
+    /// User and password of a SOCKS5 login.
     #[must_use]
     pub fn login(&self) -> Option<(&[u8], &[u8])> {
         let (&length, rest) = self.isolation.strip_prefix(b"socks")?.split_first()?;
@@ -118,7 +118,7 @@ impl Dialogue {
         Some((user, rest.split_first()?.1))
     }
 
-    /// The answer in the program's protocol.
+    /// Builds the answer in the program's protocol.
     #[must_use]
     pub fn answer(&self, outcome: &Outcome) -> Vec<u8> {
         match (self.stage, outcome) {
@@ -154,7 +154,7 @@ impl Dialogue {
     fn choose_method(&mut self, out: &mut Vec<u8>) -> Result<(), ProxyEnd> {
         let Some(count) = self.inbox.get(1).map(|&count| usize::from(count)) else { return Ok(()) };
         let Some(methods) = self.inbox.get(2..2 + count) else { return Ok(()) };
-        // Whoever offers a user wants isolation.
+        // A program that offers a login wants isolation.
         let offers = |method| methods.contains(&method);
         let (method, stage) = match (offers(method::PASSWORD), offers(method::NONE)) {
             (true, _) => (method::PASSWORD, Stage::Login),
@@ -188,8 +188,8 @@ impl Dialogue {
         Ok(())
     }
 
-    /// Whether a user name means what it always meant, or has a format that is known: another may
-    /// ask for what we do not give (proposal 351).
+    /// Whether a user name is an ordinary one or has a known format. Another format may request
+    /// features that we lack (proposal 351).
     fn understands(&self, user: &[u8]) -> bool {
         let format = user.strip_prefix(MAGIC).filter(|_| self.service != Service::Transport);
         format.is_none_or(|format| format == FORMAT_ISOLATION)
@@ -209,7 +209,7 @@ impl Dialogue {
             (RESOLVE, _) => ProxyRequest::Resolve(host),
             (RESOLVE_PTR, Ok(address)) => ProxyRequest::Name(address),
             (CONNECT | RESOLVE_PTR, _) => return Err(ProxyEnd(socks_reply(1))),
-            // BIND and UDP ASSOCIATE are not Tor's to give.
+            // Tor does not support BIND and UDP ASSOCIATE.
             _ => return Err(ProxyEnd(socks_reply(7))),
         };
         self.inbox.drain(..3 + length);
@@ -224,7 +224,7 @@ impl Dialogue {
         };
         let Some(user) = word(words).ok_or_else(nonsense)? else { return Ok(None) };
         let mut length = 8 + user.len() + 1;
-        // Of an address that nobody has, 4a makes the sign that a name follows.
+        // SOCKS4a marks that a name follows by an address 0.0.0.x, which no host has.
         let host = if matches!((a, b, c), (0, 0, 0)) && *d != 0 {
             let Some(host) = word(&words[user.len() + 1..]).ok_or_else(nonsense)? else {
                 return Ok(None);
@@ -265,8 +265,8 @@ impl Dialogue {
     }
 }
 
-/// What comes before the first zero, which ends user IDs and names in SOCKS4: `Some(None)` while
-/// there is none, `None` if it is too long.
+/// Returns the bytes before the first zero, which ends user IDs and names in SOCKS4. It is
+/// `Some(None)` while there is none, and `None` if the word is too long.
 #[expect(clippy::option_option, reason = "the outer one is an error")]
 fn word(bytes: &[u8]) -> Option<Option<&[u8]>> {
     match bytes.iter().position(|&byte| byte == 0) {
@@ -276,7 +276,7 @@ fn word(bytes: &[u8]) -> Option<Option<&[u8]>> {
     }
 }
 
-/// The host of a SOCKS address as text, and the port; `None` for what is no name.
+/// Returns the host of a SOCKS address as text, and the port; `None` if the name is invalid.
 fn host(address: SocksAddress<'_>) -> Option<(String, u16)> {
     match address {
         SocksAddress::Socket(socket) => Some((socket.ip().to_string(), socket.port())),

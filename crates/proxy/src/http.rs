@@ -8,9 +8,9 @@ use crate::answer::{HttpAnswer, Method, ProxyEnd, failed};
 use crate::names::name;
 use crate::{Family, Service};
 
-/// The longest head of an HTTP request, in bytes.
+/// Maximum bytes of the head of an HTTP request.
 const LONGEST: usize = 8192;
-/// Header lines of a request at most.
+/// Maximum number of header lines in a request.
 const MOST_HEADERS: usize = 64;
 /// The page for a browser that uses this port as a web server.
 const PAGE: &str = "<!doctype html><title>Not a web server</title>\
@@ -18,7 +18,7 @@ const PAGE: &str = "<!doctype html><title>Not a web server</title>\
     <p>It accepts SOCKS5, SOCKS4a and HTTP CONNECT. Set it as the SOCKS5 proxy of your program, \
     and let the proxy resolve names; in curl: <code>--proxy socks5h://ADDRESS:PORT</code>.\n";
 
-/// A request that was read.
+/// A parsed request.
 pub(crate) enum HttpRequest {
     /// CONNECT.
     Connect(Connect),
@@ -30,18 +30,18 @@ pub(crate) enum HttpRequest {
 pub(crate) struct Connect {
     pub(crate) host: String,
     pub(crate) port: u16,
-    /// Values of the headers that keep streams apart, each with its length before it.
+    /// Values of the isolation headers, each with its length before it.
     pub(crate) isolation: Vec<u8>,
     pub(crate) family: Option<Family>,
-    /// Whether `Proxy-Authorization` is in another form than applications should use.
+    /// Whether `Proxy-Authorization` has a form that applications should not use.
     pub(crate) is_old_authorization: bool,
 }
 
-/// Reads a request from the front of `bytes`, with the length of its head; `None` while it is
-/// not whole.
+/// Parses a request at the front of `bytes`. Returns it with the length of its head, or `None`
+/// while it is incomplete.
 ///
 /// # Errors
-/// No request can follow: the last answer, which is empty where none may be given.
+/// No request can follow. The error has the last answer, which is empty where none may be given.
 pub(crate) fn read(
     bytes: &[u8],
     service: Service,
@@ -72,7 +72,7 @@ pub(crate) fn read(
 struct Headers<'head>(&'head [httparse::Header<'head>]);
 
 impl<'head> Headers<'head> {
-    /// The value of the first header of this name; later ones do not count (proposal 365).
+    /// The value of the first header with this name; later ones are ignored (proposal 365).
     fn first(&self, name: &str) -> Option<&'head [u8]> {
         let is_it = |header: &&httparse::Header<'_>| header.name.eq_ignore_ascii_case(name);
         self.0.iter().find(is_it).map(|header| header.value)
@@ -96,7 +96,8 @@ fn connect(target: &str, headers: &Headers<'_>, service: Service) -> Result<Conn
     Ok(Connect { host, port, isolation, family, is_old_authorization })
 }
 
-/// The isolation values in one: none is another than an empty one, and none runs into the next.
+/// Joins the isolation values unambiguously: a missing value differs from an empty one, and each
+/// has its length.
 fn tuple(values: [Option<&[u8]>; 3]) -> Vec<u8> {
     let parts = values.into_iter().flat_map(|value| {
         let length = value.map_or(u16::MAX, |value| u16::try_from(value.len()).unwrap_or(u16::MAX));
@@ -113,8 +114,8 @@ fn is_for_isolation(value: &[u8]) -> bool {
     scheme.eq_ignore_ascii_case("basic") && decoded.starts_with(b"tor-iso:")
 }
 
-/// The IP versions that `Tor-Family-Preference` names; an unknown value means the default of the
-/// specification.
+/// Parses the IP versions in `Tor-Family-Preference`; an unknown value means the specification's
+/// default.
 fn family(value: &[u8]) -> Family {
     match value.trim_ascii() {
         b"ipv6-preferred" => Family::PreferV6,
@@ -124,7 +125,7 @@ fn family(value: &[u8]) -> Family {
     }
 }
 
-/// Answers OPTIONS, by which clients ask for capabilities before they rely on them.
+/// Answers OPTIONS, with which clients query capabilities before they rely on them.
 fn options(target: &str, headers: &Headers<'_>, service: Service) -> Result<Vec<u8>, ProxyEnd> {
     let has_body = headers.first("content-type").is_some()
         || headers.first("transfer-encoding").is_some()
@@ -152,7 +153,7 @@ fn bad_request(service: Service, method: Method) -> ProxyEnd {
     })
 }
 
-/// Whether a Host header names this machine: `localhost`, or a loopback address.
+/// Whether a `Host` header names this machine: `localhost`, or a loopback address.
 fn is_local(host: &[u8]) -> bool {
     let Ok(host) = std::str::from_utf8(host) else { return false };
     let host = host.trim();
@@ -164,7 +165,7 @@ fn is_local(host: &[u8]) -> bool {
     name.eq_ignore_ascii_case("localhost") || is_loopback(address) || is_loopback(host)
 }
 
-/// `HOST:PORT` or `[ADDRESS]:PORT`.
+/// Parses `HOST:PORT` or `[ADDRESS]:PORT`.
 fn authority(text: &str) -> Option<(String, u16)> {
     let (host, port) = text.rsplit_once(':')?;
     let port = port.parse().ok().filter(|&port| port != 0)?;

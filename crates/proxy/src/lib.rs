@@ -1,13 +1,13 @@
-//! Requests that programs make of a proxy, as bytes: SOCKS5 with user and password (RFC 1928, RFC
-//! 1929), SOCKS4 and 4a, Tor's RESOLVE and RESOLVE_PTR, and HTTP's CONNECT (RFC 9110, section
-//! 9.3.6) with Tor's headers (proposal 365). No I/O, and nothing of what the proxy leads to: an
-//! onion network's client, or a transport.
+//! The messages between programs and a proxy: SOCKS5 with user and password (RFC 1928, RFC 1929),
+//! SOCKS4 and 4a, Tor's RESOLVE and RESOLVE_PTR, and HTTP's CONNECT (RFC 9110, section 9.3.6) with
+//! Tor's headers (proposal 365). The crate does no I/O, and knows nothing of the service that the
+//! proxy leads to: an onion network's client, or a transport.
 //!
 //! [`Dialogue`] reads a program's bytes into a [`ProxyRequest`] and writes the [`Outcome`] in the
 //! program's own protocol (`answer`). `http` reads the head of an HTTP request. [`client`] has the
 //! other side of SOCKS5 and CONNECT; both sides share the messages in `socks5`.
 //!
-//! User and password open nothing: streams that bear different ones never share a circuit.
+//! User and password do not authenticate: streams with different ones never share a circuit.
 
 use std::net::IpAddr;
 
@@ -24,17 +24,17 @@ pub use dialogue::Dialogue;
 pub use reason::Reason;
 pub use socks5::{SocksAddress, UnknownType};
 
-/// The service behind a proxy, which decides what its dialogues understand.
+/// The service that a proxy leads to, which determines the features of its dialogues.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Service {
-    /// A pluggable transport: user and password carry its options, and no header of Tor's is read
-    /// or sent.
+    /// A pluggable transport: user and password carry its options, and none of Tor's headers is
+    /// read or sent.
     #[default]
     Transport,
     /// A client of the Tor network. If `extended`, SOCKS5 answers use Tor's own codes for onion
-    /// services (proposal 304), which not all programs know.
+    /// services (proposal 304), which not all programs support.
     Tor {
-        /// Whether codes of proposal 304 are used.
+        /// Whether the codes of proposal 304 are used.
         extended: bool,
     },
 }

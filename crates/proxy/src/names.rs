@@ -1,10 +1,10 @@
-//! Names of hosts.
+//! Host names.
 
 use std::net::Ipv6Addr;
 
-/// A host name: printable ASCII of 1 to 255 letters, without what separates it from other things.
+/// Validates a host name: 1 to 255 characters of printable ASCII, without separators.
 ///
-/// An IPv6 address in brackets, as URLs have it, is that address (C tor takes it too).
+/// An IPv6 address in brackets, as in URLs, becomes that address (C tor accepts it, too).
 pub(crate) fn name(bytes: &[u8]) -> Option<String> {
     if let [b'[', inner @ .., b']'] = bytes {
         let address: Ipv6Addr = std::str::from_utf8(inner).ok()?.parse().ok()?;

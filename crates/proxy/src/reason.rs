@@ -1,7 +1,7 @@
 //! Reasons of failure, with their codes in SOCKS5 and HTTP.
 
-/// Why a request failed: the exit's reason, by its name in tor-spec ("Closing streams"), or one of
-/// the client itself.
+/// The reason why a request failed: the exit's, with its name in tor-spec ("Closing streams"), or
+/// one of the client itself.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Reason {
     /// MISC: none of the others.
@@ -10,7 +10,7 @@ pub enum Reason {
     ResolveFailed,
     /// CONNECTREFUSED: the host refused the connection.
     Refused,
-    /// EXITPOLICY: no exit that was tried allows this address.
+    /// EXITPOLICY: none of the exits that were tried allows this address.
     ExitPolicy,
     /// DESTROY: the circuit was torn down.
     Destroyed,
@@ -20,9 +20,9 @@ pub enum Reason {
     TimedOut,
     /// NOROUTE: no route to the host.
     NoRoute,
-    /// HIBERNATING: the exit is about to rest.
+    /// HIBERNATING: the exit is about to hibernate.
     Hibernating,
-    /// INTERNAL: a fault of the exit.
+    /// INTERNAL: an internal error of the exit.
     Internal,
     /// RESOURCELIMIT: the exit has no resources left.
     ResourceLimit,
@@ -30,23 +30,23 @@ pub enum Reason {
     Reset,
     /// TORPROTOCOL: a violation of the Tor protocol.
     Protocol,
-    /// NOTDIRECTORY: the relay is no directory cache.
+    /// NOTDIRECTORY: the relay is not a directory cache.
     NotDirectory,
     /// The client knows no exit that allows the port.
     NoExit,
-    /// The client knows no three relays that make a path.
+    /// The client knows no three relays that form a path.
     NoPath,
     /// The client had no circuit in time.
     NoCircuit,
-    /// An onion service, which this client does not reach.
+    /// An onion service, which this client does not support.
     NoService,
 }
 
-/// A reason in each protocol.
+/// A reason's codes in each protocol.
 pub(crate) struct Codes {
     /// The reply code of SOCKS5 (RFC 1928, section 6).
     pub(crate) socks: u8,
-    /// The status of HTTP, without a reason phrase of Tor's.
+    /// The status line of HTTP, without the reason's name that Tor appends.
     pub(crate) status: &'static str,
     /// The token of `Tor-Request-Failed`: `end/` and the name of an exit's reason, as C tor sends
     /// it, or `anabranch/` and one of ours.

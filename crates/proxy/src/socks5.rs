@@ -1,23 +1,23 @@
-//! Parts of SOCKS5's messages that both sides of a dialogue read and write (RFC 1928, RFC 1929).
+//! Parts of SOCKS5 messages that both sides of a dialogue read and write (RFC 1928, RFC 1929).
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
-/// The protocol's version, first in its messages.
+/// Protocol version, the first byte of its messages.
 pub(crate) const VERSION: u8 = 5;
-/// Version of the login, first in its messages (RFC 1929, section 2).
+/// Version of the login, the first byte of its messages (RFC 1929, section 2).
 pub(crate) const LOGIN_VERSION: u8 = 1;
 /// The command CONNECT (RFC 1928, section 4).
 pub(crate) const CONNECT: u8 = 1;
 /// The command UDP ASSOCIATE (section 4).
 pub(crate) const ASSOCIATE: u8 = 3;
 
-/// Methods of logging in (section 3).
+/// Authentication methods (section 3).
 pub(crate) mod method {
     /// No authentication.
     pub(crate) const NONE: u8 = 0;
     /// User name and password (RFC 1929).
     pub(crate) const PASSWORD: u8 = 2;
-    /// None of those offered.
+    /// None of the offered methods is acceptable.
     pub(crate) const NO_ACCEPTABLE: u8 = 0xff;
 }
 
@@ -35,13 +35,13 @@ pub enum SocksAddress<'m> {
     Name(&'m [u8], u16),
 }
 
-/// An address of a type that RFC 1928 does not have.
+/// Error: an address has a type that RFC 1928 does not define.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct UnknownType(pub u8);
 
 impl<'m> SocksAddress<'m> {
-    /// Reads type, address and port from the front of `bytes`, with their length; `None` while
-    /// they are not whole.
+    /// Parses type, address and port at the front of `bytes`. Returns the address with the length
+    /// of all, or `None` while they are incomplete.
     ///
     /// # Errors
     /// The type is unknown.

@@ -1,25 +1,25 @@
-//! Keys and values that a transport is given for a bridge.
+//! Arguments of a transport for a bridge: keys and values.
 
 use std::fmt;
 
 /// Bytes that a SOCKS5 user or password holds (RFC 1929).
 const FIELD: usize = 255;
 
-/// Keys with their values, in the order in which they were given. A key may come more than once.
+/// Keys with their values, in their given order. A key may occur more than once.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Args(pub Vec<(String, String)>);
 
-/// Why a text holds no keys and values.
+/// Error: a text is not a list of keys and values.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum ArgsError {
     /// A part has no `=`, or nothing before it.
     NoKey(String),
-    /// It ends in a backslash, which is to stand before another character.
+    /// It ends in a backslash, which has to precede another character.
     Unended,
-    /// It is not text.
+    /// It is not valid UTF-8.
     NoText,
-    /// In all they are longer than the 510 bytes of a SOCKS user and password.
+    /// Its pairs exceed the 510 bytes of a SOCKS user and password; their length.
     TooLong(usize),
 }
 
@@ -39,7 +39,7 @@ impl fmt::Display for ArgsError {
 impl std::error::Error for ArgsError {}
 
 impl Args {
-    /// The first value of a key.
+    /// The first value of `key`.
     #[must_use]
     pub fn get(&self, key: &str) -> Option<&str> {
         self.0.iter().find(|(one, _)| one == key).map(|(_, value)| &**value)
@@ -51,10 +51,10 @@ impl Args {
         self.0.is_empty()
     }
 
-    /// Adds one as a bridge line has it: `KEY=VALUE`, nothing escaped.
+    /// Adds a pair from a bridge line: `KEY=VALUE`, without escapes.
     ///
     /// # Errors
-    /// [`ArgsError::NoKey`]
+    /// See [`ArgsError::NoKey`].
     pub fn add_plain(&mut self, word: &str) -> Result<(), ArgsError> {
         let (key, value) = word
             .split_once('=')
@@ -64,28 +64,28 @@ impl Args {
         Ok(())
     }
 
-    /// SOCKS5 user and password that carry them; neither is empty.
+    /// Encodes the pairs as a SOCKS5 user and password, both of them non-empty.
     ///
     /// # Errors
-    /// [`ArgsError::TooLong`]
+    /// See [`ArgsError::TooLong`].
     pub fn to_socks(&self) -> Result<(Vec<u8>, Vec<u8>), ArgsError> {
         let text = self.escaped(';').into_bytes();
         if text.len() > 2 * FIELD {
             return Err(ArgsError::TooLong(text.len()));
         }
-        // A NUL alone would stand for nothing.
+        // A field of a single NUL would mean an empty one.
         let alone = text.get(FIELD..) == Some(&[0]);
         let (user, password) = text.split_at(text.len().min(FIELD - usize::from(alone)));
         let or_nul = |field: &[u8]| if field.is_empty() { vec![0] } else { field.to_vec() };
         Ok((or_nul(user), or_nul(password)))
     }
 
-    /// What SOCKS5 user and password carry.
+    /// Decodes the pairs from a SOCKS5 user and password.
     ///
     /// # Errors
-    /// They hold no arguments.
+    /// They are not a list of pairs.
     pub fn from_socks(user: &[u8], password: &[u8]) -> Result<Args, ArgsError> {
-        // One NUL stands for nothing, as RFC 1929 wants one byte at least.
+        // A single NUL means an empty field, as RFC 1929 requires at least one byte.
         let password = if password == [0] { &[][..] } else { password };
         let user = if user == [0] { &[][..] } else { user };
         let all = [user, password].concat();
@@ -93,13 +93,13 @@ impl Args {
         Args::parse(&text, ';')
     }
 
-    /// As an `SMETHOD` line has them behind `ARGS:`.
+    /// Encodes the pairs for an `SMETHOD` line, where they follow `ARGS:`.
     #[must_use]
     pub fn to_smethod(&self) -> String {
         self.escaped(',')
     }
 
-    /// As `TOR_PT_SERVER_TRANSPORT_OPTIONS` has them for the transport of this name.
+    /// Encodes the pairs for `TOR_PT_SERVER_TRANSPORT_OPTIONS`, as those of transport `name`.
     #[must_use]
     pub fn to_options(&self, name: &str) -> String {
         let one = |(key, value): &(String, String)| {
@@ -109,15 +109,16 @@ impl Args {
         self.0.iter().map(one).collect::<Vec<_>>().join(";")
     }
 
-    /// What stands behind `ARGS:` in an `SMETHOD` line.
+    /// Decodes the pairs that follow `ARGS:` in an `SMETHOD` line.
     ///
     /// # Errors
-    /// It holds no arguments.
+    /// The text is not a list of pairs.
     pub fn from_smethod(text: &str) -> Result<Args, ArgsError> {
         Args::parse(text, ',')
     }
 
-    /// Each as `KEY=VALUE`, with a backslash before backslashes, `=` and what stands between two.
+    /// Encodes each pair as `KEY=VALUE`, with a backslash before backslashes, `=` and the separator
+    /// `between`.
     fn escaped(&self, between: char) -> String {
         let mut text = String::new();
         for (place, (key, value)) in self.0.iter().enumerate() {
@@ -143,7 +144,8 @@ impl Args {
             if key.is_empty() || rest.is_empty() {
                 return Err(ArgsError::NoKey(part.to_owned()));
             }
-            // Values may hold `=` as it is: base64 does, and not everybody escapes it.
+            // A value may have an unescaped `=`: base64 has some, and not every program escapes
+            // them.
             args.0.push((key, unescape(&rest.join("="))?));
         }
         Ok(args)
@@ -171,7 +173,7 @@ fn unescape(text: &str) -> Result<String, ArgsError> {
     Ok(out)
 }
 
-/// The parts of a text between characters that have no backslash before them.
+/// Splits a text at each `between` without a backslash before it.
 pub(crate) fn split(text: &str, between: char) -> impl Iterator<Item = &str> {
     let mut rest = Some(text);
     std::iter::from_fn(move || {

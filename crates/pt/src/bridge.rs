@@ -1,4 +1,4 @@
-//! Bridge lines, as users are given them and as torrc's `Bridge` has them.
+//! Bridge lines, in the form that users receive and torrc's `Bridge` has.
 
 use std::fmt;
 use std::net::SocketAddr;
@@ -8,43 +8,44 @@ use base64ct::{Base64Unpadded, Encoding};
 use crate::args::{Args, ArgsError};
 use crate::line::is_name;
 
-/// What an ed25519 identity begins with.
+/// Prefix of an ed25519 identity.
 const ED25519: &str = "ed25519:";
 
 /// A bridge: `[TRANSPORT] ADDRESS:PORT [FINGERPRINT] [ed25519:KEY] [KEY=VALUE ...]`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct BridgeLine {
-    /// The transport by which it is reached; none: by a plain link.
+    /// The transport to reach it with; `None` for a plain link.
     pub transport: Option<String>,
-    /// Where it is. Some transports take no notice of it.
+    /// Its address, which some transports ignore.
     pub address: SocketAddr,
-    /// Its RSA identity; whoever has none in his line takes what the address says.
+    /// Its RSA identity; without one, a client accepts the identity at the address.
     pub fingerprint: Option<[u8; 20]>,
-    /// Its ed25519 identity, which tor does not know and arti does.
+    /// Its ed25519 identity, which arti supports and tor does not.
     pub ed25519: Option<[u8; 32]>,
-    /// What its transport is told.
+    /// Arguments for its transport.
     pub args: Args,
 }
 
-/// Why a line names no bridge.
+/// Error: a line is not a bridge line.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum BridgeError {
-    /// It has no words.
+    /// The line has no words.
     Empty,
-    /// There is no address with a port where one belongs; the word there.
+    /// This word stands in place of an address with a port.
     Address(String),
-    /// The line ends where an address with a port belongs; the word before.
+    /// The line ends after this word, without an address with a port.
     NoAddress(String),
-    /// The word behind the address has the length of no fingerprint, or is no hexadecimal number.
+    /// The word after the address is not a fingerprint, as its length is wrong or it is not
+    /// hexadecimal.
     Fingerprint(String),
-    /// What stands behind `ed25519:` is no key.
+    /// The text after `ed25519:` is not a key.
     Ed25519(String),
-    /// It has an identity of one kind twice.
+    /// This word is a second identity of one kind.
     Twice(String),
-    /// It has arguments, and no transport that would take them.
+    /// It has arguments without a transport that takes them.
     NoTransport,
-    /// An argument is none.
+    /// An argument is invalid.
     Args(ArgsError),
 }
 
@@ -83,15 +84,15 @@ impl fmt::Display for BridgeError {
 impl std::error::Error for BridgeError {}
 
 impl BridgeLine {
-    /// Reads a line; the word `Bridge` may stand before it, as in torrc.
+    /// Parses a line, optionally with the word `Bridge` before it, as in torrc.
     ///
     /// # Errors
-    /// [`BridgeError`]
+    /// See [`BridgeError`].
     pub fn parse(line: &str) -> Result<BridgeLine, BridgeError> {
         let mut words = line.split_whitespace().peekable();
         words.next_if(|word| word.eq_ignore_ascii_case("bridge"));
         let first = words.next().ok_or(BridgeError::Empty)?;
-        // An address has a point or a colon, a name has neither.
+        // An address has a point or a colon, which a name cannot have.
         let transport = is_name(first).then(|| first.to_owned());
         let address = match transport {
             Some(_) => words.next().ok_or_else(|| BridgeError::NoAddress(first.to_owned()))?,
@@ -110,7 +111,7 @@ impl BridgeLine {
             }
         }
         let fingerprint = fingerprint.map(|word| {
-            // torrc takes the dollar sign of other places, too.
+            // torrc also accepts the dollar sign that precedes fingerprints elsewhere.
             let digits = word.strip_prefix('$').unwrap_or(word);
             identity(digits).ok_or_else(|| BridgeError::Fingerprint(word.to_owned()))
         });
@@ -131,12 +132,12 @@ impl BridgeLine {
     }
 }
 
-/// Whether a word behind the address is to say who the bridge is. Keys may end in `=`.
+/// Whether a word after the address is an identity rather than an argument. Keys may end in `=`.
 fn is_identity(word: &str) -> bool {
     word.starts_with(ED25519) || !word.contains('=')
 }
 
-/// A key in base64, with or without its last sign.
+/// Decodes a key from base64, with or without its final `=`.
 fn key(text: &str) -> Option<[u8; 32]> {
     let mut key = [0; 32];
     let text = text.strip_suffix('=').unwrap_or(text);
@@ -150,7 +151,7 @@ fn identity(digits: &str) -> Option<[u8; 20]> {
     }
     let mut id = [0; 20];
     for (place, byte) in id.iter_mut().enumerate() {
-        // A sign would be taken for a digit.
+        // `from_str_radix` would accept a plus sign.
         let two = digits.get(2 * place..2 * place + 2).filter(|two| !two.starts_with('+'))?;
         *byte = u8::from_str_radix(two, 16).ok()?;
     }

@@ -1,4 +1,4 @@
-//! What a transport is told by its environment.
+//! Environment variables that a transport receives.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
@@ -7,32 +7,31 @@ use crate::line::{Line, is_name};
 
 const VERSION: &str = "1";
 
-/// What a transport is started for.
+/// The settings that a transport is started with.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Environment {
-    /// The folder that it may write to.
+    /// The folder for its files.
     pub state: String,
-    /// Whether it ends when its standard input does.
+    /// Whether it exits when its standard input ends.
     pub ends_with_input: bool,
-    /// Where its own connections come from.
+    /// Source addresses of its own connections.
     pub outbound: Outbound,
-    /// At a client, or at a bridge.
+    /// Whether it runs at a client or at a bridge, with that side's settings.
     pub side: Side,
 }
 
-/// The addresses of this machine that a transport's own connections come from; where none is named,
-/// the kernel chooses.
+/// Local addresses for a transport's own connections. The kernel chooses where none is given.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Outbound {
-    /// Of those by IPv4.
+    /// Source of connections over IPv4.
     pub v4: Option<Ipv4Addr>,
-    /// Of those by IPv6.
+    /// Source of connections over IPv6.
     pub v6: Option<Ipv6Addr>,
 }
 
 impl Outbound {
-    /// Where a connection to this address comes from. What stays on this machine is the kernel's to
-    /// choose, as the specification has it.
+    /// Returns the source address for a connection to `to`. For a loopback address the kernel
+    /// chooses, as the specification demands.
     #[must_use]
     pub fn towards(&self, to: IpAddr) -> Option<IpAddr> {
         match to {
@@ -43,7 +42,7 @@ impl Outbound {
     }
 }
 
-/// Where a transport is.
+/// The side on which a transport runs.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Side {
     /// At a client.
@@ -52,38 +51,38 @@ pub enum Side {
     Server(Server),
 }
 
-/// At a client.
+/// Settings at a client.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Client {
-    /// The transports that are wanted.
+    /// Names of the requested transports.
     pub transports: Vec<String>,
-    /// The proxy by which it is to speak to bridges, as a URI.
+    /// URI of the proxy that it has to use for connections to bridges.
     pub proxy: Option<String>,
 }
 
-/// At a bridge.
+/// Settings at a bridge.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Server {
-    /// The transports that are wanted.
+    /// The requested transports.
     pub methods: Vec<ServerMethod>,
-    /// The relay's port.
+    /// Address of the relay's ORPort.
     pub relay: Option<SocketAddr>,
-    /// Its Extended ORPort, and the file with the cookie for it.
+    /// Address of its Extended ORPort, and the path of the cookie file for it.
     pub extended: Option<(SocketAddr, String)>,
 }
 
-/// A transport at a bridge.
+/// A transport to run at a bridge.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ServerMethod {
     /// Its name.
     pub name: String,
-    /// Where it is to listen; `None` leaves it to the transport.
+    /// Its listening address; `None` leaves the choice to the transport.
     pub address: Option<SocketAddr>,
-    /// What the operator has set.
+    /// The operator's options.
     pub options: Args,
 }
 
-/// Why it makes no sense, as the line that its manager is to read.
+/// Error: the environment is invalid, with the line that reports it to the manager.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct EnvironmentError(pub Line);
 
@@ -96,10 +95,10 @@ impl std::fmt::Display for EnvironmentError {
 impl std::error::Error for EnvironmentError {}
 
 impl Environment {
-    /// Reads the variables; `get` gives the value of one.
+    /// Reads the variables; `get` returns the value of one.
     ///
     /// # Errors
-    /// [`EnvironmentError`]
+    /// See [`EnvironmentError`].
     pub fn read(get: impl Fn(&str) -> Option<String>) -> Result<Environment, EnvironmentError> {
         let needed = |name: &str| {
             let value = get(name).filter(|value| !value.is_empty());
@@ -150,7 +149,7 @@ fn outbound(get: &impl Fn(&str) -> Option<String>) -> Result<Outbound, Environme
         text.parse().map_err(|_| why())
     });
     let v6 = value("TOR_PT_OUTBOUND_BIND_ADDRESS_V6").map(|text| {
-        // It stands in brackets; not everybody's does.
+        // The address belongs in brackets; some managers omit them.
         let inner = text.strip_prefix('[').and_then(|text| text.strip_suffix(']'));
         let why = || {
             wrong(format!(
@@ -171,7 +170,7 @@ fn transports(names: &str) -> Result<Vec<String>, EnvironmentError> {
     let mut all = Vec::new();
     for name in names.split(',') {
         let name = checked(name)?;
-        // Each is opened once, however often it is named.
+        // A transport that is named more than once is opened once.
         if !all.contains(&name) {
             all.push(name);
         }
@@ -220,7 +219,8 @@ fn server(
     Ok(Server { methods, relay, extended })
 }
 
-/// The options of one transport: `name:key=value;name:key=value`, `:` and `;` escaped, too.
+/// Parses the options of one transport: `name:key=value;name:key=value`, where `:` and `;` are
+/// escaped, too.
 fn options_of(name: &str, all: &str) -> Result<Args, EnvironmentError> {
     let prefix = format!("{name}:");
     let own: Vec<&str> = split(all, ';').filter_map(|part| part.strip_prefix(&prefix)).collect();

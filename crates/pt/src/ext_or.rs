@@ -1,12 +1,12 @@
-//! The Extended ORPort: how a transport proves to a relay that it is its own, and says whose
-//! connection it brings (Tor's ext-orport-spec, safe cookie).
+//! The Extended ORPort protocol: a transport authenticates to its relay and reports the client of a
+//! connection (Tor's ext-orport-spec, safe cookie).
 
 use std::fmt;
 use std::net::SocketAddr;
 
 use aws_lc_rs::hmac::{HMAC_SHA256, Key, sign, verify};
 
-/// What a cookie's file begins with; 32 bytes follow.
+/// First bytes of a cookie file; the 32 bytes of the cookie follow.
 pub const COOKIE_FILE: &[u8; 32] = b"! Extended ORPort Auth Cookie !\n";
 
 const SAFE_COOKIE: u8 = 1;
@@ -23,22 +23,22 @@ const TRANSPORT: u16 = 2;
 const OKAY: u16 = 0x1000;
 const DENY: u16 = 0x1001;
 const CONTROL: u16 = 0x1002;
-/// A command and the length of its body.
+/// Bytes of a command's header: its type and the length of its body.
 const HEAD: usize = 4;
-/// Bodies of a transport's commands are names and addresses.
+/// Maximum bytes of a body from a transport, which is a name or an address.
 const BODY: usize = 256;
 
-/// Why the two do not come together.
+/// Error: a dialogue at the Extended ORPort has failed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum ExtOrError {
-    /// The other side has no kind of proof in common with us.
+    /// The other side offers no authentication type that we support.
     NoCommonProof,
-    /// Its proof is wrong: it has another cookie.
+    /// Its proof is wrong, so it has another cookie.
     Proof,
-    /// The relay does not take the connection.
+    /// The relay refused the connection.
     Denied,
-    /// It says what nobody says here.
+    /// It violates the protocol.
     Nonsense,
 }
 
@@ -57,16 +57,16 @@ impl fmt::Display for ExtOrError {
 
 impl std::error::Error for ExtOrError {}
 
-/// What a transport says of a connection that it brings.
+/// Information on a connection that a transport forwards.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ConnectionInfo {
-    /// Where the client is.
+    /// Address of the client.
     pub user: Option<SocketAddr>,
     /// The transport's name.
     pub transport: Option<String>,
 }
 
-/// The cookie in a file's bytes.
+/// Extracts the cookie from a file's content.
 #[must_use]
 fn cookie(file: &[u8]) -> Option<[u8; 32]> {
     file.strip_prefix(COOKIE_FILE)?.try_into().ok()
@@ -76,7 +76,7 @@ fn message(label: &[u8], client: &[u8; NONCE], server: &[u8; NONCE]) -> Vec<u8> 
     [label, client, server].concat()
 }
 
-/// Bytes that came and have not been read.
+/// Received bytes that have not been read.
 #[derive(Debug, Default)]
 struct Inbox(Vec<u8>);
 
@@ -87,7 +87,7 @@ impl Inbox {
         Some(taken)
     }
 
-    /// A command and its body.
+    /// Removes the first complete command. Returns its type and its body.
     fn command(&mut self) -> Option<(u16, Vec<u8>)> {
         let [a, b, c, d] = *self.0.first_chunk::<HEAD>()?;
         let length = usize::from(u16::from_be_bytes([c, d]));
@@ -103,7 +103,7 @@ fn put(command: u16, body: &[u8], out: &mut Vec<u8>) {
     out.extend(body);
 }
 
-/// The transport's side.
+/// The transport's side of a dialogue.
 #[derive(Debug)]
 pub struct ExtOrClient {
     key: [u8; 32],
@@ -123,8 +123,8 @@ enum ClientStage {
 }
 
 impl ExtOrClient {
-    /// With what a cookie's file holds, a nonce that nobody can guess, and what to say of the
-    /// connection. `None`: the file holds no cookie.
+    /// Begins a dialogue with the content of a cookie file, an unpredictable nonce, and the
+    /// information on the connection. Returns `None` if the file holds no cookie.
     #[must_use]
     pub fn new(cookie_file: &[u8], nonce: [u8; 32], info: ConnectionInfo) -> Option<ExtOrClient> {
         let key = cookie(cookie_file)?;
@@ -132,11 +132,12 @@ impl ExtOrClient {
         Some(ExtOrClient { key, nonce, info, inbox, stage })
     }
 
-    /// Takes bytes of the relay's; appends answers to `out`. True once the connection is the
-    /// client's: what came behind is [`ExtOrClient::rest`].
+    /// Receives bytes from the relay and appends answers to `out`. Returns true once the dialogue
+    /// is over and the connection carries the client's data; [`ExtOrClient::rest`] has bytes
+    /// received after the dialogue.
     ///
     /// # Errors
-    /// [`ExtOrError`]: it is to be closed.
+    /// See [`ExtOrError`]; the connection has to be closed.
     pub fn take(&mut self, bytes: &[u8], out: &mut Vec<u8>) -> Result<bool, ExtOrError> {
         self.inbox.0.extend_from_slice(bytes);
         while self.stage != ClientStage::Open && self.step(out)? {}
@@ -146,12 +147,12 @@ impl ExtOrClient {
         }
     }
 
-    /// Bytes that came behind the relay's last word.
+    /// Takes the bytes received after the relay's last message.
     pub fn rest(&mut self) -> Vec<u8> {
         std::mem::take(&mut self.inbox.0)
     }
 
-    /// Reads one message; false if it is not whole yet.
+    /// Processes one message. Returns false if it is not complete yet.
     fn step(&mut self, out: &mut Vec<u8>) -> Result<bool, ExtOrError> {
         match self.stage {
             ClientStage::Types => {
@@ -189,7 +190,7 @@ impl ExtOrClient {
                 match command {
                     OKAY => self.stage = ClientStage::Open,
                     DENY => return Err(ExtOrError::Denied),
-                    // What the relay would have done by a control port concerns none of ours.
+                    // The relay's command for its control port does not concern our transports.
                     CONTROL => {}
                     _ => return Err(ExtOrError::Nonsense),
                 }
@@ -201,8 +202,8 @@ impl ExtOrClient {
 
     fn introduce(&self, out: &mut Vec<u8>) {
         if let Some(user) = self.info.user {
-            // A listener for both kinds tells of IPv4 in IPv6, by which no relay knows countries;
-            // and no relay reads the scope of a local address.
+            // A dual-stack listener reports IPv4 addresses in IPv6 form, for which relays cannot
+            // find the country. Relays do not parse the scope of a local address either.
             let user = SocketAddr::new(user.ip().to_canonical(), user.port());
             put(USER_ADDRESS, user.to_string().as_bytes(), out);
         }
@@ -213,7 +214,7 @@ impl ExtOrClient {
     }
 }
 
-/// The relay's side.
+/// The relay's side of a dialogue.
 #[derive(Debug)]
 pub struct ExtOrServer {
     key: [u8; 32],
@@ -232,8 +233,8 @@ enum ServerStage {
 }
 
 impl ExtOrServer {
-    /// With the cookie that its file holds behind [`COOKIE_FILE`], and a nonce that nobody can
-    /// guess. Appends its first word to `out`.
+    /// Begins a dialogue with the cookie, which follows [`COOKIE_FILE`] in its file, and an
+    /// unpredictable nonce. Appends the first message to `out`.
     #[must_use]
     pub fn new(cookie: [u8; 32], nonce: [u8; 32], out: &mut Vec<u8>) -> ExtOrServer {
         out.extend(TYPES);
@@ -241,11 +242,11 @@ impl ExtOrServer {
         ExtOrServer { key: cookie, nonce, inbox, stage, info: ConnectionInfo::default() }
     }
 
-    /// Takes bytes of the transport's; appends answers to `out`. What it says of the connection,
-    /// once it is through; what came behind is [`ExtOrServer::rest`].
+    /// Receives bytes from the transport and appends answers to `out`. Returns the information on
+    /// the connection once the dialogue is over; [`ExtOrServer::rest`] has bytes received after it.
     ///
     /// # Errors
-    /// [`ExtOrError`]: it is to be closed once what is in `out` has been sent.
+    /// See [`ExtOrError`]; the connection has to be closed after `out` was sent.
     pub fn take(
         &mut self,
         bytes: &[u8],
@@ -260,7 +261,7 @@ impl ExtOrServer {
         }
     }
 
-    /// Bytes that came behind the transport's last word.
+    /// Takes the bytes received after the transport's last message.
     pub fn rest(&mut self) -> Vec<u8> {
         std::mem::take(&mut self.inbox.0)
     }
@@ -310,7 +311,7 @@ impl ExtOrServer {
                 let name = Some(text()?).filter(|name| crate::is_name(name));
                 self.info.transport = Some(name.ok_or(ExtOrError::Nonsense)?.to_owned());
             }
-            // Those of later versions are passed over.
+            // Commands of later versions are ignored.
             _ => {}
         }
         Ok(())

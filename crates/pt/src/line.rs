@@ -1,4 +1,4 @@
-//! Lines that a transport writes to its standard output, and nothing else may stand there.
+//! Lines of a transport's standard output, which may contain nothing else.
 
 use std::fmt;
 use std::iter::Peekable;
@@ -6,68 +6,68 @@ use std::net::SocketAddr;
 
 use crate::args::Args;
 
-/// Bytes of a line that are read.
+/// Maximum bytes of a line.
 pub(crate) const LONGEST: usize = 8 << 10;
 
-/// How programs reach a transport at a client.
+/// The protocol with which programs reach a transport at a client.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Protocol {
-    /// SOCKS4: it takes no arguments.
+    /// SOCKS4, which has no arguments.
     Socks4,
     /// SOCKS5.
     Socks5,
 }
 
-/// How much a message of a transport's matters.
+/// Importance of a transport's message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Severity {
     /// Something failed.
     Error,
-    /// Something may.
+    /// Something may fail.
     Warning,
-    /// For everybody.
+    /// Of interest to every user.
     Notice,
-    /// For the curious.
+    /// Of interest to some users.
     Info,
-    /// For its makers.
+    /// Of interest to developers.
     Debug,
 }
 
-/// A line.
+/// A line of output.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Line {
-    /// It speaks this version.
+    /// The protocol version that it speaks.
     Version(String),
-    /// It speaks none of those that it was offered; why.
+    /// It speaks none of the offered versions; the reason.
     VersionError(String),
-    /// Its environment makes no sense; why.
+    /// Its environment is invalid; the reason.
     EnvError(String),
-    /// It uses the proxy that it was given.
+    /// It uses the proxy from its environment.
     ProxyDone,
-    /// It does not; why.
+    /// It does not use that proxy; the reason.
     ProxyError(String),
-    /// A transport is ready at a client, to be reached there.
+    /// A client's transport is ready at this address.
     ClientMethod(String, Protocol, SocketAddr),
-    /// A transport is not ready at a client; why.
+    /// A client's transport is not ready; the reason.
     ClientMethodError(String, String),
-    /// All transports of a client have been told of.
+    /// All transports of a client have been reported.
     ClientMethodsDone,
-    /// A transport listens at a bridge, and what clients are to be told.
+    /// A bridge's transport listens at this address; clients need these arguments.
     ServerMethod(String, SocketAddr, Args),
-    /// A transport does not listen at a bridge; why.
+    /// A bridge's transport does not listen; the reason.
     ServerMethodError(String, String),
-    /// All transports of a bridge have been told of.
+    /// All transports of a bridge have been reported.
     ServerMethodsDone,
-    /// Words for whoever runs it.
+    /// A message for the operator.
     Log(Severity, String),
-    /// Words of a transport on how it fares, as it writes them.
+    /// The status of a transport, in its own words.
     Status(String),
-    /// Of a later version: to be passed over.
+    /// A line of a later version, to be ignored.
     Unknown,
 }
 
-/// Whether a word may name a transport: as names in C.
+/// Whether a word may name a transport, with the rules for names in C.
 #[must_use]
 pub fn is_name(word: &str) -> bool {
     let is_letter = |one: char| one.is_ascii_alphabetic() || one == '_';
@@ -85,7 +85,7 @@ impl Severity {
 }
 
 impl Line {
-    /// Reads a line without its end; `None` if it is malformed.
+    /// Parses a line without its line break; `None` if it is malformed.
     #[must_use]
     pub fn read(line: &str) -> Option<Line> {
         let line = line.strip_suffix('\r').unwrap_or(line);
@@ -106,7 +106,7 @@ impl Line {
             "SMETHOD" => server_method(rest)?,
             "SMETHOD-ERROR" => method_error(rest, Line::ServerMethodError)?,
             "SMETHODS" => (rest == "DONE").then_some(Line::ServerMethodsDone)?,
-            // Whatever is wrong with words for the log, the transport itself may do.
+            // A malformed log message does not keep the transport from working.
             "LOG" => log(rest).unwrap_or(Line::Unknown),
             "STATUS" => Line::Status(owned),
             _ => Line::Unknown,
@@ -129,7 +129,7 @@ fn server_method(rest: &str) -> Option<Line> {
     let mut words = rest.split(' ');
     let name = words.next().filter(|name| is_name(name))?.to_owned();
     let address = words.next()?.parse().ok()?;
-    // Options of later versions are passed over.
+    // Options of later versions are ignored.
     let args = words.find_map(|word| word.strip_prefix("ARGS:")).unwrap_or_default();
     Some(Line::ServerMethod(name, address, Args::from_smethod(args).ok()?))
 }
@@ -139,14 +139,14 @@ fn method_error(rest: &str, line: fn(String, String) -> Line) -> Option<Line> {
     is_name(name).then(|| line(name.to_owned(), why.to_owned()))
 }
 
-/// `SEVERITY=word MESSAGE="words"`.
+/// Parses `SEVERITY=word MESSAGE="words"`.
 fn log(rest: &str) -> Option<Line> {
     let (word, message) = rest.strip_prefix("SEVERITY=")?.split_once(" MESSAGE=")?;
     let (severity, _) = Severity::ALL.into_iter().find(|(_, name)| *name == word)?;
     Some(Line::Log(severity, unquote(message)?))
 }
 
-/// A C string as Tor's control-spec has it (section 2.1.1), or a word without quotes.
+/// Decodes a C string of Tor's control-spec (section 2.1.1), or a word without quotes.
 fn unquote(text: &str) -> Option<String> {
     let Some(quoted) = text.strip_prefix('"') else { return Some(text.to_owned()) };
     let (mut out, mut all) = (Vec::new(), quoted.bytes().peekable());
@@ -165,8 +165,8 @@ fn unquote(text: &str) -> Option<String> {
     }
 }
 
-/// The byte that up to three octal digits mean, of which the first is known. Transports in Go write
-/// quotes so, and each byte that is not ASCII.
+/// Decodes an escape of up to three octal digits after its `first` one. Transports in Go write
+/// quotes this way, with each byte beyond ASCII as an escape.
 fn octal(first: u8, rest: &mut Peekable<impl Iterator<Item = u8>>) -> Option<u8> {
     let mut value = u16::from(first - b'0');
     for _ in 0..2 {
@@ -190,7 +190,7 @@ fn quote(text: &str, out: &mut fmt::Formatter<'_>) -> fmt::Result {
     out.write_str("\"")
 }
 
-/// A reason ends with its line.
+/// Replaces line breaks, as a reason ends with its line.
 fn one_line(text: &str) -> String {
     text.replace(['\n', '\r'], " ")
 }

@@ -1,4 +1,4 @@
-//! A transport of somebody else's, as the program that manages it hears it.
+//! The managing side of a transport in another program.
 
 use std::fmt;
 use std::net::SocketAddr;
@@ -11,25 +11,25 @@ use crate::line::{LONGEST, Line, Protocol, Severity};
 pub struct Method {
     /// Its name.
     pub name: String,
-    /// At a client, where its SOCKS port is; at a bridge, where it listens.
+    /// Its SOCKS port at a client, or its listening address at a bridge.
     pub address: SocketAddr,
-    /// How a client speaks to it; `None` at a bridge.
+    /// The protocol of its clients; `None` at a bridge.
     pub protocol: Option<Protocol>,
-    /// What a bridge's clients are to be told.
+    /// Arguments that a bridge's clients need.
     pub args: Args,
 }
 
-/// Why a transport is of no use.
+/// Error: a transport is unusable.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Failure {
-    /// It speaks no version of ours.
+    /// It speaks none of our versions.
     Version(String),
-    /// It says that it was started wrongly.
+    /// It reports invalid settings.
     Environment(String),
-    /// It does not use the proxy that it was given.
+    /// It does not use the proxy from its settings.
     Proxy(String),
-    /// It breaks the protocol: this line.
+    /// It violates the protocol with this line.
     Line(String),
 }
 
@@ -50,10 +50,10 @@ impl fmt::Display for Failure {
 
 impl std::error::Error for Failure {}
 
-/// What a transport has said so far.
+/// State of a transport, from its output so far.
 ///
-/// Bytes of its standard output go in by [`Manager::take`]. Once [`Manager::is_ready`], its methods
-/// are all that it has; what it logs comes by [`Manager::said`] as long as it lives.
+/// [`Manager::take`] receives the bytes of its standard output. Once [`Manager::is_ready`], the
+/// list of its methods is complete. [`Manager::said`] returns its log messages throughout its life.
 #[derive(Debug, Default)]
 pub struct Manager {
     inbox: Vec<u8>,
@@ -66,16 +66,16 @@ pub struct Manager {
 }
 
 impl Manager {
-    /// Of a transport that was given a proxy to use, if `wants_proxy`.
+    /// Creates the manager of a transport; `wants_proxy` is whether it has to use a proxy.
     #[must_use]
     pub fn new(wants_proxy: bool) -> Manager {
         Manager { wants_proxy, ..Manager::default() }
     }
 
-    /// Takes bytes that it wrote.
+    /// Receives bytes of its standard output.
     ///
     /// # Errors
-    /// [`Failure`]: it is to be ended.
+    /// See [`Failure`]; the transport has to be stopped.
     pub fn take(&mut self, bytes: &[u8]) -> Result<(), Failure> {
         self.inbox.extend_from_slice(bytes);
         while let Some(end) = self.inbox.iter().position(|byte| *byte == b'\n') {
@@ -99,7 +99,7 @@ impl Manager {
             Line::VersionError(why) => return Err(Failure::Version(why)),
             Line::EnvError(why) => return Err(Failure::Environment(why)),
             Line::ProxyError(why) => return Err(Failure::Proxy(why)),
-            // After it was ready, or before it named its version, it has nothing else to say.
+            // After it is ready, or before its version, no other line is allowed.
             _ if self.ready || !self.versioned => return Err(Failure::Line(shown())),
             Line::ProxyDone => self.wants_proxy = false,
             Line::ClientMethod(name, protocol, address) => {
@@ -120,25 +120,25 @@ impl Manager {
         Ok(())
     }
 
-    /// Whether it has told of all its transports.
+    /// Whether it has reported all its transports.
     #[must_use]
     pub fn is_ready(&self) -> bool {
         self.ready
     }
 
-    /// Its transports that work.
+    /// Its working transports.
     #[must_use]
     pub fn methods(&self) -> &[Method] {
         &self.methods
     }
 
-    /// Names of those that do not, and why.
+    /// Names of its failed transports, with the reasons.
     #[must_use]
     pub fn refused(&self) -> &[(String, String)] {
         &self.refused
     }
 
-    /// What it logged since this was asked last.
+    /// Takes the messages that it has logged since the last call.
     pub fn said(&mut self) -> Vec<(Severity, String)> {
         std::mem::take(&mut self.said)
     }

@@ -1,5 +1,5 @@
-//! What a bridge's operator says of a transport in one line: torrc needs `ServerTransportPlugin`,
-//! `ServerTransportListenAddr` and `ServerTransportOptions` for it.
+//! A bridge operator's settings for a transport, in one line. torrc needs `ServerTransportPlugin`,
+//! `ServerTransportListenAddr` and `ServerTransportOptions` for the same.
 
 use std::fmt;
 use std::net::SocketAddr;
@@ -12,27 +12,27 @@ use crate::line::is_name;
 pub struct OfferLine {
     /// Its name.
     pub transport: String,
-    /// Where it is to listen.
+    /// Its listening address.
     pub listen: SocketAddr,
-    /// What it is told.
+    /// Options that it receives.
     pub options: Args,
-    /// The program that has it, with its arguments; `None` where no program is named.
+    /// The program that implements it, with arguments; `None` if the line names none.
     pub program: Option<Vec<String>>,
 }
 
-/// Why a line names no transport of a bridge.
+/// Error: a line is not a transport of a bridge.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum OfferError {
-    /// It has no words.
+    /// The line has no words.
     Empty,
-    /// Its first word is no name of a transport.
+    /// Its first word is not a transport's name.
     Name(String),
-    /// There is no address with a port behind the name; the word there.
+    /// This word stands in place of an address with a port.
     Address(String),
-    /// What stands behind the address is no option.
+    /// A word after the address is not an option.
     Options(ArgsError),
-    /// There is no program behind `exec`.
+    /// No program follows `exec`.
     NoProgram,
 }
 
@@ -57,10 +57,10 @@ impl fmt::Display for OfferError {
 impl std::error::Error for OfferError {}
 
 impl OfferLine {
-    /// Reads a line. Words are divided by spaces, and there is no way to quote any.
+    /// Parses a line. Spaces separate words, and there is no quoting.
     ///
     /// # Errors
-    /// [`OfferError`]
+    /// See [`OfferError`].
     pub fn parse(line: &str) -> Result<OfferLine, OfferError> {
         let mut words = line.split_whitespace();
         let name = words.next().ok_or(OfferError::Empty)?;

@@ -1,44 +1,44 @@
-//! Which program has which transports, as torrc's `ClientTransportPlugin` and
-//! `ServerTransportPlugin` say it.
+//! The program for each transport, as in torrc's `ClientTransportPlugin` and
+//! `ServerTransportPlugin`.
 
 use std::fmt;
 use std::net::SocketAddr;
 
 use crate::line::{Protocol, is_name};
 
-/// Transports and where they are had.
+/// Transports and their provider.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PluginLine {
     /// The transports' names.
     pub transports: Vec<String>,
-    /// Where they are had.
+    /// Their provider.
     pub place: PluginPlace,
 }
 
-/// Where transports are had.
+/// The provider of transports.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum PluginPlace {
-    /// From a program that is to be started: its path and arguments.
+    /// A program to start: its path and arguments.
     Program(Vec<String>),
-    /// From one that somebody else has started, which listens there.
+    /// A running program that listens at this address.
     Proxy(Protocol, SocketAddr),
 }
 
-/// Why a line names no program.
+/// Error: a line does not name a program.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum PluginError {
-    /// It has no words.
+    /// The line has no words.
     Empty,
-    /// This is no name of a transport.
+    /// This word is not a transport's name.
     Name(String),
-    /// Behind the names stands neither `exec` nor `socks5`; the word there.
+    /// This word stands in place of `exec` or `socks5`.
     Kind(String),
-    /// There is no program behind `exec`.
+    /// No program follows `exec`.
     NoProgram,
-    /// There is no address behind the protocol; the word there.
+    /// This word stands in place of an address.
     Address(String),
-    /// Behind the address stands something else.
+    /// This word follows the address, where the line should end.
     Rest(String),
 }
 
@@ -64,11 +64,11 @@ impl fmt::Display for PluginError {
 impl std::error::Error for PluginError {}
 
 impl PluginLine {
-    /// Reads a line; the word `ClientTransportPlugin` or `ServerTransportPlugin` may stand before
-    /// it, as in torrc. Words are divided by spaces, and there is no way to quote any, as in torrc.
+    /// Parses a line, optionally with the word `ClientTransportPlugin` or `ServerTransportPlugin`
+    /// before it, as in torrc. Spaces separate words, and there is no quoting, as in torrc.
     ///
     /// # Errors
-    /// [`PluginError`]
+    /// See [`PluginError`].
     pub fn parse(line: &str) -> Result<PluginLine, PluginError> {
         let mut words = line.split_whitespace().peekable();
         let is_keyword = |word: &&str| {
@@ -90,7 +90,7 @@ impl PluginLine {
                 let program = Some(program).filter(|program| !program.is_empty());
                 PluginPlace::Program(program.ok_or(PluginError::NoProgram)?)
             }
-            // SOCKS4 takes no arguments, and whatever speaks it is of 2012.
+            // SOCKS4 has no arguments, and programs that use it date from 2012.
             "socks5" => {
                 let at = word();
                 let address = at.parse::<SocketAddr>().ok().filter(|at| at.port() > 0);

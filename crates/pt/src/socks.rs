@@ -1,5 +1,5 @@
-//! How a client reaches a bridge through a transport: SOCKS5, with the bridge's arguments as user
-//! and password (pt-spec, "Client"; RFC 1928 and 1929).
+//! The client of a transport, which reaches a bridge through it: SOCKS5, with the bridge's
+//! arguments as user and password (pt-spec, "Client"; RFC 1928 and 1929).
 
 use std::fmt;
 use std::net::SocketAddr;
@@ -14,18 +14,18 @@ const CONNECT: u8 = 1;
 const IPV4: u8 = 1;
 const NAME: u8 = 3;
 const IPV6: u8 = 4;
-/// An answer up to where its address begins.
+/// Bytes of an answer before its address.
 const HEAD: usize = 4;
 
-/// Why a transport does not lead to a bridge.
+/// Error: a transport has not connected to a bridge.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum SocksRefusal {
-    /// It speaks another protocol, or wants another login.
+    /// It speaks another protocol, or requires another login.
     Nonsense,
-    /// It does not take the arguments.
+    /// It refused the arguments.
     Arguments,
-    /// It could not reach the bridge; SOCKS's code.
+    /// It could not reach the bridge; the SOCKS reply code.
     Unreached(u8),
 }
 
@@ -64,7 +64,8 @@ enum SocksStage {
 }
 
 impl SocksClient {
-    /// To the bridge at this address, with these arguments. Appends its first word to `out`.
+    /// Begins a dialogue about a connection to the bridge at `to`, with these arguments. Appends
+    /// the first message to `out`.
     ///
     /// # Errors
     /// The arguments are too long.
@@ -93,23 +94,24 @@ impl SocksClient {
         Ok(SocksClient { login, request, inbox: Vec::new(), stage: SocksStage::Method })
     }
 
-    /// Takes bytes of the transport's; appends answers to `out`. True once the connection is the
-    /// bridge's: what came behind is [`SocksClient::rest`].
+    /// Receives bytes from the transport and appends answers to `out`. Returns true once the
+    /// connection is open and carries the bridge's data; [`SocksClient::rest`] has bytes received
+    /// after the dialogue.
     ///
     /// # Errors
-    /// [`SocksRefusal`]: it is to be closed.
+    /// See [`SocksRefusal`]; the connection has to be closed.
     pub fn take(&mut self, bytes: &[u8], out: &mut Vec<u8>) -> Result<bool, SocksRefusal> {
         self.inbox.extend_from_slice(bytes);
         while self.stage != SocksStage::Open && self.step(out)? {}
         Ok(self.stage == SocksStage::Open)
     }
 
-    /// Bytes that came behind the transport's last word.
+    /// Takes the bytes received after the transport's last message.
     pub fn rest(&mut self) -> Vec<u8> {
         std::mem::take(&mut self.inbox)
     }
 
-    /// Reads one message; false if it is not whole yet.
+    /// Processes one message. Returns false if it is not complete yet.
     fn step(&mut self, out: &mut Vec<u8>) -> Result<bool, SocksRefusal> {
         let length = match self.stage {
             SocksStage::Method | SocksStage::Login => 2,
@@ -139,7 +141,7 @@ impl SocksClient {
     }
 }
 
-/// Bytes of an answer, once so many of them have come that this is known.
+/// Returns the number of bytes in an answer, once enough of it has arrived to know.
 fn answer_length(inbox: &[u8]) -> Result<Option<usize>, SocksRefusal> {
     if inbox.first().is_some_and(|version| *version != VERSION) {
         return Err(SocksRefusal::Nonsense);
@@ -152,7 +154,7 @@ fn answer_length(inbox: &[u8]) -> Result<Option<usize>, SocksRefusal> {
             Some(&length) => 1 + usize::from(length),
             None => return Ok(None),
         },
-        // Who refuses may leave out where he would have been.
+        // A refusal may omit the address.
         _ if code != 0 => return Err(SocksRefusal::Unreached(code)),
         _ => return Err(SocksRefusal::Nonsense),
     };

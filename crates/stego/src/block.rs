@@ -1,13 +1,13 @@
-//! Blocks: sealed, cut out of a byte stream, and opened.
+//! Blocks: sealing them, and opening them from a connection's byte stream.
 //!
 //! ```text
 //! block = tag (16) · masked(number (3) · length (2)) · AEAD(frames)
 //! ```
 //!
-//! The AEAD's nonce is the whole number of the block in its direction (64 bits), never the same
-//! twice. Its number's lowest 24 bits and the length are hidden as QUIC hides packet numbers (RFC
-//! 9001, 5.4), by a cipher over the tag. The key changes every 65,536 blocks, which is every
-//! GiB at most: each follows from the one before, which is forgotten.
+//! The AEAD's nonce is the full 64-bit number of the block in its direction, so it never repeats.
+//! The number's lowest 24 bits and the length are masked as QUIC masks packet numbers (RFC 9001,
+//! section 5.4), with a cipher over the tag. The key changes every 65,536 blocks, which is at most
+//! every GiB. Each key is derived from its predecessor, which is then forgotten.
 
 use std::collections::VecDeque;
 
@@ -17,23 +17,24 @@ use aws_lc_rs::aead::{AES_256_GCM, Aad, CHACHA20_POLY1305, LessSafeKey, Nonce, U
 
 use crate::secrets::{Key, follow};
 
-/// Bytes that a block has more than its frames.
+/// Bytes of a block in addition to its frames.
 pub(crate) const OVERHEAD: usize = TAG + HEADER;
-/// Bytes of frames in a block at most.
+/// Maximum bytes of frames in a block.
 pub(crate) const MOST: usize = 16_640;
 const TAG: usize = 16;
 const HEADER: usize = 5;
-/// Blocks that one key seals.
+/// Number of blocks that one key seals.
 const ROUND: u64 = 1 << 16;
-/// Keys of which blocks are still opened, and keys that may be ahead of the newest.
+/// Number of recent keys that are kept to open blocks.
 const KEPT: usize = 2;
+/// Maximum number of keys that a block may be ahead of the newest one.
 const AHEAD: u64 = 4;
 
-/// What is wrong with the bytes of a connection: they are none of the other end's.
+/// Error: the connection's bytes were not sealed by the other end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct BadSeal;
 
-/// Seals the blocks of one direction.
+/// Sealer of the blocks of one direction.
 pub(crate) struct Sealer {
     mask: HeaderProtectionKey,
     ratchet: Ratchet,
@@ -41,21 +42,21 @@ pub(crate) struct Sealer {
     number: u64,
 }
 
-/// Opens those of the other direction.
+/// Opener of the blocks of the other direction.
 pub(crate) struct Opener {
     mask: HeaderProtectionKey,
     aes: bool,
-    /// The newest keys, and what the next follows from.
+    /// The [`KEPT`] newest keys with their rounds; `ratchet` derives the next one.
     keys: VecDeque<(u64, LessSafeKey)>,
     ratchet: Ratchet,
     replay: Replay,
 }
 
-/// What the keys of a direction follow from, one after the other.
+/// Chain of secrets from which the keys of a direction are derived in turn.
 #[derive(Clone)]
 struct Ratchet {
     secret: Key,
-    /// The round that it stands at.
+    /// Round of `secret`: the number of keys before it.
     round: u64,
 }
 
@@ -90,7 +91,7 @@ fn header(number: u64, length: usize) -> [u8; HEADER] {
 }
 
 impl Sealer {
-    /// Of a direction's secret.
+    /// Creates the sealer of a direction from its `secret`.
     pub(crate) fn new(secret: &Key, aes: bool) -> Sealer {
         let ratchet = Ratchet { secret: *secret, round: 0 };
         Sealer { mask: mask_key(secret), key: ratchet.key(aes), ratchet, number: 0 }
@@ -117,7 +118,7 @@ impl Sealer {
         head[TAG..].iter_mut().zip(hidden).for_each(|(byte, hidden)| *byte = hidden);
     }
 
-    /// Blocks sealed so far.
+    /// Moves on to block `number`, as if all blocks before had been sealed.
     #[cfg(test)]
     pub(crate) fn leap_to(&mut self, number: u64, aes: bool) {
         self.number = number;
@@ -133,18 +134,18 @@ fn mask(key: &HeaderProtectionKey, tag: &[u8]) -> [u8; HEADER] {
 }
 
 impl Opener {
-    /// Of a direction's secret.
+    /// Creates the opener of a direction from its `secret`.
     pub(crate) fn new(secret: &Key, aes: bool) -> Opener {
         let ratchet = Ratchet { secret: *secret, round: 0 };
         let keys = VecDeque::from([(0, ratchet.key(aes))]);
         Opener { mask: mask_key(secret), aes, keys, ratchet, replay: Replay::new() }
     }
 
-    /// Opens the first block of `bytes`: how long it is, with its frames in `frames`. `None` if
-    /// more bytes have to come first.
+    /// Opens the first block of `bytes`, puts its frames into `frames` and returns the block's
+    /// length. Returns `None` if the block is not complete yet.
     ///
     /// # Errors
-    /// It is none of the other end's, or came before.
+    /// The block was not sealed by the other end, or is a replay.
     pub(crate) fn open(
         &mut self,
         bytes: &[u8],
@@ -169,7 +170,7 @@ impl Opener {
         Ok(Some(OVERHEAD + length))
     }
 
-    /// Nothing changes for a block that nobody sealed.
+    /// Decrypts a block, and changes no state if its tag does not match.
     fn decrypt(
         &mut self,
         number: u64,
@@ -198,7 +199,7 @@ impl Opener {
     }
 }
 
-/// The number nearest to `near` that ends in these 24 bits (RFC 9000, A.3).
+/// Returns the number nearest to `near` that ends in the 24 bits `short` (RFC 9000, A.3).
 fn whole(near: u64, short: u64) -> u64 {
     const CYCLE: u64 = 1 << 24;
     let candidate = near & !(CYCLE - 1) | short;

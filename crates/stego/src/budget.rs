@@ -1,12 +1,12 @@
 //! Memory that links share.
 
-/// The least window: bytes of a stream that are under way or wait, for whoever there is.
+/// Minimum window in bytes: data of a stream in flight or waiting, whatever the number of links.
 pub(crate) const LEAST_WINDOW: usize = 1 << 20;
-/// A link's share, however many there are.
+/// Minimum share of a link in bytes, whatever the number of links.
 const LEAST_SHARE: usize = 4 << 10;
 
-/// Memory that all links of a process share. Each may keep [`Budget::share`] bytes of what it
-/// sends; windows and bytes beyond that are taken from here.
+/// Memory that all links of a process share. Each link may keep [`Budget::share`] bytes of what it
+/// sends. Larger windows and further bytes are taken from here.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Budget {
     left: usize,
@@ -14,37 +14,38 @@ pub(crate) struct Budget {
 }
 
 impl Budget {
-    /// `bytes` for all links, beside the share of each: the least window.
+    /// Creates a budget of `bytes` for all links. The share of each link comes in addition, and is
+    /// [`LEAST_WINDOW`] at first.
     pub(crate) fn new(bytes: usize) -> Budget {
         Budget { left: bytes, share: LEAST_WINDOW }
     }
 
-    /// Divides `bytes` evenly among `links`: a least window each at most, [`LEAST_SHARE`] at least.
-    /// Whether the shares are others than before.
+    /// Divides `bytes` evenly among `links`: each gets at least [`LEAST_SHARE`] and at most
+    /// [`LEAST_WINDOW`]. Returns whether the share has changed.
     pub(crate) fn divide(&mut self, bytes: usize, links: usize) -> bool {
         let before = self.share;
         self.share = (bytes / links.max(1)).clamp(LEAST_SHARE, LEAST_WINDOW);
         self.share != before
     }
 
-    /// Bytes that a link may keep without taking any.
+    /// Bytes that a link may keep without taking any from the budget.
     pub(crate) fn share(&self) -> usize {
         self.share
     }
 
-    /// Takes `bytes` if there are as many left; whether there were.
+    /// Takes `bytes` if that many are left. Returns whether they were.
     pub(crate) fn take(&mut self, bytes: usize) -> bool {
         let enough = self.left >= bytes;
         self.left -= if enough { bytes } else { 0 };
         enough
     }
 
-    /// Has back what was taken.
+    /// Returns `bytes` that were taken earlier.
     pub(crate) fn give(&mut self, bytes: usize) {
         self.left += bytes;
     }
 
-    /// Bytes that nobody has.
+    /// Bytes that are left to take.
     pub(crate) fn left(&self) -> usize {
         self.left
     }

@@ -1,24 +1,25 @@
-//! A connection as what it owes: blocks that went by it and of which nothing has been heard.
+//! A connection as a list of debts: blocks that were sent over it and are not acknowledged.
 //!
-//! A connection brings its bytes in order or not at all. So a count of the blocks that came by it
-//! tells which ones, and one that brings none of them for a while has lost them all, as far as its
-//! sender can know.
+//! A connection delivers its bytes in order or not at all. So a count of received blocks identifies
+//! them. If a connection delivers none for a while, its sender has to assume that all outstanding
+//! ones are lost.
 
 use std::collections::VecDeque;
 use std::time::Duration;
 
 use anabranch_multipath::Time;
 
-/// Before a round trip was measured.
+/// Patience before a round trip has been measured.
 const UNKNOWN: Duration = Duration::from_secs(1);
-/// The least and the greatest patience with a connection.
+/// Minimum of the patience with a connection.
 const LEAST: Duration = Duration::from_millis(400);
-/// Patience is so many times as long while nothing that was sent later has come by another
-/// connection either: then it may be the line that is slow.
+/// Factor of the patience while no later block has arrived over another connection either: the
+/// whole path may be slow.
 const ALONE: u32 = 3;
+/// Maximum of the patience with a connection.
 const MOST: Duration = Duration::from_secs(15);
 
-/// Round-trip times, smoothed (RFC 6298).
+/// Smoothed round-trip time (RFC 6298).
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct RoundTrip {
     smooth: Option<Duration>,
@@ -39,33 +40,35 @@ impl RoundTrip {
         self.smooth
     }
 
-    /// How long to wait for an answer.
+    /// Time to wait for an answer: RFC 6298's timeout, from [`LEAST`] to [`MOST`].
     pub(crate) fn patience(&self) -> Duration {
         let patience = self.smooth.map_or(UNKNOWN, |smooth| smooth + 4 * self.varies);
         patience.clamp(LEAST, MOST)
     }
 }
 
-/// One connection, or one exchange of a connection whose exchanges stand alone.
+/// A connection, or one exchange of a connection whose exchanges are independent.
 #[derive(Debug)]
 pub(crate) struct Carrier {
-    /// Where it stands; `None` once it is over and only its debts are left.
+    /// Its index among the link's places; `None` once it is over and only its debts are left.
     pub(crate) place: Option<usize>,
-    /// Blocks that went by it, and those that came.
+    /// Blocks sent over it.
     sent: u64,
+    /// Blocks received over it.
     pub(crate) came: u64,
     owed: VecDeque<Debt>,
-    /// When it last brought anything that it owed.
+    /// Time at which a debt was last paid, or since which there are debts.
     progress: Time,
     trip: RoundTrip,
-    /// Since when it is silent.
+    /// Time since which it counts as silent.
     silent: Option<Time>,
-    /// How often it was held for silent and was not.
+    /// Number of times that it counted as silent and then paid, 4 at most.
     mistakes: u32,
-    /// When bytes came by it, and since when some are awaited that are late.
+    /// Time of the last bytes received over it, or of its start.
     heard: Time,
+    /// Time from which bytes are overdue; `None` while none are awaited.
     awaited: Option<Time>,
-    /// How long the other end may keep an answer back.
+    /// Time for which the other end may hold an answer back.
     hold: Duration,
 }
 
@@ -77,8 +80,8 @@ struct Debt {
 }
 
 impl Carrier {
-    /// A new one, with what is known of round trips, and how long the other end may keep an answer
-    /// back.
+    /// Creates a carrier at `place`, with the round-trip time known so far. `hold` is the time for
+    /// which the other end may hold an answer back.
     pub(crate) fn new(now: Time, place: usize, trip: RoundTrip, hold: Duration) -> Carrier {
         Carrier {
             place: Some(place),
@@ -95,7 +98,8 @@ impl Carrier {
         }
     }
 
-    /// A block went by it, with this chunk; `asks` is whether it is to be acknowledged.
+    /// Records that a block with this `chunk` was sent; `asks` is whether it needs an
+    /// acknowledgement.
     pub(crate) fn sent(&mut self, now: Time, chunk: Option<u64>, asks: bool) {
         self.sent += 1;
         if asks {
@@ -106,7 +110,8 @@ impl Carrier {
         }
     }
 
-    /// So many of its blocks have come: when the last of them was sent, if any is new.
+    /// Records that the other end has received `blocks` of its blocks. Returns when the last newly
+    /// acknowledged one was sent.
     pub(crate) fn receipt(&mut self, now: Time, blocks: u64) -> Option<Time> {
         let mut last = None;
         while let Some(owed) = self.owed.pop_front_if(|owed| owed.block <= blocks.min(self.sent)) {
@@ -121,23 +126,24 @@ impl Carrier {
         Some(sent)
     }
 
-    /// Bytes came by it; others have to follow after this pause at most, if that is said.
+    /// Records that bytes were received. If `more` is given, further bytes are due after this pause
+    /// at most.
     pub(crate) fn hears(&mut self, now: Time, more: Option<Duration>) {
         self.heard = now;
         self.awaited = more.map(|pause| now + pause);
     }
 
-    /// It stands nowhere any more: only its debts are left.
+    /// Takes it off its place; only its debts are left.
     pub(crate) fn over(&mut self) {
         (self.place, self.awaited) = (None, None);
     }
 
-    /// Something was asked that is to be answered by it.
+    /// Records that a request was sent that the other end has to answer over it.
     pub(crate) fn asked(&mut self, now: Time) {
         self.awaited = Some(self.awaited.unwrap_or(now + self.hold));
     }
 
-    /// When bytes came by it last, or it began.
+    /// Time of the last bytes received over it, or of its start.
     pub(crate) fn heard(&self) -> Time {
         self.heard
     }
@@ -147,22 +153,23 @@ impl Carrier {
         self.awaited.is_some()
     }
 
-    /// Since when it is silent.
+    /// Time since which it counts as silent.
     pub(crate) fn silent(&self) -> Option<Time> {
         self.silent
     }
 
-    /// Its round trips.
+    /// Its round-trip time.
     pub(crate) fn trip(&self) -> &RoundTrip {
         &self.trip
     }
 
-    /// Whether it owes nothing.
+    /// Whether it has no debts.
     pub(crate) fn is_even(&self) -> bool {
         self.owed.is_empty()
     }
 
-    /// Forgets debts whose chunks have come, by it or by others: when the last was sent.
+    /// Removes debts whose chunks have arrived, over this or another connection. Returns when the
+    /// last of them was sent.
     pub(crate) fn settle(&mut self, now: Time, has_come: impl Fn(u64) -> bool) -> Option<Time> {
         let mut last = None;
         let paid = |owed: &mut Debt| owed.chunk.is_some_and(&has_come);
@@ -172,13 +179,13 @@ impl Carrier {
         last
     }
 
-    /// How long it may be silent before it counts as that.
+    /// Time without progress after which it counts as silent.
     pub(crate) fn patience(&self) -> Duration {
         (self.trip.patience() * (1 << self.mistakes)).min(MOST)
     }
 
-    /// When it will count as silent. `later` is when the youngest block was sent that has come by
-    /// any connection: one that was sent before and has not come is late (RFC 8985 has the idea).
+    /// Time at which it will count as silent. `later` is when the youngest block was sent that has
+    /// arrived over any connection: an older block that has not arrived is late (after RFC 8985).
     pub(crate) fn deadline(&self, later: Time) -> Option<Time> {
         if self.silent.is_some() {
             return None;
@@ -191,7 +198,8 @@ impl Carrier {
         [owes, answers].into_iter().flatten().min()
     }
 
-    /// Whether it has become silent: then what it owes is to be had by [`Carrier::debts`].
+    /// Returns whether it has become silent. If so, [`Carrier::debts`] lists the chunks to send
+    /// again.
     pub(crate) fn falls_silent(&mut self, now: Time, later: Time) -> bool {
         let silent = self.deadline(later).is_some_and(|due| now >= due);
         if silent {
@@ -200,7 +208,7 @@ impl Carrier {
         silent
     }
 
-    /// Chunks that went by it and have not been heard of.
+    /// Chunks sent over it and not acknowledged.
     pub(crate) fn debts(&self) -> impl Iterator<Item = u64> + '_ {
         self.owed.iter().filter_map(|owed| owed.chunk)
     }

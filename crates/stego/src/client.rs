@@ -17,71 +17,73 @@ use crate::secrets::LinkSecrets;
 use crate::slot::{Covers, Hidden, Profile, Scene, Wish};
 use crate::token::{Purse, TOKEN};
 
-/// How long an answer to a handshake is awaited, and a connection to be open: what is asked anew
-/// comes sooner through a line that is there again than TCP's pauses end, of a minute and more.
+/// Timeout of a handshake. A retry after it succeeds sooner on a path that works again than TCP
+/// does, which pauses for a minute and more.
 const GREETING: Duration = Duration::from_secs(10);
+/// Timeout until a connection is open, for the same reason.
 const DIALLING: Duration = Duration::from_secs(10);
-/// The first pause after a connection that came to nothing, and the longest.
+/// First pause after a failed connection.
 const PAUSE: Duration = Duration::from_millis(250);
+/// Maximum pause after failed connections.
 const LONGEST_PAUSE: Duration = Duration::from_secs(8);
-/// After so long without a byte a connection is asked whether it lives: while the link is active,
-/// and otherwise.
+/// Time without a byte after which a connection is probed with a PING, while the link is active.
 const QUIET: Duration = Duration::from_secs(2);
+/// Time without a byte after which a connection is probed with a PING, on an idle link.
 const IDLE: Duration = Duration::from_secs(20);
-/// How long a client that is done waits for its server to hang up: it may not know yet.
+/// Time that a finished client waits for its server to close: the server may not know yet.
 const LINGERS: Duration = Duration::from_secs(5);
-/// How long a link lives without a connection.
+/// Time that a link survives without hearing from the other end.
 pub(crate) const SURVIVES: Duration = Duration::from_secs(300);
-/// Memory of one link beyond the first MiB each way: both windows may be the greatest.
+/// Memory of a link beyond the first MiB in each direction: both windows may reach their maximum.
 const MEMORY: usize = 30 << 20;
-/// With so many bytes to be sent new connections are such that carry much upwards.
+/// Waiting bytes from which new connections are chosen for their upload capacity.
 const MUCH: u64 = 16 << 10;
 
-/// What a client's driver is to do.
+/// An action for a client's driver.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ClientOutput {
-    /// Open a connection to the server, and call it by this number.
+    /// Open a connection to the server and identify it by this number.
     Dial(ConnId),
-    /// Write these bytes.
+    /// Write these bytes to the connection.
     Send(ConnId, Vec<u8>),
-    /// Close it behind what was written.
+    /// Close the connection after writing what is queued.
     Close(ConnId),
-    /// The server is there: the link is up.
+    /// The server has answered: the link is up.
     Up,
     /// The link is over.
     Over(Ending),
 }
 
-/// How a link ended.
+/// The way in which a link ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Ending {
-    /// Both streams ended, and both ends know.
+    /// Both streams ended, and both ends know it.
     Done,
-    /// The other end ended it at once, or ours did.
+    /// One of the ends reset it.
     Reset,
-    /// There was no way to the other end for 5 minutes.
+    /// The other end was unreachable for 5 minutes.
     Lost,
-    /// It kept most of all when memory ran out.
+    /// It held the most memory when memory ran out.
     Crowded,
 }
 
-/// What a client is made of.
+/// Configuration of a client.
 #[derive(Clone, Debug)]
 pub struct ClientConfig {
     /// The server's key.
     pub key: BridgeKey,
-    /// What its bridge line names.
+    /// The profile that the bridge line names.
     pub profile: Profile,
-    /// What requests call the server, where there are any: a name or an address, with a port if it
-    /// is not the usual one. It has no spaces and no ends of lines.
+    /// The server's name in requests, for covers that have any: a host name or an address, with a
+    /// port unless it is the default. It has no spaces and no line breaks.
     pub host: String,
-    /// Which connection takes the next chunk.
+    /// The schedule that chooses the connection of the next chunk.
     pub schedule: Spec,
-    /// Seconds since 1970 when the run began.
+    /// Seconds from 1970 to the start of the run.
     pub wall: u64,
-    /// Whether AES is quick on this machine.
+    /// Whether AES is fast on this machine.
     pub aes: bool,
-    /// What connections look like: a client needs no pictures.
+    /// Data that the covers are made from; a client needs no pictures.
     pub covers: Covers,
 }
 
@@ -95,25 +97,26 @@ pub struct Client<R> {
     next_conn: u64,
     outputs: VecDeque<ClientOutput>,
     budget: Budget,
-    /// Whether anything changed since all was looked at, and when it is to be looked at again.
+    /// Whether anything has changed since `work` last ran.
     changed: bool,
+    /// Time at which `work` has to run again.
     timer: Time,
     failures: u32,
-    /// When the next connection may be opened.
+    /// Time from which the next connection may be opened.
     dial: Time,
-    /// When the server was heard last, or else the link began: the clock may have run for long.
+    /// Time at which the server was last heard, or the link began: `now` need not start at zero.
     heard: Option<Time>,
-    /// When both streams had ended.
+    /// Time at which both streams had ended.
     done: Option<Time>,
-    /// What was written before the link was up, and whether it ends there.
+    /// Data written before the link was up, and whether the stream ends there.
     early: (Vec<u8>, bool),
-    /// What the server said last to be asked for next, where its answers say so.
+    /// The server's latest hint for the next request's path, for covers with such hints.
     lead: Option<String>,
-    /// Hidden bytes of an answer in the mean, as long as there were more to come.
+    /// Moving average of the hidden bytes in an answer, over answers that left more to fetch.
     answers: Option<usize>,
 }
 
-/// Bytes that may be written before the link is up.
+/// Maximum number of bytes that are accepted before the link is up.
 const EARLY: usize = 64 << 10;
 
 enum Stage {
@@ -123,7 +126,7 @@ enum Stage {
     Over,
 }
 
-/// A handshake is under way.
+/// A handshake in progress.
 struct Handshake {
     conn: ConnId,
     greeting: Greeting,
@@ -136,19 +139,19 @@ struct Conn {
     seat: Seat,
 }
 
-/// A connection's state beside its cover.
+/// State of a connection apart from its cover.
 struct Seat {
     place: usize,
     dialled: Time,
     opened: bool,
-    /// Whether anything of the server's came by it.
+    /// Whether anything from the server has arrived over it.
     heard: bool,
-    /// The token of the present exchange; `None` if there is none, or it is the handshake's.
+    /// The token of the current exchange; `None` without an exchange, and in the handshake's.
     token: Option<u32>,
     exchange: bool,
-    /// Bytes of padding that still come.
+    /// Bytes of padding still to be skipped.
     skip: usize,
-    /// Hidden bytes that the present exchange has brought.
+    /// Hidden bytes received in the current exchange.
     brought: usize,
 }
 
@@ -158,7 +161,7 @@ impl Seat {
         Seat { place, dialled, opened, heard, token, exchange, skip: 0, brought: 0 }
     }
 
-    /// When it is late, as long as it is not open.
+    /// Time at which it is late, if it is not open yet.
     fn late(&self) -> Option<Time> {
         (!self.opened).then_some(self.dialled + DIALLING)
     }
@@ -169,7 +172,7 @@ impl Seat {
 }
 
 impl<R: CryptoRng> Client<R> {
-    /// An end that opens its link at once.
+    /// Creates a client, which opens its link at once.
     #[must_use]
     pub fn new(config: ClientConfig, rng: R) -> Client<R> {
         let (host, covers) = (config.host.clone(), config.covers.clone());
@@ -196,7 +199,7 @@ impl<R: CryptoRng> Client<R> {
         }
     }
 
-    /// Something happened to a connection.
+    /// Processes an event of a connection.
     pub fn handle(&mut self, now: Time, input: Input<'_>) {
         self.changed = true;
         match input {
@@ -215,7 +218,7 @@ impl<R: CryptoRng> Client<R> {
         }
     }
 
-    /// Takes bytes for the server: how many.
+    /// Accepts bytes for the server. Returns how many.
     pub fn write(&mut self, bytes: &[u8]) -> usize {
         let taken = match &mut self.stage {
             Stage::Up(link, _) => link.write(bytes, &mut self.budget),
@@ -230,7 +233,7 @@ impl<R: CryptoRng> Client<R> {
         taken
     }
 
-    /// Bytes that [`Client::write`] takes now.
+    /// Bytes that [`Client::write`] accepts now.
     #[must_use]
     pub fn room(&self) -> usize {
         match &self.stage {
@@ -241,7 +244,7 @@ impl<R: CryptoRng> Client<R> {
         }
     }
 
-    /// Nothing more will be written.
+    /// Ends the client's stream.
     pub fn finish(&mut self) {
         self.changed = true;
         match &mut self.stage {
@@ -250,7 +253,7 @@ impl<R: CryptoRng> Client<R> {
         }
     }
 
-    /// The link ends at once.
+    /// Resets the link at once.
     pub fn reset(&mut self) {
         self.changed = true;
         match &mut self.stage {
@@ -259,7 +262,7 @@ impl<R: CryptoRng> Client<R> {
         }
     }
 
-    /// The next bytes of the server.
+    /// Returns the next bytes from the server.
     pub fn read(&mut self, now: Time) -> Option<Vec<u8>> {
         let Stage::Up(link, _) = &mut self.stage else { return None };
         let bytes = link.read(now, &mut self.budget);
@@ -267,7 +270,7 @@ impl<R: CryptoRng> Client<R> {
         bytes
     }
 
-    /// Whether the server's stream has ended, and all of it was read.
+    /// Whether the server's stream has ended and has been read completely.
     #[must_use]
     pub fn has_ended(&self) -> bool {
         match &self.stage {
@@ -277,7 +280,7 @@ impl<R: CryptoRng> Client<R> {
         }
     }
 
-    /// What is to be done next.
+    /// Returns the next action for the driver.
     pub fn poll(&mut self, now: Time) -> Option<ClientOutput> {
         if self.outputs.is_empty() && (self.changed || now >= self.timer) {
             self.heard.get_or_insert(now);
@@ -288,7 +291,7 @@ impl<R: CryptoRng> Client<R> {
         self.outputs.pop_front()
     }
 
-    /// When [`Client::poll`] has to be called at the latest.
+    /// Deadline of the next call of [`Client::poll`].
     #[must_use]
     pub fn next_timeout(&self) -> Time {
         if self.changed { Time::ZERO } else { self.timer }
@@ -324,7 +327,7 @@ impl<R: CryptoRng> Client<R> {
         all.min().unwrap_or(lost)
     }
 
-    /// When the link is given up if the server stays silent.
+    /// Time at which the link is given up if the server stays silent.
     fn lost(&self, now: Time) -> Time {
         self.heard.unwrap_or(now) + SURVIVES
     }
@@ -344,7 +347,7 @@ impl<R: CryptoRng> Client<R> {
         u32::try_from(seconds / 60).unwrap_or(u32::MAX)
     }
 
-    /// Does all that is to be done now.
+    /// Does all work that is due.
     fn work(&mut self, now: Time) {
         self.greet(now);
         let (mut link, mut purse) = match std::mem::replace(&mut self.stage, Stage::Over) {
@@ -369,7 +372,7 @@ impl<R: CryptoRng> Client<R> {
         }
     }
 
-    /// Whether the link has ended, and how.
+    /// Returns how the link has ended, if it has.
     fn ending(&mut self, now: Time, link: &Link) -> Option<Ending> {
         if link.is_done() && link.has_ended() {
             let since = *self.done.get_or_insert(now);
@@ -392,7 +395,8 @@ impl<R: CryptoRng> Client<R> {
         self.outputs.push_back(ClientOutput::Over(ending));
     }
 
-    /// Shakes hands by the first connection that is open; forgets one that does not answer.
+    /// Starts the handshake over the first open connection, and closes connections that fail to
+    /// open or to answer in time.
     fn greet(&mut self, now: Time) {
         if let Stage::Handshake(greeted) = &self.stage
             && now >= greeted.since + GREETING
@@ -426,7 +430,7 @@ impl<R: CryptoRng> Client<R> {
         let (mut hello, mut out) = (Vec::new(), Vec::new());
         let own = (self.config.aes, padding);
         let greeting = Greeting::begin(&self.config.key, minute, own, &mut self.rng, &mut hello);
-        // None only where the bridge line's key is a point of low order.
+        // `None` only if the bridge line's key is a point of low order.
         let Some(greeting) = greeting else { return self.end(Ending::Lost) };
         conn.cover.say(now, &hello, &mut out);
         (conn.seat.exchange, conn.seat.token) = (true, None);
@@ -435,7 +439,7 @@ impl<R: CryptoRng> Client<R> {
         self.stage = Stage::Handshake(Box::new(greeted));
     }
 
-    /// Opens connections until there are `wanted`.
+    /// Opens connections until there are `wanted` of them.
     fn dial(&mut self, now: Time, (wanted, wish): (usize, Wish)) {
         while self.conns.len() < wanted && now >= self.dial {
             let (id, taken) = (ConnId(self.next_conn), |place: &usize| {
@@ -454,13 +458,13 @@ impl<R: CryptoRng> Client<R> {
         }
     }
 
-    /// A pause after failures: up to half as much again, so that clients do not keep step.
+    /// Pause after failures, with up to 50 % of jitter so that clients do not synchronise.
     fn pause(&mut self) -> Duration {
         let pause = (PAUSE * (1 << (self.failures - 1).min(5))).min(LONGEST_PAUSE);
         pause + pause / 2 * u32::from(draw(&mut self.rng, 256)) / 256
     }
 
-    /// A connection came to nothing: others wait. Those that fail together count once.
+    /// Delays further connections after a failed one. Failures during a pause count once.
     fn failed(&mut self, now: Time) {
         if now >= self.dial {
             self.failures += 1;
@@ -468,7 +472,7 @@ impl<R: CryptoRng> Client<R> {
         }
     }
 
-    /// A connection is gone.
+    /// Removes a closed connection.
     fn gone(&mut self, now: Time, id: ConnId) {
         let Some(conn) = self.conns.remove(&id) else { return };
         if !conn.seat.heard {
@@ -481,8 +485,8 @@ impl<R: CryptoRng> Client<R> {
         }
     }
 
-    /// Closes connections that do not open, have been silent for long or have had their share, and
-    /// asks those that are quiet.
+    /// Closes connections that fail to open, have been silent for too long or are spent, and probes
+    /// quiet ones.
     fn judge(&mut self, now: Time, link: &mut Link) {
         let quiet = self.quiet(now, link);
         let mut gone = Vec::new();
@@ -512,15 +516,15 @@ impl<R: CryptoRng> Client<R> {
         }
     }
 
-    /// Begins exchanges: by connections that are one, at once; by others as many as the server
-    /// needs for what it has, or we for what we have to say.
+    /// Begins exchanges. A streaming connection begins its only one at once. Others begin as many
+    /// as the waiting data of both ends need.
     fn begin(&mut self, now: Time, link: &mut Link, purse: &mut Purse) {
         let open = self.conns.values().filter(|conn| conn.seat.exchange).count();
         let asks = if self.done.is_some() { 0 } else { self.requests(link) };
         let (mut bytes, least) = link.wants(now);
         let mut missing = asks.saturating_sub(open);
         let (gathers, chunk) = (self.config.profile.gathers(), self.config.profile.chunk());
-        // A browser leaves no connection unused: those go first that have waited longest.
+        // A browser leaves no connection unused: the longest-waiting ones are first.
         let mut conns: Vec<&mut Conn> = self.conns.values_mut().collect();
         conns.sort_by_key(|conn| conn.seat.token);
         for Conn { cover, seat } in conns {
@@ -530,7 +534,7 @@ impl<R: CryptoRng> Client<R> {
             if !cover.slot.streams() && missing == 0 && bytes == 0 {
                 continue;
             }
-            // One that has no room for it leaves the others what there is to say.
+            // A connection without room for the data leaves it to the others.
             let room = cover.room(now, TOKEN);
             missing -= usize::from(missing > 0 && (room >= least || bytes == 0));
             if room >= least {
@@ -544,12 +548,12 @@ impl<R: CryptoRng> Client<R> {
         }
     }
 
-    /// How many requests are to be outstanding: as many as bring what the server told of, and some
-    /// that go ahead; one where nothing is to be expected.
+    /// Number of requests to keep outstanding: as many as fetch the server's backlog, and some
+    /// ahead; one if nothing is expected.
     fn requests(&self, link: &Link) -> usize {
         let (waits, profile) = (link.backlog(), self.config.profile);
         let most = profile.connections();
-        // Where much was said, much will be answered.
+        // A large request will have a large answer.
         let said = profile.gathers() && link.waiting() > profile.chunk();
         if waits == 0 && !said {
             return 1;
@@ -560,7 +564,7 @@ impl<R: CryptoRng> Client<R> {
         })
     }
 
-    /// Seals what waits, and sends it.
+    /// Seals waiting data and sends it.
     fn flush(&mut self, now: Time, link: &mut Link) {
         let mut rooms = vec![0; self.config.profile.connections()];
         let mut spares = rooms.clone();
@@ -616,7 +620,7 @@ impl<R: CryptoRng> Client<R> {
                 let brought = std::mem::take(&mut seat.brought);
                 if let Stage::Up(link, _) = &mut self.stage {
                     link.over(seat.place);
-                    // One that brought the last that there was says nothing of what it might have.
+                    // An answer that emptied the backlog does not show how much an answer can hold.
                     if link.backlog() > brought as u64
                         && let Some(answers) = &mut self.answers
                     {
@@ -658,7 +662,7 @@ impl<R: CryptoRng> Client<R> {
         }
     }
 
-    /// Reads the answer to our handshake, once it is whole.
+    /// Reads the answer to our handshake once it is complete.
     fn answered(&mut self, now: Time, seat: &mut Seat) -> Result<(), LinkViolation> {
         let Stage::Handshake(greeted) = &self.stage else { return Ok(()) };
         let Some((answer, rest)) = greeted.answer.split_first_chunk::<ANSWER>() else {
@@ -693,7 +697,7 @@ impl<R: CryptoRng> Client<R> {
     }
 }
 
-/// What new connections are to carry.
+/// Chooses a hint for the capacity of new connections.
 fn wish(now: Time, link: &Link) -> Wish {
     match link.waiting() as u64 {
         up if up >= MUCH && up > link.backlog() => Wish::Up,
@@ -702,17 +706,17 @@ fn wish(now: Time, link: &Link) -> Wish {
     }
 }
 
-/// A number below `end`.
+/// Draws a number below `end`.
 pub(crate) fn draw(rng: &mut impl CryptoRng, end: u16) -> u16 {
     ((u64::from(rng.next_u32()) * u64::from(end)) >> 32) as u16
 }
 
-/// What chooses connections, chunk by chunk.
+/// Builds the splitter that chooses a connection for each chunk.
 pub(crate) fn splitter(schedule: &Spec, places: usize, rng: &mut impl CryptoRng) -> Splitter {
     let seed = rng.next_u64();
     let stream = |purpose| seed::stream(seed, 0, purpose);
     let scheduler = schedule.build(places, stream("scheduler"));
-    // Whoever made the configuration had it checked for as many places.
+    // The configuration's author has checked the schedule for this number of places.
     let scheduler =
         scheduler.unwrap_or_else(|_| Box::new(anabranch_multipath::schedule::RoundRobin::new()));
     let every = schedule.family().every.unwrap_or("1p").parse();

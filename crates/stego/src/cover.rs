@@ -1,33 +1,33 @@
-//! A connection's slot, and what its socket takes.
+//! A connection's cover: its slot, and the room of its socket.
 
 use anabranch_multipath::Time;
 
 use crate::link::Link;
 use crate::slot::Slot;
 
-/// A connection, by a number that its driver keeps.
+/// Identifier of a connection, which its driver keeps.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct ConnId(pub u64);
 
-/// What happened to a connection.
+/// An event of a connection.
 #[derive(Clone, Copy, Debug)]
 pub enum Input<'a> {
-    /// It is open: a client's has been dialled, a server's was accepted.
+    /// It is open: a client's was dialled, a server's was accepted.
     Opened(ConnId),
-    /// Bytes came by it.
+    /// Bytes were received over it.
     Bytes(ConnId, &'a [u8]),
-    /// Its socket takes so many bytes now, those that wait in it taken off. What it takes is not
-    /// more than is on its way at once, or a dead connection swallows as much.
+    /// Free bytes in the socket's send buffer. Keep the buffer small: what it holds is lost if the
+    /// connection dies.
     Room(ConnId, usize),
-    /// It is gone, or came to nothing.
+    /// It is closed, or failed to open.
     Closed(ConnId),
 }
 
-/// One connection's cover.
+/// The cover of one connection.
 pub(crate) struct Cover {
     pub(crate) slot: Box<dyn Slot>,
     pub(crate) socket: usize,
-    /// Until when it may not speak.
+    /// Time until which it may not send.
     waits: Option<Time>,
 }
 
@@ -36,21 +36,21 @@ impl Cover {
         Cover { slot, socket: 0, waits: None }
     }
 
-    /// Hidden bytes that its next message takes beside those that wait for it.
+    /// Hidden bytes that its next message has room for, in addition to the `held` ones.
     pub(crate) fn room(&mut self, now: Time, held: usize) -> usize {
         self.waits = self.slot.wait(now);
         self.slot.room(self.socket).saturating_sub(held)
     }
 
-    /// When it has something to say by itself.
+    /// Time at which it has to send, even without hidden bytes.
     pub(crate) fn due(&self) -> Option<Time> {
-        // What waits for its socket comes with the socket's room.
+        // A message that waits for its socket is sent when the socket has room.
         let due = self.slot.due().filter(|_| self.socket >= self.slot.needs());
         [self.waits, due].into_iter().flatten().min()
     }
 
-    /// The message that has to be sent now, and whether the exchange is over with it. If `forced`,
-    /// there is one even where nothing is to be said.
+    /// Returns the message that is due now, and whether it ends the exchange. If `forced`, there is
+    /// a message even if nothing is due.
     pub(crate) fn emit(
         &mut self,
         now: Time,
@@ -69,7 +69,7 @@ impl Cover {
         Some((out, over))
     }
 
-    /// Appends the message with these hidden bytes.
+    /// Appends the message with these `hidden` bytes. Returns whether it ends the exchange.
     pub(crate) fn say(&mut self, now: Time, hidden: &[u8], out: &mut Vec<u8>) -> bool {
         let before = out.len();
         let over = self.slot.send(now, hidden, out);

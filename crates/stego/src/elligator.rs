@@ -1,17 +1,17 @@
-//! Elligator 2 for Curve25519: public keys as 32 bytes that nobody tells from random ones.
+//! Elligator 2 for Curve25519: public keys as 32 bytes that are indistinguishable from random ones.
 //!
 //! The map from a field element to a point is RFC 9380, section 6.7.1 (Z = 2); its inverse is
 //! Bernstein, Hamburg, Krasnova and Lange, "Elligator: elliptic-curve points indistinguishable from
 //! uniform random strings", CCS 2013, section 5. Field arithmetic is that of fiat-crypto, which is
-//! proved. How often a key is drawn anew until it has a representative tells nothing of the key
-//! that is kept.
+//! formally verified. The number of keys drawn until one has a representative reveals nothing about
+//! the final key.
 
 use curve25519_dalek::constants::EIGHT_TORSION;
 use curve25519_dalek::{EdwardsPoint, MontgomeryPoint};
 use fiat_crypto::curve25519_64 as fiat;
 use rand_core::CryptoRng;
 
-/// Bytes that stand for a public key.
+/// Bytes that encode a public key.
 pub(crate) type Representative = [u8; 32];
 
 /// The coefficient of v² = u³ + A·u² + u.
@@ -27,19 +27,20 @@ const fn exponent(first: u8, last: u8) -> [u8; 32] {
     bytes
 }
 
-/// A secret key whose public key has a representative, and that.
+/// A secret key whose public key has a representative, with that representative.
 #[derive(Clone)]
 pub(crate) struct HiddenPair {
     secret: [u8; 32],
-    /// What goes over the wire.
+    /// The encoding of the public key that is sent.
     pub(crate) representative: Representative,
 }
 
 impl HiddenPair {
-    /// A new pair: two tries on average.
+    /// Generates a pair, in two tries on average.
     ///
-    /// The public point gets a random part of low order: all points of the curve occur, not only
-    /// those of the prime subgroup, which a censor could test for. X25519 takes no notice of it.
+    /// The public point gets a random component of low order. So all points of the curve occur, not
+    /// only those of the prime-order subgroup, which a censor could test for. X25519 ignores that
+    /// component.
     pub(crate) fn generate(rng: &mut impl CryptoRng) -> HiddenPair {
         loop {
             let (mut secret, mut dice) = ([0; 32], [0; 1]);
@@ -54,32 +55,33 @@ impl HiddenPair {
         }
     }
 
-    /// What both ends have in common; `None` if the other's point has low order.
+    /// Returns the shared secret, or `None` if the other end's point has low order.
     pub(crate) fn agree(&self, other: &[u8; 32]) -> Option<[u8; 32]> {
         agree(&self.secret, other)
     }
 }
 
-/// X25519 (RFC 7748, section 5); `None` if the result is zero.
+/// Computes X25519 (RFC 7748, section 5); `None` if the result is zero.
 pub(crate) fn agree(secret: &[u8; 32], public: &[u8; 32]) -> Option<[u8; 32]> {
     let shared = MontgomeryPoint(*public).mul_clamped(*secret).0;
     (shared != [0; 32]).then_some(shared)
 }
 
-/// The public key of a secret one.
+/// Returns the public key of `secret`.
 pub(crate) fn public_of(secret: &[u8; 32]) -> [u8; 32] {
     MontgomeryPoint::mul_base_clamped(*secret).0
 }
 
-/// The public key that these bytes stand for; any 32 bytes stand for one.
+/// Decodes a public key; any 32 bytes encode one.
 pub(crate) fn public_key(representative: &Representative) -> [u8; 32] {
     let mut bytes = *representative;
     bytes[31] &= 0x3f;
     map(Element::read(&bytes)).write()
 }
 
-/// A representative of the point with this u; half of all points have any. The lowest bit of `dice`
-/// chooses which of two, the next two fill the bits that a representative leaves free.
+/// Returns a representative of the point with this `u`; half of all points have one. The lowest bit
+/// of `dice` chooses between two of them, and the next two fill the bits that a representative
+/// leaves free.
 fn representative(u: &[u8; 32], dice: u8) -> Option<Representative> {
     let u = Element::read(u);
     let other = u.plus(Element::small(A));
@@ -95,7 +97,7 @@ fn representative(u: &[u8; 32], dice: u8) -> Option<Representative> {
     Some(bytes)
 }
 
-/// The u of the point that a field element stands for.
+/// Maps a field element to the `u` of its point.
 fn map(r: Element) -> Element {
     let a = Element::small(A);
     let twice = r.squared().plus(r.squared());
@@ -110,7 +112,7 @@ fn map(r: Element) -> Element {
 #[derive(Clone, Copy)]
 struct Element(fiat::fiat_25519_tight_field_element);
 
-/// A number as sums leave it: to be carried, or multiplied.
+/// A number before carry propagation, as sums leave it: to be carried, or multiplied.
 type Loose = fiat::fiat_25519_loose_field_element;
 
 impl Element {
@@ -153,7 +155,7 @@ impl Element {
         self.power(&INVERSE)
     }
 
-    /// A square root, if it has one.
+    /// Returns a square root, if there is one.
     fn root(self) -> Option<Element> {
         let candidate = self.power(&ROOT);
         let other = candidate.times(Element::small(2).power(&QUARTER));
@@ -161,7 +163,7 @@ impl Element {
         [candidate, other].into_iter().find(fits)
     }
 
-    /// Whether it is greater than (p - 1) / 2: then it is odd when it is doubled modulo p.
+    /// Whether it is greater than (p - 1) / 2: then twice its value modulo p is odd.
     fn is_upper(self) -> bool {
         self.plus(self).write()[0] & 1 == 1
     }

@@ -1,14 +1,14 @@
-//! What is in a block: frames, one behind the other.
+//! Frames: the content of a block, one after another.
 //!
-//! Numbers are of variable length, as QUIC writes them (RFC 9000, section 16).
+//! Numbers have a variable length, in the encoding of QUIC (RFC 9000, section 16).
 
 use std::ops::Range;
 
-/// Ranges of chunks that an acknowledgement has at most.
+/// Maximum number of chunk ranges in an acknowledgement.
 pub(crate) const RANGES: usize = 32;
-/// Connections that it tells of at most.
+/// Maximum number of connections with a receipt in an acknowledgement.
 pub(crate) const RECEIPTS: usize = 32;
-/// The greatest number that can be written.
+/// Maximum number that can be encoded.
 const GREATEST: u64 = (1 << 62) - 1;
 
 const PAD: u8 = 0;
@@ -20,51 +20,52 @@ const PING: u8 = 5;
 const PONG: u8 = 6;
 const SEAT: u8 = 7;
 
-/// A frame, read.
+/// A decoded frame.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Frame<'a> {
     /// A chunk of the stream, by its number from 0.
     Data { chunk: u64, bytes: &'a [u8] },
-    /// The stream ends: this is the number behind the last chunk's.
+    /// The end of the stream, with the number after the last chunk's.
     Fin { chunk: u64 },
-    /// The link ends at once.
+    /// Reset of the link.
     Reset,
-    /// What has come.
+    /// An acknowledgement.
     Ack(Ack),
-    /// Whether this connection carries anything; to be answered by it.
+    /// A probe of this connection, to be answered over it.
     Ping,
-    /// It does.
+    /// The answer to a PING.
     Pong,
-    /// The client's connections have seats: this one takes the seat of one that is gone, if the
-    /// server still has that.
+    /// The client's index of this connection. It replaces an earlier connection with the same
+    /// index, if the server still has one.
     Seat(u64),
 }
 
-/// What has come of the other end's stream, and what may follow.
+/// Acknowledgement of the other end's stream, and its limit.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Ack {
-    /// The first chunk that has not come.
+    /// First chunk that has not arrived.
     pub(crate) next: u64,
-    /// Ranges of chunks beyond that have, ascending, with gaps between them.
+    /// Ranges of later chunks that have arrived, ascending, with gaps between them.
     pub(crate) ranges: Vec<Range<u64>>,
-    /// Bytes that the stream may have in all, so far.
+    /// Total bytes that the stream may have so far.
     pub(crate) limit: u64,
-    /// Bytes of the stream in the other direction that there are so far, sent or not.
+    /// Total bytes of the stream in the other direction so far, sent or not.
     pub(crate) written: u64,
-    /// Of connections by their token's number (0 for the first, else number + 1): how many blocks
-    /// came by each.
+    /// Blocks received over each connection, by its token's number (0 for the first connection,
+    /// otherwise number + 1).
     pub(crate) receipts: Vec<(u64, u64)>,
 }
 
-/// A block's frames that are none: its sender does not keep to the protocol.
+/// Error: a block's frames are malformed, so its sender violates the protocol.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct BadFrame;
 
 impl<'a> Frame<'a> {
-    /// Reads the first frame of `bytes` and moves behind it; `None` where only padding follows.
+    /// Reads the first frame of `bytes` and advances `bytes` past it; `None` if only padding
+    /// follows.
     ///
     /// # Errors
-    /// It is none.
+    /// The bytes are not a frame.
     pub(crate) fn read(bytes: &mut &'a [u8]) -> Result<Option<Frame<'a>>, BadFrame> {
         let Some((&kind, rest)) = bytes.split_first() else { return Ok(None) };
         *bytes = rest;
@@ -115,7 +116,7 @@ impl<'a> Frame<'a> {
     }
 }
 
-/// Bytes that a DATA frame has more than its chunk, at most.
+/// Maximum bytes of a DATA frame in addition to its chunk.
 pub(crate) const DATA_OVERHEAD: usize = 1 + 8 + 4;
 
 impl Ack {

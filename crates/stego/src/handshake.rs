@@ -5,10 +5,11 @@
 //! ANSWER = share (32) · AEAD(version, capabilities, padding) (20) · padding
 //! ```
 //!
-//! Shares are Elligator 2 representatives, so every byte of both is as random. A HELLO is opened
-//! by who has the server's secret key; it is made by who knows its public key, which is what a
-//! bridge line says. Keys of blocks follow from a further agreement between the two shares, which
-//! both ends forget: who learns the server's key later reads nothing.
+//! Shares are Elligator 2 representatives, so every byte of both messages looks random. Only the
+//! holder of the server's secret key can open a HELLO. Making one takes the public key, which a
+//! bridge line has. The keys of blocks are derived from a further agreement between the two shares.
+//! Both ends forget its secrets, so the server's key reveals nothing to an attacker that obtains it
+//! later.
 
 use std::collections::BTreeMap;
 
@@ -20,23 +21,25 @@ use crate::keys::{BridgeKey, ServerKey};
 use crate::secrets::{Chain, Key, LinkSecrets};
 
 const NAME: &[u8] = b"anabranch stego 1";
-/// What knows no more than we do refuses later versions.
+/// Version of the handshake; ends that know no other refuse later ones.
 const VERSION: u8 = 1;
-/// The capability to seal by AES at speed.
+/// Capability bit: AES is fast here.
 const AES: u8 = 1;
 const TAG: usize = 16;
 const SHARE: usize = 32;
 const HELLO_TEXT: usize = 8;
 const ANSWER_TEXT: usize = 4;
-/// Bytes of a HELLO and of an ANSWER before their padding.
+/// Bytes of a HELLO before its padding.
 pub(crate) const HELLO: usize = SHARE + HELLO_TEXT + TAG;
+/// Bytes of an ANSWER before its padding.
 pub(crate) const ANSWER: usize = SHARE + ANSWER_TEXT + TAG;
-/// Minutes that clocks may differ.
+/// Maximum difference of the two clocks, in minutes.
 const DRIFT: u32 = 60;
-/// HELLOs that are remembered: beyond, new links wait for minutes to pass.
+/// Maximum number of HELLOs that are remembered. Beyond it, new links wait for old entries to
+/// expire.
 const REMEMBERED: usize = 100_000;
 
-/// A client's half of a handshake that is under way.
+/// The client's state of a handshake in progress.
 pub(crate) struct Greeting {
     pair: HiddenPair,
     chain: Chain,
@@ -44,8 +47,8 @@ pub(crate) struct Greeting {
 }
 
 impl Greeting {
-    /// Appends a HELLO, with random bytes up to `padding` behind it. `minute` is the wall clock's,
-    /// since 1970; `aes` whether AES is quick here.
+    /// Appends a HELLO, followed by `padding` random bytes. `minute` is the wall clock's, since
+    /// 1970; `aes` is whether AES is fast here.
     pub(crate) fn begin(
         server: &BridgeKey,
         minute: u32,
@@ -67,8 +70,8 @@ impl Greeting {
         Some(Greeting { pair, chain, aes })
     }
 
-    /// Reads the answer's first [`ANSWER`] bytes: the link's keys, and how many bytes of padding
-    /// follow. `None` if it is none of this server's.
+    /// Reads the answer's first [`ANSWER`] bytes. Returns the link's keys and the number of padding
+    /// bytes that follow, or `None` if the answer is not from this server.
     pub(crate) fn finish(&self, answer: &[u8; ANSWER]) -> Option<(LinkSecrets, u16)> {
         let (share, sealed) = answer.split_first_chunk::<SHARE>()?;
         let mut chain = self.chain.clone();
@@ -82,7 +85,7 @@ impl Greeting {
     }
 }
 
-/// A HELLO that was read.
+/// A HELLO that was read and accepted.
 pub(crate) struct Welcome {
     chain: Chain,
     share: [u8; 32],
@@ -91,16 +94,16 @@ pub(crate) struct Welcome {
     pub(crate) padding: u16,
 }
 
-/// What remembers HELLOs.
+/// Replay cache of HELLOs.
 #[derive(Debug, Default)]
 pub(crate) struct Doorman {
-    /// The share of each, and the minute after which it would be refused anyway.
+    /// The share of each HELLO, and the minute after which the clock check would refuse it anyway.
     seen: BTreeMap<Representative, u32>,
 }
 
 impl Doorman {
-    /// Reads a HELLO. `None` if it is of nobody who knows the key, of another time, or was here
-    /// before: then nothing is to be answered.
+    /// Reads a HELLO. Returns `None` if its sender does not know the key, its time is wrong, it is
+    /// a replay, or the cache is full: then the server must not answer.
     pub(crate) fn read(
         &mut self,
         key: &ServerKey,
@@ -123,7 +126,8 @@ impl Doorman {
         Some(Welcome { chain, share: point, aes: text[1] & AES != 0, padding })
     }
 
-    /// A HELLO is taken for 60 minutes before and after its own, so it is remembered for 120.
+    /// Remembers a HELLO, for 120 minutes: it is valid for 60 minutes before and after its own.
+    /// Returns whether it is new and there was room.
     fn is_new(&mut self, share: &Representative, minute: u32) -> bool {
         if self.seen.len() >= REMEMBERED {
             self.seen.retain(|_, until| *until >= minute);
@@ -137,8 +141,8 @@ impl Doorman {
 }
 
 impl Welcome {
-    /// Appends the ANSWER and up to `padding` random bytes, and gives the link's keys. `aes` is
-    /// whether AES is quick here.
+    /// Appends the ANSWER and `padding` random bytes, and returns the link's keys. `aes` is whether
+    /// AES is fast here.
     pub(crate) fn answer(
         mut self,
         (aes, padding): (bool, u16),
@@ -167,7 +171,8 @@ fn pad(count: u16, rng: &mut impl CryptoRng, out: &mut Vec<u8>) {
     rng.fill_bytes(&mut out[start..]);
 }
 
-/// Keys of the handshake's two texts are used once: the nonce is zero.
+/// Returns the cipher for one of the handshake's two texts. Each key is used once, so the nonce is
+/// zero.
 fn cipher(key: &Key) -> LessSafeKey {
     LessSafeKey::new(UnboundKey::new(&CHACHA20_POLY1305, key).expect("a key of 32 bytes"))
 }

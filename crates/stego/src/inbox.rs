@@ -1,4 +1,4 @@
-//! What has come: chunks in order again, and what the other end is told of them.
+//! The receiving end of a stream: reordering of chunks, and acknowledgements.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::ops::Range;
@@ -10,45 +10,48 @@ use crate::budget::{Budget, LEAST_WINDOW};
 use crate::frame::{Ack, RANGES, RECEIPTS};
 use crate::outbox::{AHEAD, FEW_PIECES, MOST_WINDOW, PIECE};
 
-/// Bytes of an acknowledgement without its lists, and of its block around it.
+/// Bytes of an acknowledgement without its lists, and of the block around it.
 const ACK_FIXED: usize = 48;
-/// An acknowledgement waits for others so long, and for so many chunks.
+/// Maximum delay of an acknowledgement.
 const DELAY: Duration = Duration::from_millis(20);
+/// Number of chunks after which an acknowledgement is sent at once.
 const CHUNKS: u32 = 4;
-/// Where each is a message of its own it waits so long for one that goes anyway, however many
-/// chunks come: a quarter of the least patience that its reader has.
+/// Maximum delay of an acknowledgement that would need a message of its own, however many chunks
+/// arrive: a quarter of the least patience of its reader.
 const PATIENT_DELAY: Duration = Duration::from_millis(100);
-/// A window that is used up within so many round trips was too small.
+/// A window used up within this number of round trips was too small.
 const QUICK: u32 = 4;
-/// How often a receipt is told.
+/// Number of times that each receipt is sent.
 const TOLD: u8 = 2;
 
-/// The other end does not keep to what it was allowed.
+/// Error: the other end has exceeded its limit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Overrun;
 
-/// One direction's bytes, as their receiver puts them in order.
+/// Receiver of one direction's stream, which puts it in order.
 pub(crate) struct Inbox {
     merger: Merger<Chunk>,
-    /// Ranges of chunks that wait for others, by their first.
+    /// Ranges of chunks that wait for earlier ones: the end of each by its first.
     ranges: BTreeMap<u64, u64>,
-    /// How many chunks these are.
+    /// Number of chunks in these ranges.
     waiting: usize,
-    /// Chunks in order, not read yet.
+    /// Chunks in order that have not been read.
     ready: VecDeque<Vec<u8>>,
-    /// Bytes that came, bytes that were read, and bytes that may come in all.
+    /// Bytes received.
     came: u64,
+    /// Bytes read.
     read: u64,
+    /// Bytes that may be received in all.
     limit: u64,
     window: usize,
-    /// When the limit was raised last.
+    /// Time at which the limit was last raised.
     raised: Time,
     ended: bool,
     told_end: bool,
     due: Due,
-    /// Whether an acknowledgement waits for a message that goes anyway.
+    /// Whether an acknowledgement waits for a message that is sent anyway.
     patient: bool,
-    /// Blocks that came by connections, and how often the other end was told since.
+    /// Blocks received over each connection, and how often this count has been sent.
     receipts: BTreeMap<u64, (u64, u8)>,
 }
 
@@ -58,7 +61,7 @@ enum Chunk {
     End,
 }
 
-/// When an acknowledgement is due.
+/// The time at which an acknowledgement is due.
 #[derive(Default)]
 struct Due {
     at: Option<Time>,
@@ -66,7 +69,7 @@ struct Due {
 }
 
 impl Inbox {
-    /// For chunks that come by so many places.
+    /// Creates the receiver of chunks from `places` connections.
     pub(crate) fn new(places: usize) -> Inbox {
         Inbox {
             merger: Merger::new(places, 0, AHEAD, None),
@@ -86,25 +89,25 @@ impl Inbox {
         }
     }
 
-    /// Acknowledgements wait for messages that go anyway.
+    /// Makes acknowledgements wait for messages that are sent anyway.
     pub(crate) fn be_patient(&mut self) {
         self.patient = true;
     }
 
-    /// Bytes that came, each counted once.
+    /// Bytes received, each counted once.
     pub(crate) fn came(&self) -> u64 {
         self.came
     }
 
-    /// Bytes of memory for what came and was not read, about.
+    /// Approximate bytes of memory for received data that has not been read.
     pub(crate) fn kept(&self) -> usize {
         (self.came - self.read) as usize + PIECE * (self.ready.len() + self.waiting)
     }
 
-    /// A chunk came by a place; `None` is the stream's end.
+    /// Takes a chunk from the connection at `place`; `None` is the stream's end.
     ///
     /// # Errors
-    /// It is more than the other end was allowed to send.
+    /// It exceeds what the other end may send.
     pub(crate) fn chunk(
         &mut self,
         now: Time,
@@ -144,7 +147,7 @@ impl Inbox {
         }
     }
 
-    /// Chunk `number` waits: the range that it begins, goes on or joins.
+    /// Adds the waiting chunk `number` to the ranges: it begins, extends or joins them.
     fn note(&mut self, number: u64) {
         self.waiting += 1;
         let mut range = number..number + 1;
@@ -158,7 +161,7 @@ impl Inbox {
         }
     }
 
-    /// Chunk `number`, the first of those that waited, waits no more.
+    /// Removes chunk `number`, the first of the waiting ones, from the ranges.
     fn forget(&mut self, number: u64) {
         self.waiting -= 1;
         if let Some(end) = self.ranges.remove(&number)
@@ -168,7 +171,7 @@ impl Inbox {
         }
     }
 
-    /// The next bytes in order.
+    /// Returns the next bytes in order.
     pub(crate) fn read(&mut self) -> Option<Vec<u8>> {
         let bytes = self.ready.pop_front()?;
         if self.ready.is_empty() && self.ready.capacity() > FEW_PIECES {
@@ -178,17 +181,18 @@ impl Inbox {
         Some(bytes)
     }
 
-    /// Whether the stream has ended and all of it was read.
+    /// Whether the stream has ended and has been read completely.
     pub(crate) fn is_done(&self) -> bool {
         self.ended && self.ready.is_empty()
     }
 
-    /// Whether the stream has ended, and the other end was told that all of it came.
+    /// Whether the stream has ended, and an acknowledgement of its end was sent.
     pub(crate) fn has_told_end(&self) -> bool {
         self.told_end
     }
 
-    /// A block came by connection `id`, the `count`th; `asks` is whether it is to be acknowledged.
+    /// Records that the `count`th block of connection `id` was received; `asks` is whether it needs
+    /// an acknowledgement.
     pub(crate) fn block(&mut self, now: Time, id: u64, count: u64, asks: bool) {
         if asks {
             self.receipts.insert(id, (count, 0));
@@ -197,8 +201,8 @@ impl Inbox {
         }
     }
 
-    /// Raises the limit where much of the window was read; more quickly than `QUICK` round trips,
-    /// and the window grows, if the budget has it.
+    /// Raises the limit once at least half of the window is used up. Within [`QUICK`] round trips
+    /// of the last rise, it also doubles the window, if the budget allows.
     pub(crate) fn raise(&mut self, now: Time, rtt: Duration, budget: &mut Budget) {
         let open = self.limit.saturating_sub(self.read) as usize;
         if open > self.window / 2 {
@@ -213,38 +217,39 @@ impl Inbox {
         self.due.at = Some(now);
     }
 
-    /// Frees what its queue has room for beyond what it holds.
+    /// Frees unused capacity of its queue.
     pub(crate) fn shrink(&mut self) {
         self.ready.shrink_to_fit();
     }
 
-    /// Gives back what was promised.
+    /// Returns the memory of the window beyond the minimum to the budget.
     pub(crate) fn release(&mut self, budget: &mut Budget) {
         budget.give(self.window - LEAST_WINDOW);
         self.window = LEAST_WINDOW;
     }
 
-    /// When the other end is to be told what came.
+    /// Time at which an acknowledgement is due.
     pub(crate) fn ack_due(&self, now: Time) -> Option<Time> {
-        // The end is told at once: nothing comes that it might go along with.
+        // The stream's end is acknowledged at once: no later message would carry it along.
         let end = self.ended && !self.told_end;
         let now_due = if self.patient { end } else { self.due.chunks >= CHUNKS };
         self.due.at.map(|due| if now_due { now } else { due })
     }
 
-    /// What the other end was told may not have come: it is told again at once, if it was anything.
+    /// Schedules another acknowledgement at once, as the last one may be lost; does nothing if
+    /// there was nothing to acknowledge.
     pub(crate) fn tell_again(&mut self, now: Time) {
         if self.merger.next_number() > 0 || !self.ranges.is_empty() {
             self.due.at = Some(now);
         }
     }
 
-    /// The acknowledgement, as far as this room takes it; `written` is how long the stream in the
-    /// other direction is so far.
+    /// Builds the acknowledgement, with as many entries as fit into `room`. `written` is the length
+    /// of the stream in the other direction so far.
     pub(crate) fn ack(&mut self, written: u64, room: usize) -> Ack {
         self.due = Due::default();
         self.told_end = self.ended;
-        // A range or a receipt has two numbers.
+        // A range and a receipt have two numbers each.
         let lists = room.saturating_sub(ACK_FIXED) / 16;
         let receipts = self.receipts.len().min(lists.div_ceil(2));
         let ranges = self.ranges.iter().take(RANGES.min(lists - receipts));
@@ -258,7 +263,8 @@ impl Inbox {
         }
     }
 
-    /// Counts of blocks, each told twice: an acknowledgement may be lost with its connection.
+    /// Takes up to `most` block counts. Each is sent [`TOLD`] times, as an acknowledgement may be
+    /// lost with its connection.
     fn tell_receipts(&mut self, most: usize) -> Vec<(u64, u64)> {
         let told = self.receipts.iter_mut().take(RECEIPTS.min(most)).map(|(&id, (count, told))| {
             *told += 1;

@@ -1,4 +1,4 @@
-//! What a bridge line says of a server: its key.
+//! The key of a server, as its bridge line has it.
 
 use std::fmt;
 use std::str::FromStr;
@@ -11,11 +11,12 @@ use crate::elligator;
 /// Characters of a key in a bridge line.
 const CHARACTERS: usize = 43;
 
-/// A server's public key: who knows it may come in. 43 characters of base64url in a bridge line.
+/// A server's public key, which authorises a client to connect. It has 43 characters of base64url
+/// in a bridge line.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub struct BridgeKey(pub [u8; 32]);
 
-/// A text is no key.
+/// Error: a text is not a key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct BridgeKeyError;
 
@@ -27,7 +28,7 @@ pub struct ServerKey {
 }
 
 impl ServerKey {
-    /// A new pair.
+    /// Generates a new pair.
     #[must_use]
     pub fn generate(rng: &mut impl CryptoRng) -> ServerKey {
         let mut secret = [0; 32];
@@ -35,25 +36,25 @@ impl ServerKey {
         ServerKey::of(secret)
     }
 
-    /// The pair of this secret key.
+    /// Returns the pair of this secret key.
     #[must_use]
     pub fn of(secret: [u8; 32]) -> ServerKey {
         ServerKey { secret, public: BridgeKey(elligator::public_of(&secret)) }
     }
 
-    /// The secret key, to be kept.
+    /// The secret key, for storage.
     #[must_use]
     pub fn secret(&self) -> &[u8; 32] {
         &self.secret
     }
 
-    /// What clients are told.
+    /// The public key, for clients.
     #[must_use]
     pub fn public(&self) -> BridgeKey {
         self.public
     }
 
-    /// X25519 with a client's share.
+    /// Computes X25519 with a client's share.
     pub(crate) fn agree(&self, share: &[u8; 32]) -> Option<[u8; 32]> {
         elligator::agree(&self.secret, share)
     }

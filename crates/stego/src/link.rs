@@ -1,7 +1,7 @@
-//! The chopper: a byte stream each way, cut in blocks that go by whichever connection takes them.
+//! The chopper: a byte stream in each direction, cut into blocks that any connection may carry.
 //!
-//! A [`Link`] knows places, at each of which a connection may stand, and seals for each what is to
-//! go by it. What these bytes look like on the wire is the affair of a slot.
+//! A [`Link`] has a fixed number of places, each for one connection, and seals the bytes for each.
+//! A slot decides how these bytes look on the wire.
 
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
@@ -18,23 +18,27 @@ use crate::outbox::Outbox;
 use crate::secrets::LinkSecrets;
 use crate::slot::Profile;
 
-/// Bytes of a word at most, and room that it needs in a block of its own.
+/// Maximum bytes of a control frame.
 const WORD: usize = 9;
+/// Room for a control frame in a block of its own.
 const WORD_ROOM: usize = block::OVERHEAD + WORD;
-/// A server tells of so many bytes more that wait, as long as its client knows of fewer than many.
+/// The server updates its advertised backlog after this number of new bytes, while its client knows
+/// of less than [`MANY`].
 const NEWS: u64 = 16 << 10;
+/// Advertised backlog in bytes from which the server sends no updates.
 const MANY: u64 = 256 << 10;
-/// A few bytes wait so long for others that go by the same message: alone, and while messages go
-/// often. As many as these wait for none.
+/// Coalescing delay for less than [`FEW`] bytes, on an idle link.
 const GATHERS: Duration = Duration::from_millis(5);
+/// Coalescing delay for less than [`FEW`] bytes, while messages are frequent.
 const GATHERS_BUSY: Duration = Duration::from_millis(20);
+/// Number of waiting bytes that are sent without a coalescing delay.
 const FEW: usize = 16 << 10;
-/// Before a round trip was measured.
+/// Round-trip time before one was measured.
 const UNKNOWN_TRIP: Duration = Duration::from_millis(100);
-/// A link is active for so long after it carried data.
+/// Time after data was transferred for which a link counts as active.
 const ACTIVE: Duration = Duration::from_secs(5);
 
-/// The other end does not keep to the protocol, or somebody else speaks.
+/// Error: the other end violates the protocol, or a third party wrote the bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct LinkViolation;
 
@@ -56,21 +60,21 @@ impl From<Overrun> for LinkViolation {
     }
 }
 
-/// Which end of a link this is.
+/// An end of a link.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Side {
     Client,
     Server,
 }
 
-/// What is to be heard first of a connection.
+/// The first thing that a new connection has to carry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Opening {
-    /// We wait for a sign of the other end, which may keep it back so long.
+    /// A request for a sign of life, which the other end may hold back for this time.
     Asks(Duration),
-    /// We give one at once.
+    /// A sign of life, at once.
     Answers,
-    /// We give one with the first message that there is.
+    /// A sign of life, with the first message that is sent anyway.
     Waits,
 }
 
@@ -83,55 +87,56 @@ pub(crate) struct Link {
     inbox: Inbox,
     splitter: Splitter,
     chunk: usize,
-    /// Connections by their numbers, and those that are over and owe something.
+    /// Connections by their numbers, including closed ones that have debts.
     carriers: BTreeMap<u64, Carrier>,
     places: Vec<Option<Place>>,
-    /// The frames of a block that was opened.
+    /// The frames of the block that was opened last.
     frames: Vec<u8>,
     trip: RoundTrip,
-    /// When the youngest block was sent that has come.
+    /// Time at which the youngest block was sent that has arrived.
     later: Time,
-    /// Where something came last that is to be acknowledged.
+    /// The place that last received something to be acknowledged.
     last: usize,
-    /// Bytes of the other end's stream, as far as it told.
+    /// Total bytes of the other end's stream, as it last advertised.
     written: u64,
-    /// The connection by which the last acknowledgement went.
+    /// Number of the connection that carried the last acknowledgement.
     told_by: u64,
-    /// When data came or went last.
+    /// Time at which data was last sent or received.
     active: Time,
     reset: Reset,
-    /// Whether what stands at a place is an exchange, and the other end's part of it ends: then one
-    /// that began has to go on.
+    /// Whether a place holds an exchange whose other half has an end: once begun, that half has to
+    /// continue.
     awaits_ends: bool,
-    /// Whether the other end has to know what waits here before it can come; and how many bytes of
-    /// the stream it was told of.
+    /// Whether the other end has to learn about waiting data before it can fetch it.
     tells_written: bool,
+    /// Bytes of the stream that the other end knows of.
     told_written: u64,
-    /// Whether a message has its price, so that there are to be few: what there is to say goes by
-    /// as few as take it; and since when a few bytes wait for others.
+    /// Whether messages are costly and thus should be few: waiting data goes into as few of them as
+    /// can hold it.
     gathers: bool,
+    /// Time since which a few bytes have been waiting for others.
     waits: Option<Time>,
-    /// How long an end is silent at most though its connection goes on.
+    /// Maximum time that an end is silent although its connection works.
     pauses: Duration,
-    /// Room that an acknowledgement takes at least.
+    /// Minimum room that an acknowledgement needs.
     ack_room: usize,
-    /// Places that others have taken since [`Link::evicted`] was asked.
+    /// Places whose connections were replaced since the last call of [`Link::evicted`].
     evicted: Vec<usize>,
 }
 
-/// What stands at a place.
+/// A connection at its place.
 struct Place {
     id: u64,
-    /// What came by it and is not a whole block yet.
+    /// Received bytes that are not a complete block yet.
     partial: Vec<u8>,
-    /// What is to go by it.
+    /// Sealed bytes to be sent over it.
     hidden: Vec<u8>,
-    /// The client's own number of the place.
+    /// The client's index of this connection.
     seat: Option<u64>,
     word: Option<Word>,
 }
 
-/// A word that is to go by this connection.
+/// A control frame to be sent over this connection.
 #[derive(Clone, Copy)]
 enum Word {
     Ping,
@@ -148,7 +153,7 @@ enum Reset {
 }
 
 impl Link {
-    /// A link of these keys, whose connections stand at the places of the splitter.
+    /// Creates a link with these keys and `places` connections, which the splitter knows.
     pub(crate) fn new(
         secrets: &LinkSecrets,
         side: Side,
@@ -193,32 +198,32 @@ impl Link {
         }
     }
 
-    /// An end may be silent for so long though its connection goes on.
+    /// Sets the maximum time that an end may be silent although its connection works.
     pub(crate) fn allow_pauses(&mut self, longest: Duration) {
         self.pauses = longest;
     }
 
-    /// A round trip that was measured elsewhere.
+    /// Records a round-trip time that was measured elsewhere.
     pub(crate) fn measured(&mut self, trip: Duration) {
         self.trip.measured(trip);
     }
 
-    /// Takes bytes of the program's: how many.
+    /// Accepts bytes from the program. Returns how many.
     pub(crate) fn write(&mut self, bytes: &[u8], budget: &mut Budget) -> usize {
         self.outbox.write(bytes, budget)
     }
 
-    /// Bytes that [`Link::write`] takes now.
+    /// Bytes that [`Link::write`] accepts now.
     pub(crate) fn room(&self, budget: &Budget) -> usize {
         self.outbox.room(budget)
     }
 
-    /// The program's stream ends.
+    /// Ends the program's stream.
     pub(crate) fn finish(&mut self) {
         self.outbox.finish();
     }
 
-    /// The link ends at once; the other end is told by all connections there are.
+    /// Resets the link at once, and queues a RESET on every connection.
     pub(crate) fn reset(&mut self) {
         if self.reset == Reset::Not {
             self.reset = Reset::Ours;
@@ -227,7 +232,7 @@ impl Link {
         }
     }
 
-    /// The next bytes of the other end's program.
+    /// Returns the next bytes from the other end's program.
     pub(crate) fn read(&mut self, now: Time, budget: &mut Budget) -> Option<Vec<u8>> {
         let bytes = self.inbox.read();
         let trip = self.trip.smooth().unwrap_or(UNKNOWN_TRIP);
@@ -237,39 +242,39 @@ impl Link {
         bytes
     }
 
-    /// Whether the other end's stream has ended and was read.
+    /// Whether the other end's stream has ended and has been read completely.
     pub(crate) fn has_ended(&self) -> bool {
         self.inbox.is_done()
     }
 
-    /// Whether both streams have ended, and both ends know.
+    /// Whether both streams have ended, and both ends know it.
     pub(crate) fn is_done(&self) -> bool {
         self.outbox.is_done() && self.inbox.has_told_end()
     }
 
-    /// Whether either end has reset the link; if it was ours, all have been told that can be.
+    /// Whether either end has reset the link. If it was ours, every RESET frame has been sealed.
     pub(crate) fn is_reset(&self) -> bool {
         let told = || self.places.iter().flatten().all(|place| place.word.is_none());
         self.reset == Reset::Theirs || self.reset == Reset::Ours && told()
     }
 
-    /// Whether data came or went lately, or wait on either side.
+    /// Whether data was transferred recently or waits on either side.
     pub(crate) fn is_active(&self, now: Time) -> bool {
         now.since(self.active) < ACTIVE || !self.outbox.is_empty() || self.backlog() > 0
     }
 
-    /// Bytes that wait to be sent.
+    /// Bytes that have not been acknowledged.
     pub(crate) fn waiting(&self) -> usize {
         self.outbox.held()
     }
 
-    /// Bytes that have not come, of those that the other end told of: they wait there, or are under
-    /// way.
+    /// Bytes advertised by the other end that have not arrived: they wait there, or are in flight.
     pub(crate) fn backlog(&self) -> u64 {
         self.written.saturating_sub(self.inbox.came())
     }
 
-    /// Bytes for which messages are to be begun now, and the room that each of these has to have.
+    /// Returns the bytes for which messages have to begin now, and the room that each of these
+    /// needs.
     pub(crate) fn wants(&mut self, now: Time) -> (usize, usize) {
         if let Some(least) = self.outbox.least_room() {
             let since = *self.waits.get_or_insert(now);
@@ -282,7 +287,7 @@ impl Link {
         (usize::from(due), self.ack_room)
     }
 
-    /// How long what waits to be sent waits for more that goes by the same message.
+    /// Coalescing delay of waiting data.
     fn patience(&self) -> Duration {
         let few = self.outbox.sendable() < FEW && !self.outbox.is_urgent();
         match (self.gathers && few, self.backlog()) {
@@ -292,7 +297,7 @@ impl Link {
         }
     }
 
-    /// Bytes of memory for what waits at this end, about: what came, and what is to go.
+    /// Approximate bytes of memory for received data, and for data to be sent.
     pub(crate) fn kept(&self) -> (usize, usize) {
         let places = || self.places.iter().flatten();
         let partial: usize = places().map(|place| place.partial.len()).sum();
@@ -300,18 +305,18 @@ impl Link {
         (self.inbox.kept() + partial, self.outbox.kept() + hidden)
     }
 
-    /// Bytes of these beyond what it may keep for what is to go.
+    /// Bytes of [`Link::kept`] beyond the allowance for data to be sent.
     pub(crate) fn excess(&self, budget: &Budget) -> usize {
         let (came, goes) = self.kept();
         came + goes.saturating_sub(self.outbox.allowed(budget))
     }
 
-    /// Gives back memory for what has come at the other end.
+    /// Returns memory of data that has arrived at the other end to the budget.
     pub(crate) fn settle(&mut self, budget: &mut Budget) {
         self.outbox.settle(budget);
     }
 
-    /// Frees buffers that are empty: both streams are done.
+    /// Frees empty buffers, as both streams are done.
     pub(crate) fn shrink(&mut self) {
         self.frames = Vec::new();
         self.outbox.shrink();
@@ -322,13 +327,13 @@ impl Link {
         }
     }
 
-    /// Gives back all memory: the link is over.
+    /// Returns all memory to the budget, as the link is over.
     pub(crate) fn release(&mut self, budget: &mut Budget) {
         self.inbox.release(budget);
         self.outbox.release(budget);
     }
 
-    /// Connection `id` stands at a place; `first` goes before all blocks.
+    /// Puts connection `id` at a place; the bytes `first` precede all blocks.
     pub(crate) fn open(
         &mut self,
         now: Time,
@@ -341,8 +346,9 @@ impl Link {
         let mut carrier = Carrier::new(now, place, self.trip, hold);
         if matches!(opening, Opening::Asks(_)) {
             carrier.asked(now);
-            // The connections before may have frozen with what was last told. It goes by this one,
-            // before any byte of the other end's: it may freeze by the time that some have come.
+            // Earlier connections may have frozen together with the last acknowledgement. It is
+            // repeated here before any byte of the other end's: the connection may freeze once some
+            // have arrived.
             self.inbox.tell_again(now);
             self.last = place;
         }
@@ -356,7 +362,7 @@ impl Link {
         self.places[place] = Some(Place { id, partial: Vec::new(), hidden, seat: None, word });
     }
 
-    /// What stood at a place is over; what it still owes may have come.
+    /// Removes the connection from a place after its end; its debts may still have arrived.
     pub(crate) fn over(&mut self, place: usize) {
         let Some(gone) = self.places[place].take() else { return };
         if let Some(carrier) = self.carriers.get_mut(&gone.id) {
@@ -364,7 +370,8 @@ impl Link {
         }
     }
 
-    /// What stood at a place is lost, and what it owed and was told with it.
+    /// Removes a lost connection from its place. Its debts, and an acknowledgement that it carried,
+    /// have to be sent again.
     pub(crate) fn lost(&mut self, now: Time, place: usize) {
         let Some(gone) = self.places[place].take() else { return };
         if gone.id == self.told_by {
@@ -376,18 +383,18 @@ impl Link {
         }
     }
 
-    /// The connection at a place.
+    /// The connection at `place`.
     pub(crate) fn carrier(&self, place: usize) -> Option<&Carrier> {
         self.carriers.get(&self.places.get(place)?.as_ref()?.id)
     }
 
-    /// The place whose connection was heard longest ago.
+    /// The place whose connection has been silent longest.
     pub(crate) fn stalest(&self) -> Option<usize> {
         let held = self.carriers.values().filter_map(|one| Some((one.heard(), one.place?)));
         held.min().map(|(_, place)| place)
     }
 
-    /// Asks the connection at a place whether it carries anything.
+    /// Probes the connection at a place with a PING.
     pub(crate) fn ping(&mut self, now: Time, place: usize) {
         let Some(held) = self.places.get_mut(place).and_then(Option::as_mut) else { return };
         held.word = Some(held.word.unwrap_or(Word::Ping));
@@ -396,7 +403,7 @@ impl Link {
         }
     }
 
-    /// Something came by a place, hidden bytes or not.
+    /// Records that bytes were received at a place, hidden or not.
     pub(crate) fn hears(&mut self, now: Time, place: usize) {
         let more = self.awaits_ends.then_some(self.pauses);
         let held = self.places.get(place).and_then(Option::as_ref);
@@ -405,10 +412,10 @@ impl Link {
         }
     }
 
-    /// Bytes came by a place: how many blocks they ended.
+    /// Receives bytes at a place. Returns the number of blocks that they complete.
     ///
     /// # Errors
-    /// They are none of the other end's: the connection is of no use.
+    /// The bytes are not from the other end: the connection is unusable.
     pub(crate) fn came(
         &mut self,
         now: Time,
@@ -436,7 +443,7 @@ impl Link {
         Ok(blocks)
     }
 
-    /// Takes a block that was opened.
+    /// Processes an opened block.
     fn block(&mut self, now: Time, place: usize, id: u64) -> Result<(), LinkViolation> {
         let frames = std::mem::take(&mut self.frames);
         let (mut rest, mut asks) = (&frames[..], false);
@@ -453,7 +460,7 @@ impl Link {
         Ok(())
     }
 
-    /// Takes a frame: whether it is to be acknowledged.
+    /// Processes a frame. Returns whether it needs an acknowledgement.
     fn frame(&mut self, now: Time, place: usize, frame: &Frame<'_>) -> Result<bool, LinkViolation> {
         match frame {
             Frame::Data { chunk, bytes } => {
@@ -474,8 +481,8 @@ impl Link {
         Ok(matches!(frame, Frame::Data { .. } | Frame::Fin { .. } | Frame::Ping))
     }
 
-    /// The connection at a place has this seat: another that had it is gone, though we may not have
-    /// been told.
+    /// Records the client's index of the connection at `place`, and evicts an earlier connection
+    /// with the same index, whose end may not have been noticed here.
     fn sit(&mut self, now: Time, place: usize, seat: u64) {
         let had = |held: &Option<Place>| held.as_ref().is_some_and(|held| held.seat == Some(seat));
         let stale = self.places.iter().position(had).filter(|&stale| stale != place);
@@ -488,7 +495,7 @@ impl Link {
         }
     }
 
-    /// Places whose connections are to be closed.
+    /// Takes the list of places whose connections have to be closed.
     pub(crate) fn evicted(&mut self) -> Vec<usize> {
         std::mem::take(&mut self.evicted)
     }
@@ -508,7 +515,7 @@ impl Link {
         Ok(())
     }
 
-    /// Time passes: what silent connections owe has to go by others.
+    /// Advances the time: what silent connections owe has to be sent over others.
     pub(crate) fn tick(&mut self, now: Time) {
         for carrier in self.carriers.values_mut() {
             let sent = carrier.settle(now, |chunk| self.outbox.has_come(chunk));
@@ -527,7 +534,7 @@ impl Link {
         });
     }
 
-    /// When [`Link::tick`] or [`Link::deal`] has something to do.
+    /// Time of the next work for [`Link::tick`] or [`Link::deal`].
     pub(crate) fn next_timeout(&self, now: Time) -> Option<Time> {
         let silence = self.carriers.values().filter_map(|one| one.deadline(self.later)).min();
         let ack = self.inbox.ack_due(now).filter(|&due| due > now);
@@ -535,8 +542,8 @@ impl Link {
         [silence, ack, waits].into_iter().flatten().min()
     }
 
-    /// Seals what is to be sent now. `rooms` are the bytes that each place takes, less what it
-    /// holds; they shrink. `spares` are those of them that chunks do not get.
+    /// Seals what has to be sent now. `rooms` are the free bytes of each place, less what it holds;
+    /// they shrink. `spares` are the parts of `rooms` that are not for chunks.
     pub(crate) fn deal(&mut self, now: Time, rooms: &mut [usize], spares: &[usize]) {
         self.deal_ack(now, rooms, spares);
         self.deal_words(now, rooms);
@@ -550,8 +557,8 @@ impl Link {
         self.waits = self.waits.filter(|_| self.outbox.least_room().is_some());
     }
 
-    /// Leaves room where what waits takes it, and no other: at those places first by which
-    /// something goes anyway, and then at those that have most.
+    /// Clears the room of every place that waiting data does not need. It prefers places that have
+    /// a message to send anyway, and then those with the most room.
     fn gather(&self, rooms: &mut [usize]) {
         let bytes = self.outbox.sendable();
         let mut needs = bytes + (bytes / self.chunk + 1) * (block::OVERHEAD + DATA_OVERHEAD);
@@ -577,7 +584,7 @@ impl Link {
         }
     }
 
-    /// The word that is to go by a place, and whether it is to be answered.
+    /// Takes the control frame of a place, with whether it needs an acknowledgement.
     fn take_word(&mut self, place: usize) -> Option<(Frame<'static>, bool)> {
         let word = self.places[place].as_mut()?.word.take()?;
         Some(match word {
@@ -588,7 +595,7 @@ impl Link {
         })
     }
 
-    /// Whether more is left here than the other end knows of, once these many bytes have gone.
+    /// Whether more will be left here than the other end knows of, once `goes` bytes are sent.
     fn has_to_tell(&self, goes: usize) -> bool {
         let (written, left) = (self.outbox.written(), self.outbox.unsent().saturating_sub(goes));
         let known = (left as u64).saturating_sub(written - self.told_written.min(written));
@@ -597,7 +604,7 @@ impl Link {
         self.tells_written && few
     }
 
-    /// Whether an acknowledgement has to go, or goes along with what goes anyway.
+    /// Whether an acknowledgement is due, or fits into a message that is sent anyway.
     fn acks(&self, now: Time, goes: usize) -> bool {
         let along = self.gathers && goes > 0 && self.outbox.least_room().is_some();
         let due = self.inbox.ack_due(now).is_some_and(|due| along || due <= now);
@@ -615,7 +622,7 @@ impl Link {
         };
         let all = || std::iter::once(self.last).chain(0..self.places.len());
         let Some(place) = all().find(carries).or_else(|| all().find(takes)) else { return };
-        // What else is to go there goes in the same block: another's overhead is half a request.
+        // A waiting control frame shares the block: the overhead of another is half a request.
         let word = self.take_word(place);
         let room = rooms[place].saturating_sub(WORD);
         let ack = Frame::Ack(self.inbox.ack(self.outbox.written(), room));
@@ -629,7 +636,7 @@ impl Link {
         });
     }
 
-    /// Deals one chunk; false if there is none, or no place for it.
+    /// Deals one chunk. Returns false if there is none, or no place for it.
     fn deal_chunk(&mut self, now: Time, rooms: &mut [usize]) -> bool {
         let Some(least) = self.outbox.least_room() else { return false };
         let least = least + block::OVERHEAD;
@@ -649,7 +656,7 @@ impl Link {
         dealt.is_some()
     }
 
-    /// A place as a scheduler sees it; its window is in chunks.
+    /// Returns a scheduler's view of a place, with its window in chunks.
     fn view(&self, place: usize, room: usize, least: usize) -> PathView {
         let Some(carrier) = self.carrier(place) else { return PathView::dead() };
         if carrier.silent().is_some() {
@@ -661,7 +668,8 @@ impl Link {
         PathView::leg(Some(trip), window, LegView::NOTHING)
     }
 
-    /// Seals a block for a place with what `write` gives: the chunk in it, if there is one.
+    /// Seals a block for a place with the frames that `write` appends. `write` returns the block's
+    /// chunk, if it has one.
     fn put(
         &mut self,
         now: Time,
@@ -678,13 +686,13 @@ impl Link {
         }
     }
 
-    /// What is to go by a place: [`Link::take`] has it.
+    /// Sealed bytes at a place that [`Link::take`] would return.
     pub(crate) fn held_at(&self, place: usize) -> usize {
         self.places[place].as_ref().map_or(0, |held| held.hidden.len())
     }
 
-    /// Fills what is to go by a place with padding until it has `length` bytes: no more than it
-    /// has, or at least [`block::OVERHEAD`] more.
+    /// Adds padding at a place until `length` bytes are sealed there. `length` is at most the
+    /// present number, or exceeds it by at least [`block::OVERHEAD`].
     pub(crate) fn pad(&mut self, now: Time, place: usize, length: usize) {
         loop {
             let missing = length.saturating_sub(self.held_at(place));
@@ -692,7 +700,7 @@ impl Link {
                 return;
             }
             let most = block::MOST + block::OVERHEAD;
-            // What is left has to be a block, too.
+            // The remainder has to be a block, too.
             let part = if missing > most { most - block::OVERHEAD } else { missing };
             let mut no_rooms = vec![0; self.places.len()];
             self.put(now, (place, &mut no_rooms), false, |_, out| {
@@ -702,7 +710,7 @@ impl Link {
         }
     }
 
-    /// Takes what is to go by a place.
+    /// Takes the sealed bytes of a place.
     pub(crate) fn take(&mut self, place: usize) -> Vec<u8> {
         let held = self.places[place].as_mut();
         held.map(|held| std::mem::take(&mut held.hidden)).unwrap_or_default()

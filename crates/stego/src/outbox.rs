@@ -1,44 +1,46 @@
-//! What is to be sent: bytes that wait, and chunks that have not been acknowledged.
+//! The sending end of a stream: waiting bytes, and unacknowledged chunks.
 
 use std::collections::{BTreeSet, VecDeque};
 
 use crate::budget::{Budget, LEAST_WINDOW};
 use crate::frame::{Ack, DATA_OVERHEAD, Frame};
 
-/// Chunks that may be ahead of the first that has not come.
+/// Maximum number of chunks from the first missing one on.
 pub(crate) const AHEAD: usize = 8_192;
-/// The greatest window.
+/// Maximum window in bytes.
 pub(crate) const MOST_WINDOW: usize = 16 << 20;
-/// Memory for a chunk beside its bytes, about.
+/// Approximate memory for a chunk in addition to its bytes.
 pub(crate) const PIECE: usize = 64;
-/// A chunk is not cut shorter than this for want of room.
+/// Minimum length of a chunk that is cut to fit a small room.
 const SHORTEST: usize = 256;
-/// Chunks to be sent again that are looked at for one that fits.
+/// Number of retransmissions that are searched for a fitting one.
 const LOOK: usize = 16;
-/// Memory for bytes that are not cut yet, and for so many chunks, which is kept for the next ones.
+/// Capacity in bytes that the buffer of uncut bytes keeps for later use.
 const KEPT: usize = 16 << 10;
+/// Capacity in chunks that a queue keeps for later use.
 pub(crate) const FEW_PIECES: usize = 64;
 
-/// One direction's bytes, as their sender keeps them.
+/// Sender of one direction's stream, which keeps it until it is acknowledged.
 pub(crate) struct Outbox {
-    /// Bytes of a chunk at most.
+    /// Maximum bytes of a chunk.
     chunk: usize,
-    /// Written and not cut yet.
+    /// Bytes written and not cut into chunks yet.
     fresh: VecDeque<u8>,
-    /// Chunks from number `base` on; `None` where one has come.
+    /// Chunks from number `base` on; `None` where one has arrived.
     flight: VecDeque<Option<Flight>>,
     base: u64,
-    /// Chunks that have to be sent again.
+    /// Chunks to be sent again.
     again: BTreeSet<u64>,
-    /// Bytes that were cut into chunks, and how many may be.
+    /// Bytes cut into chunks so far.
     cut: u64,
+    /// Total bytes that may be cut so far.
     limit: u64,
-    /// Bytes that have not come at the other end, cut or not.
+    /// Bytes that have not arrived at the other end, cut or not.
     held: usize,
-    /// Bytes that have.
+    /// Bytes that have arrived there.
     came: u64,
     window: usize,
-    /// What it has of the budget.
+    /// Bytes taken from the budget.
     borrowed: usize,
     ending: Ending,
 }
@@ -46,24 +48,24 @@ pub(crate) struct Outbox {
 /// A chunk that has not been acknowledged.
 struct Flight {
     bytes: Vec<u8>,
-    /// Whether the stream ends with it; then it is empty.
+    /// Whether it is the end of the stream; then it is empty.
     fin: bool,
-    /// Who carried it last.
+    /// Number of the connection that carried it last.
     carrier: u64,
 }
 
-/// How far the end of the stream is.
+/// Progress of the stream's end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Ending {
     Open,
     /// Nothing more will be written.
     Closing,
-    /// The last chunk has this number.
+    /// The end was sent as the chunk with this number.
     Sent(u64),
 }
 
 impl Outbox {
-    /// Chunks have at most so many bytes.
+    /// Creates a sender whose chunks have at most `chunk` bytes.
     pub(crate) fn new(chunk: usize) -> Outbox {
         Outbox {
             chunk,
@@ -81,7 +83,7 @@ impl Outbox {
         }
     }
 
-    /// Takes bytes to be sent; how many: no more than window and budget have room for.
+    /// Accepts bytes to send, as far as the window and the budget have room. Returns how many.
     pub(crate) fn write(&mut self, bytes: &[u8], budget: &mut Budget) -> usize {
         let open = self.ending == Ending::Open;
         let taken = if open { bytes.len().min(self.room(budget)) } else { 0 };
@@ -103,13 +105,13 @@ impl Outbox {
         self.window.min(memory).saturating_sub(self.held)
     }
 
-    /// Bytes that it keeps beyond those that it may keep in any case.
+    /// Bytes that it keeps beyond its share.
     fn beyond(&self, budget: &Budget) -> usize {
         self.held.saturating_sub(budget.share())
     }
 
-    /// Gives the budget back what it needs no more, or takes what it lacks, as far as there is any:
-    /// its share may have become less.
+    /// Returns memory to the budget that it needs no more, or takes what it lacks, as far as any is
+    /// left: its share may have shrunk.
     pub(crate) fn settle(&mut self, budget: &mut Budget) {
         budget.give(std::mem::take(&mut self.borrowed));
         let needed = self.beyond(budget).min(budget.left());
@@ -117,78 +119,78 @@ impl Outbox {
         self.borrowed = needed;
     }
 
-    /// Frees what its queues have room for beyond what they hold.
+    /// Frees unused capacity of its queues.
     pub(crate) fn shrink(&mut self) {
         self.fresh.shrink_to_fit();
         self.flight.shrink_to_fit();
     }
 
-    /// Gives the budget back all that it had: it is used no more.
+    /// Returns all memory to the budget; the sender is not used afterwards.
     pub(crate) fn release(&mut self, budget: &mut Budget) {
         budget.give(std::mem::take(&mut self.borrowed));
     }
 
-    /// Nothing more will be written.
+    /// Ends the stream.
     pub(crate) fn finish(&mut self) {
         if self.ending == Ending::Open {
             self.ending = Ending::Closing;
         }
     }
 
-    /// Whether all has come, the end with it.
+    /// Whether everything has arrived, including the end.
     pub(crate) fn is_done(&self) -> bool {
         matches!(self.ending, Ending::Sent(number) if self.base > number)
     }
 
-    /// Whether nothing waits and nothing is under way.
+    /// Whether nothing waits and nothing is in flight.
     pub(crate) fn is_empty(&self) -> bool {
         self.held == 0 && self.flight.is_empty() && self.ending != Ending::Closing
     }
 
-    /// Bytes of the stream so far.
+    /// Total bytes of the stream so far.
     pub(crate) fn written(&self) -> u64 {
         self.cut + self.fresh.len() as u64
     }
 
-    /// Bytes that are to be sent now or later, about: a chunk that goes again may be shorter.
+    /// Approximate bytes to be sent now or later: a retransmitted chunk may be shorter.
     pub(crate) fn unsent(&self) -> usize {
         self.fresh.len() + self.again.len() * self.chunk
     }
 
-    /// Bytes that could be sent now, about.
+    /// Approximate bytes that could be sent now.
     pub(crate) fn sendable(&self) -> usize {
         self.fresh_allowed() + self.again.len() * self.chunk
     }
 
-    /// Whether what is to be sent is more than new bytes of a stream that goes on.
+    /// Whether anything but new bytes waits: a retransmission, or the stream's end.
     pub(crate) fn is_urgent(&self) -> bool {
         !self.again.is_empty() || self.fin_waits()
     }
 
-    /// Bytes that have not come yet.
+    /// Bytes that have not arrived at the other end.
     pub(crate) fn held(&self) -> usize {
         self.held
     }
 
-    /// Bytes of memory for it, about.
+    /// Approximate bytes of memory that it uses.
     pub(crate) fn kept(&self) -> usize {
         let spare = self.fresh.capacity() - self.fresh.len();
         self.held + spare + PIECE * self.flight.len()
     }
 
-    /// Bytes that it may keep: its share, and what it has of the budget.
+    /// Bytes that it may keep: its share, and what it has taken from the budget.
     pub(crate) fn allowed(&self, budget: &Budget) -> usize {
         budget.share() + self.borrowed
     }
 
-    /// Chunks that could be sent now, about.
+    /// Approximate number of chunks that could be sent now.
     pub(crate) fn waiting(&self) -> u64 {
         let fresh = self.fresh_allowed().div_ceil(self.chunk) + usize::from(self.fin_waits());
         (self.again.len() + fresh) as u64
     }
 
-    /// The least room in a message with which [`Outbox::next`] gives something; `None` if nothing
-    /// can be sent.
+    /// Minimum room in a message with which [`Outbox::next`] returns a chunk; `None` if nothing can
+    /// be sent.
     pub(crate) fn least_room(&self) -> Option<usize> {
         let again = self.again.iter().take(LOOK).filter_map(|chunk| self.length(*chunk)).min();
         let allowed = self.fresh_allowed();
@@ -197,8 +199,8 @@ impl Outbox {
         [again, fresh, fin].into_iter().flatten().min().map(|bytes| bytes + DATA_OVERHEAD)
     }
 
-    /// A chunk that `carrier` takes, in a message with room for so many bytes of frames: those to
-    /// be sent again first. The number, and its frame in `out`.
+    /// Assigns a chunk to `carrier` that fits into `room` bytes of frames, retransmissions first.
+    /// Appends its frame to `out` and returns its number.
     pub(crate) fn next(&mut self, carrier: u64, room: usize, out: &mut Vec<u8>) -> Option<u64> {
         let room = room.checked_sub(DATA_OVERHEAD)?;
         let fits = |chunk: &u64| self.length(*chunk).is_some_and(|length| length <= room);
@@ -216,7 +218,8 @@ impl Outbox {
         Some(number)
     }
 
-    /// What a carrier owed and did not bring has to go by another, unless another has taken it.
+    /// Marks a chunk for retransmission that `carrier` did not deliver, unless another has carried
+    /// it since.
     pub(crate) fn failed(&mut self, carrier: u64, chunk: u64) {
         let flight = chunk.checked_sub(self.base).and_then(|at| self.flight.get(at as usize));
         if let Some(Some(flight)) = flight
@@ -226,14 +229,13 @@ impl Outbox {
         }
     }
 
-    /// Whether a chunk has come.
+    /// Whether a chunk has arrived.
     pub(crate) fn has_come(&self, chunk: u64) -> bool {
         let at = chunk.checked_sub(self.base);
         at.is_none_or(|at| matches!(self.flight.get(at as usize), Some(None)))
     }
 
-    /// The other end says what has come, and how much may follow. False if it tells of what was
-    /// never sent.
+    /// Processes an acknowledgement. Returns false if it covers chunks that were never sent.
     pub(crate) fn acknowledged(&mut self, ack: &Ack) -> bool {
         let end = self.base + self.flight.len() as u64;
         let greatest = ack.ranges.last().map_or(ack.next, |range| range.end);
@@ -258,8 +260,9 @@ impl Outbox {
         true
     }
 
-    /// The greatest window for who has acknowledged so much. Who reads what comes raises his own
-    /// window more slowly; who names a great one and acknowledges nothing gets none.
+    /// Maximum window for the bytes acknowledged so far. A peer that reads its data raises its
+    /// window more slowly than this. A peer that advertises a large window and acknowledges nothing
+    /// gets the minimum.
     fn earned(&self) -> u64 {
         LEAST_WINDOW as u64 + 2 * self.came
     }
@@ -291,7 +294,7 @@ impl Outbox {
         self.ending == Ending::Closing && self.fresh.is_empty() && self.flight.len() < AHEAD
     }
 
-    /// Cuts a chunk of at most `room` bytes: its number.
+    /// Cuts a chunk of at most `room` bytes. Returns its number.
     fn cut(&mut self, room: usize) -> Option<u64> {
         let number = self.base + self.flight.len() as u64;
         if self.fin_waits() {
@@ -310,8 +313,8 @@ impl Outbox {
         Some(number)
     }
 
-    /// The first bytes of those that are not cut yet. Memory for many is given back once they are
-    /// few, or the budget would not say what there is.
+    /// Takes the first `length` uncut bytes. Frees most of a large buffer once few bytes are left,
+    /// as the budget would be inaccurate otherwise.
     fn take_fresh(&mut self, length: usize) -> Vec<u8> {
         let (first, second) = self.fresh.as_slices();
         let split = length.min(first.len());

@@ -1,4 +1,4 @@
-//! Keys that follow from keys: HKDF-SHA256 (RFC 5869) as a chain.
+//! Key derivation: HKDF-SHA256 (RFC 5869) as a chain.
 
 use aws_lc_rs::digest;
 use aws_lc_rs::hkdf::{HKDF_SHA256, KeyType, Prk, Salt};
@@ -6,19 +6,20 @@ use aws_lc_rs::hkdf::{HKDF_SHA256, KeyType, Prk, Salt};
 /// A key of 32 bytes.
 pub(crate) type Key = [u8; 32];
 
-/// What a link's keys follow from, once both ends have shaken hands.
+/// The secrets of a link that a handshake results in.
 #[derive(Clone, PartialEq, Eq)]
 pub(crate) struct LinkSecrets {
-    /// Of blocks from the client, and from the server.
+    /// Secret of the client's blocks.
     pub(crate) up: Key,
+    /// Secret of the server's blocks.
     pub(crate) down: Key,
-    /// Of the tokens by which later connections join the link.
+    /// Secret of the tokens with which later connections join the link.
     pub(crate) tokens: Key,
-    /// Whether blocks are sealed by AES.
+    /// Whether blocks are sealed with AES.
     pub(crate) aes: bool,
 }
 
-/// The chain of a handshake: what has been said, and what both know.
+/// The chain of a handshake: its transcript, and the key of its shared secrets.
 #[derive(Clone)]
 pub(crate) struct Chain {
     transcript: Key,
@@ -26,34 +27,34 @@ pub(crate) struct Chain {
 }
 
 impl Chain {
-    /// Of a protocol's name and the server's public key.
+    /// Begins the chain with a protocol's name and the server's public key.
     pub(crate) fn new(name: &[u8], server: &Key) -> Chain {
         Chain { transcript: hash(&[name, server]), key: [0; 32] }
     }
 
-    /// Something was said.
+    /// Adds `bytes` to the transcript.
     pub(crate) fn say(&mut self, bytes: &[u8]) {
         self.transcript = hash(&[&self.transcript, bytes]);
     }
 
-    /// Something is known.
+    /// Mixes a shared secret into the key.
     pub(crate) fn learn(&mut self, shared: &Key) {
         let prk = Salt::new(HKDF_SHA256, &self.key).extract(shared);
         self.key = expand(&prk, b"chain", &self.transcript);
     }
 
-    /// What has been said, as one hash.
+    /// The hash of the transcript.
     pub(crate) fn transcript(&self) -> &Key {
         &self.transcript
     }
 
-    /// A key for one purpose, of all that is known and was said.
+    /// Derives a key for one purpose from the shared secrets and the transcript.
     pub(crate) fn derive(&self, purpose: &[u8]) -> Key {
         expand(&Prk::new_less_safe(HKDF_SHA256, &self.key), purpose, &self.transcript)
     }
 }
 
-/// A key that follows from another for one purpose.
+/// Derives a key for one purpose from another key.
 pub(crate) fn follow<const N: usize>(key: &Key, purpose: &[u8]) -> [u8; N] {
     expand(&Prk::new_less_safe(HKDF_SHA256, key), purpose, &[])
 }

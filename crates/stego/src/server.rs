@@ -20,57 +20,56 @@ use crate::token::{LinkTokens, TOKEN, TokenTable};
 #[cfg(test)]
 mod tests;
 
-/// Connections of one link at a time.
+/// Maximum number of connections of a link at a time.
 pub(crate) const PLACES: usize = 64;
-/// A request that is kept back beside another is answered after this time, whatever there is to
-/// say.
+/// Time after which a held request is answered if another one is held too, even without data.
 const ENOUGH: Duration = Duration::from_millis(50);
-/// How long a link that is done is remembered: its client may come back because the last
+/// Time for which a finished link is remembered: its client may return because the last
 /// acknowledgement was lost.
 const LINGERS: Duration = Duration::from_secs(20);
 
-/// A link, by a number that is not used again.
+/// Identifier of a link; it is not reused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct LinkId(pub u64);
 
-/// What a server's driver is to do.
+/// An action for a server's driver.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ServerOutput {
-    /// Write these bytes.
+    /// Write these bytes to the connection.
     Send(ConnId, Vec<u8>),
-    /// Close it behind what was written.
+    /// Close the connection after writing what is queued.
     Close(ConnId),
-    /// Nothing of ours came by this connection: it is a stranger's. These are the bytes that came,
-    /// and what comes by it is not looked at any more.
+    /// The connection is not from a client of ours. The bytes are what it has sent so far; the
+    /// server ignores later ones.
     Stranger(ConnId, Vec<u8>),
     /// A client opened a link.
     Opened(LinkId),
-    /// A link may have something to read, or take more.
+    /// A link may have data to read, or room to write.
     Ready(LinkId),
     /// A link is over.
     Over(LinkId, Ending),
 }
 
-/// What a server is made of.
+/// Configuration of a server.
 #[derive(Clone, Debug)]
 pub struct ServerConfig {
     /// Its key pair.
     pub key: ServerKey,
-    /// What its bridge line names.
+    /// The profile that the bridge line names.
     pub profile: Profile,
-    /// Which connection takes the next chunk.
+    /// The schedule that chooses the connection of the next chunk.
     pub schedule: Spec,
-    /// Seconds since 1970 when the run began; [`Server::set_wall`] puts it right.
+    /// Seconds from 1970 to the start of the run; [`Server::set_wall`] corrects it.
     pub wall: u64,
-    /// Whether AES is quick on this machine.
+    /// Whether AES is fast on this machine.
     pub aes: bool,
-    /// Bytes that the links keep together at most, in both directions. Half is for windows beyond 1
-    /// MiB, a quarter is shared by the links for what waits for clients. When more is kept, the
-    /// link ends that has most beyond its share and what it took.
+    /// Maximum bytes that all links together keep, in both directions. Half is for windows beyond 1
+    /// MiB. A quarter is shared by the links for data that waits for clients. If more is kept, the
+    /// link that exceeds its share and budget most is closed.
     pub memory: usize,
-    /// Links at a time.
+    /// Maximum number of links at a time.
     pub links: usize,
-    /// What connections look like, and what answers hide bytes in.
+    /// Data that the covers are made from, and in which answers hide bytes.
     pub covers: Covers,
 }
 
@@ -86,37 +85,38 @@ pub struct Server<R> {
     conns: BTreeMap<ConnId, Guest>,
     outputs: VecDeque<ServerOutput>,
     budget: Budget,
-    /// Bytes of memory that all links have, about.
+    /// Approximate bytes of memory of all links.
     kept: usize,
-    /// Links to which something happened, and when the others want to be looked at.
+    /// Links that had an event since they were last processed.
     touched: BTreeSet<LinkId>,
+    /// Times at which other links have to be processed.
     timers: BTreeSet<(Time, LinkId)>,
 }
 
-/// A link and what belongs to it.
+/// A link with its tokens and connections.
 struct Host {
     link: Link,
     tokens: LinkTokens,
     places: Vec<Option<ConnId>>,
-    /// When its client was heard last.
+    /// Time at which its client was last heard.
     heard: Time,
-    /// When both streams had ended.
+    /// Time at which both streams had ended.
     done: Option<Time>,
     timer: Time,
-    /// Bytes of memory that it had when it was looked at last, about.
+    /// Approximate bytes of memory that it had when it was last processed.
     kept: usize,
 }
 
 struct Guest {
     cover: Cover,
     seat: Seat,
-    /// Bytes of the present exchange, as they came, as long as nobody knows whose it is.
+    /// Raw bytes of the current exchange, while its client is unknown.
     raw: Vec<u8>,
 }
 
-/// Whose connection it is.
+/// The owner of a connection.
 enum Seat {
-    /// What came so far does not tell.
+    /// Not known yet; the bytes are the hidden ones received so far.
     Unknown(Vec<u8>),
     Joined {
         link: LinkId,
@@ -127,7 +127,7 @@ enum Seat {
 }
 
 impl<R: CryptoRng> Server<R> {
-    /// A server without links.
+    /// Creates a server without links.
     #[must_use]
     pub fn new(config: ServerConfig, rng: R) -> Server<R> {
         Server {
@@ -152,17 +152,17 @@ impl<R: CryptoRng> Server<R> {
         }
     }
 
-    /// Seconds since 1970 when the run began, by what the machine's clock says now: it may have
-    /// been set since. Connections that there are go on with what they had.
+    /// Corrects the seconds from 1970 to the start of the run, after the machine's clock was set.
+    /// Existing connections keep their earlier value.
     pub fn set_wall(&mut self, wall: u64) {
-        // A second is what rounding makes.
+        // Rounding may account for a difference of one second.
         if wall.abs_diff(self.config.wall) > 1 {
             self.config.wall = wall;
             self.scene = Arc::new(Scene { wall, ..Scene::clone(&self.scene) });
         }
     }
 
-    /// Something happened to a connection.
+    /// Processes an event of a connection.
     pub fn handle(&mut self, now: Time, input: Input<'_>) {
         match input {
             Input::Opened(id) => {
@@ -182,7 +182,7 @@ impl<R: CryptoRng> Server<R> {
         }
     }
 
-    /// Takes bytes for a client: how many.
+    /// Accepts bytes for a client. Returns how many.
     pub fn write(&mut self, link: LinkId, bytes: &[u8]) -> usize {
         let host = self.links.get_mut(&link);
         let taken = host.map_or(0, |host| host.link.write(bytes, &mut self.budget));
@@ -192,13 +192,13 @@ impl<R: CryptoRng> Server<R> {
         taken
     }
 
-    /// Bytes that [`Server::write`] takes now.
+    /// Bytes that [`Server::write`] accepts now.
     #[must_use]
     pub fn room(&self, link: LinkId) -> usize {
         self.links.get(&link).map_or(0, |host| host.link.room(&self.budget))
     }
 
-    /// The next bytes of a client.
+    /// Returns the next bytes from a client.
     pub fn read(&mut self, now: Time, link: LinkId) -> Option<Vec<u8>> {
         let host = self.links.get_mut(&link)?;
         let bytes = host.link.read(now, &mut self.budget);
@@ -208,13 +208,13 @@ impl<R: CryptoRng> Server<R> {
         bytes
     }
 
-    /// Whether the client's stream has ended, and all of it was read.
+    /// Whether the client's stream has ended and has been read completely.
     #[must_use]
     pub fn has_ended(&self, link: LinkId) -> bool {
         self.links.get(&link).is_none_or(|host| host.link.has_ended())
     }
 
-    /// Nothing more will be written.
+    /// Ends the stream to a client.
     pub fn finish(&mut self, link: LinkId) {
         self.touched.insert(link);
         if let Some(host) = self.links.get_mut(&link) {
@@ -222,7 +222,7 @@ impl<R: CryptoRng> Server<R> {
         }
     }
 
-    /// A link ends at once.
+    /// Resets a link at once.
     pub fn reset(&mut self, link: LinkId) {
         self.touched.insert(link);
         if let Some(host) = self.links.get_mut(&link) {
@@ -230,13 +230,13 @@ impl<R: CryptoRng> Server<R> {
         }
     }
 
-    /// How many links there are.
+    /// Number of links.
     #[must_use]
     pub fn links(&self) -> usize {
         self.links.len()
     }
 
-    /// What is to be done next.
+    /// Returns the next action for the driver.
     pub fn poll(&mut self, now: Time) -> Option<ServerOutput> {
         if self.outputs.is_empty() {
             while let Some(&(due, link)) = self.timers.first().filter(|(due, _)| now >= *due) {
@@ -253,7 +253,7 @@ impl<R: CryptoRng> Server<R> {
         self.outputs.pop_front()
     }
 
-    /// When [`Server::poll`] has to be called at the latest.
+    /// Deadline of the next call of [`Server::poll`].
     #[must_use]
     pub fn next_timeout(&self) -> Option<Time> {
         self.timers.first().map(|(due, _)| *due)
@@ -264,7 +264,7 @@ impl<R: CryptoRng> Server<R> {
         u32::try_from(seconds / 60).unwrap_or(u32::MAX)
     }
 
-    /// Does all that is to be done for a link now.
+    /// Does all work for a link that is due.
     fn work(&mut self, now: Time, id: LinkId) {
         let mut host = self.links.remove(&id).expect("it was found");
         self.timers.remove(&(host.timer, id));
@@ -281,8 +281,8 @@ impl<R: CryptoRng> Server<R> {
                 self.hang_up(&mut host);
             }
             if host.done.is_none() {
-                // The client may come back by any of its connections, for an acknowledgement that
-                // was lost, and for nothing else.
+                // The client may return over any of its connections, but only for a lost
+                // acknowledgement.
                 host.link.shrink();
                 self.awaited.trim(&host.tokens, PLACES as u32);
             }
@@ -316,7 +316,8 @@ impl<R: CryptoRng> Server<R> {
         waits.chain([host.heard + SURVIVES]).min().unwrap_or(Time::MAX)
     }
 
-    /// Ends the link that has most beyond its own part: its share, and what it took of the budget.
+    /// Closes the link that exceeds its own part most: its share, and what it has taken from the
+    /// budget.
     fn crowd_out(&mut self, now: Time) {
         let budget = self.budget;
         let fullest = self.links.iter().max_by_key(|(_, host)| host.link.excess(&budget));
@@ -337,14 +338,14 @@ impl<R: CryptoRng> Server<R> {
         self.outputs.push_back(ServerOutput::Over(id, ending));
     }
 
-    /// Shares out what links may keep without taking any of the budget.
+    /// Divides among the links what each may keep without taking from the budget.
     fn divide(&mut self) {
         if self.budget.divide(self.config.memory / 4, self.links.len()) {
             self.links.values_mut().for_each(|host| host.link.settle(&mut self.budget));
         }
     }
 
-    /// Closes a link's connections behind what was written.
+    /// Closes a link's connections after writing what is queued.
     fn hang_up(&mut self, host: &mut Host) {
         for (place, conn) in host.places.iter_mut().enumerate() {
             let Some(conn) = conn.take() else { continue };
@@ -354,7 +355,7 @@ impl<R: CryptoRng> Server<R> {
         }
     }
 
-    /// Seals what waits for a client, and sends it.
+    /// Seals data that waits for a client, and sends it.
     fn flush(&mut self, now: Time, host: &mut Host) {
         let (mut rooms, mut spares) = (vec![0; PLACES], vec![0; PLACES]);
         for (place, conn) in host.places.iter().enumerate() {
@@ -378,9 +379,9 @@ impl<R: CryptoRng> Server<R> {
             }
             host.places[place] = None;
             host.link.over(place);
-            // The next exchange may be anybody's: a proxy may stand between.
+            // The next exchange may be another client's: a proxy may combine several.
             guest.seat = Seat::Unknown(Vec::new());
-            // The client closes a connection that both may speak by: it knows when all has come.
+            // The client closes streaming connections: it knows when everything has arrived.
             if guest.cover.slot.is_spent() {
                 self.conns.remove(&conn);
                 self.outputs.push_back(ServerOutput::Close(conn));
@@ -388,9 +389,9 @@ impl<R: CryptoRng> Server<R> {
         }
     }
 
-    /// Requests of a link that are not kept back: when they have to be answered, and where. The
-    /// oldest is kept for what may come, unless nothing will; by others the client may have
-    /// something to say.
+    /// Returns when each held request of a link has to be answered, and its place. The oldest
+    /// request is not included: it is held for data to come, unless the link is done. Answers to
+    /// the others let the client send again.
     fn overdue(&self, host: &Host) -> impl Iterator<Item = (Time, usize)> + use<R> {
         let done = host.link.is_done() && host.link.has_ended();
         let (kept, enough) = if done { (0, Duration::ZERO) } else { (1, ENOUGH) };
@@ -407,7 +408,7 @@ impl<R: CryptoRng> Server<R> {
         self.leave(now, &guest.seat);
     }
 
-    /// A connection no longer stands at its place.
+    /// Removes a connection from its place.
     fn leave(&mut self, now: Time, seat: &Seat) {
         let Seat::Joined { link, place, .. } = seat else { return };
         let Some(host) = self.links.get_mut(link) else { return };
@@ -446,21 +447,21 @@ impl<R: CryptoRng> Server<R> {
         self.conns.insert(id, Guest { cover, seat, raw });
     }
 
-    /// What came by a connection of which nobody knows yet whose it is. `None` if somebody does.
+    /// Raw bytes received over a connection whose client is not known yet; `None` if it is known.
     #[must_use]
     pub fn said(&self, id: ConnId) -> Option<&[u8]> {
         let guest = self.conns.get(&id)?;
         matches!(guest.seat, Seat::Unknown(_)).then_some(&guest.raw)
     }
 
-    /// Whether a client of ours has said by a connection who it is.
+    /// Whether a client of ours has identified itself over a connection.
     #[must_use]
     pub fn is_ours(&self, id: ConnId) -> bool {
         self.conns.get(&id).is_some_and(|guest| matches!(guest.seat, Seat::Joined { .. }))
     }
 
-    /// A connection of which nobody knows yet whose it is is a stranger's: the bytes that came.
-    /// `None` if somebody does.
+    /// Treats a connection whose client is not known yet as a stranger's. Returns the bytes
+    /// received, or `None` if the client is known.
     pub fn give_up(&mut self, id: ConnId) -> Option<Vec<u8>> {
         let guest = self.conns.get_mut(&id)?;
         matches!(guest.seat, Seat::Unknown(_)).then(|| {
@@ -477,7 +478,7 @@ impl<R: CryptoRng> Server<R> {
         hidden: Hidden<'_>,
     ) -> Result<(), LinkViolation> {
         match (hidden, &mut *seat) {
-            // The client's part of the exchange is whole: whoever has not said who it is will not.
+            // The client's half of the exchange is complete, so no token or HELLO will follow.
             (Hidden::End, Seat::Unknown(_)) => Err(LinkViolation),
             (Hidden::End, _) => Ok(()),
             (Hidden::Bytes(bytes), Seat::Unknown(came)) => {
@@ -489,7 +490,7 @@ impl<R: CryptoRng> Server<R> {
         }
     }
 
-    /// Bytes of a link came by a connection.
+    /// Passes bytes from a connection on to its link.
     fn joined(&mut self, now: Time, seat: &mut Seat, bytes: &[u8]) -> Result<(), LinkViolation> {
         let Seat::Joined { link, place, skip } = seat else { return Ok(()) };
         let Some(host) = self.links.get_mut(link) else { return Err(LinkViolation) };
@@ -502,7 +503,7 @@ impl<R: CryptoRng> Server<R> {
         Ok(())
     }
 
-    /// Looks whether a connection's first bytes are a token, or a handshake.
+    /// Checks whether a connection's first bytes are a token or a handshake.
     fn recognise(&mut self, now: Time, id: ConnId, seat: &mut Seat) -> Result<(), LinkViolation> {
         let Seat::Unknown(came) = &*seat else { return Ok(()) };
         let Some((token, rest)) = came.split_first_chunk::<TOKEN>() else { return Ok(()) };
@@ -541,7 +542,7 @@ impl<R: CryptoRng> Server<R> {
         self.joined(now, seat, &rest)
     }
 
-    /// A connection that bears a link's token joins it.
+    /// Adds a connection with a link's token to that link.
     fn join(
         &mut self,
         now: Time,
@@ -553,7 +554,7 @@ impl<R: CryptoRng> Server<R> {
         let host = self.links.get_mut(&link).ok_or(LinkViolation)?;
         self.awaited.came(&mut host.tokens, number);
         let free = host.places.iter().position(Option::is_none);
-        // The client has fewer: some have died, and we were not told.
+        // The client has fewer connections than there are places: some have died unnoticed.
         let place = free.or_else(|| host.link.stalest()).ok_or(LinkViolation)?;
         if let Some(stale) = host.places[place].replace(id) {
             self.conns.remove(&stale);

@@ -1,8 +1,8 @@
-//! Single-use tokens: what a later connection begins with to join a link.
+//! Single-use tokens: the first bytes of a later connection, with which it joins a link.
 //!
 //! Both ends derive them from the link's keys: token *n* is the first 16 bytes of HMAC-SHA256 over
-//! *n*. To all others they are random bytes. A server looks for those it awaits in a table, so
-//! that neither a token nor a stranger's bytes cost it public-key work.
+//! *n*. To third parties they are random bytes. A server looks up awaited tokens in a table, so
+//! neither a token nor a stranger's bytes cost it public-key operations.
 
 use std::collections::BTreeMap;
 
@@ -10,11 +10,12 @@ use aws_lc_rs::hmac;
 
 use crate::secrets::Key;
 
-/// Bytes of a token: 128 bits, as the tags of blocks have. Who guesses has one try a request, and
-/// with 1,000 links half a million of 2^128 are awaited. More would only make requests longer.
+/// Bytes of a token: 128 bits, like the tags of blocks. An attacker can try one guess per request,
+/// and with 1,000 links half a million of 2^128 tokens are awaited. More bytes would only make
+/// requests longer.
 pub(crate) const TOKEN: usize = 16;
-/// Tokens that are awaited behind the greatest that came, and remembered before it. More failing
-/// connections in a row than this repeat their tokens.
+/// Number of tokens awaited after the greatest received one, and remembered before it. After this
+/// many failed connections in a row, a client repeats its tokens.
 const AHEAD: u32 = 256;
 
 /// A token on the wire.
@@ -29,18 +30,18 @@ impl Mint {
         Mint(hmac::Key::new(hmac::HMAC_SHA256, key))
     }
 
-    /// Token `number`.
+    /// Derives token `number`.
     pub(crate) fn token(&self, number: u32) -> Token {
         let tag = hmac::sign(&self.0, &number.to_be_bytes());
         std::array::from_fn(|place| tag.as_ref()[place])
     }
 }
 
-/// A client's tokens: each is given out once, as long as any come through.
+/// A client's token allocator. It issues each token once, as long as any of them arrive.
 pub(crate) struct Purse {
     mint: Mint,
     next: u32,
-    /// The number behind the greatest that the server has taken for sure.
+    /// The number after the greatest that the server has certainly accepted.
     taken: u32,
 }
 
@@ -49,10 +50,10 @@ impl Purse {
         Purse { mint: Mint::new(key), next: 0, taken: 0 }
     }
 
-    /// A token and its number.
+    /// Issues a token and its number.
     ///
-    /// After 256 that nobody took (so many connections in a row came to nothing) they are given out
-    /// again from the first: the server awaits no others.
+    /// After 256 unaccepted tokens, it issues the same ones again: the server awaits no others, and
+    /// that many connections in a row have failed.
     pub(crate) fn spend(&mut self) -> (u32, Token) {
         if self.next - self.taken >= AHEAD {
             self.next = self.taken;
@@ -62,46 +63,47 @@ impl Purse {
         (number, self.mint.token(number))
     }
 
-    /// The server took token `number`.
+    /// Records that the server accepted token `number`.
     pub(crate) fn took(&mut self, number: u32) {
         self.taken = self.taken.max(number.saturating_add(1));
         self.next = self.next.max(self.taken);
     }
 }
 
-/// A server's tokens: those of all links that it awaits.
+/// A server's token table: the awaited tokens of all links.
 #[derive(Default)]
 pub(crate) struct TokenTable {
     tokens: BTreeMap<Token, (u64, u32)>,
 }
 
-/// What of a link's tokens is awaited.
+/// The awaited tokens of a link.
 pub(crate) struct LinkTokens {
     mint: Mint,
     link: u64,
-    /// The number behind the greatest that is awaited.
+    /// The number after the greatest awaited one.
     end: u32,
 }
 
 impl TokenTable {
-    /// The link and the number of a token, which is awaited no longer.
+    /// Removes an awaited token. Returns its link and number.
     pub(crate) fn take(&mut self, token: &Token) -> Option<(u64, u32)> {
         self.tokens.remove(token)
     }
 
-    /// The tokens of a new link are awaited.
+    /// Adds the tokens of a new link.
     pub(crate) fn add(&mut self, link: u64, key: &Key) -> LinkTokens {
         let mut tokens = LinkTokens { mint: Mint::new(key), link, end: 0 };
         tokens.extend(self, AHEAD);
         tokens
     }
 
-    /// Token `number` of a link came: those behind it are awaited, those long before no more.
+    /// Records that token `number` of a link was received: awaits later tokens, and forgets those
+    /// from long before.
     pub(crate) fn came(&mut self, tokens: &mut LinkTokens, number: u32) {
         tokens.extend(self, number.saturating_add(1).saturating_add(AHEAD));
     }
 
-    /// A link is done: only tokens within `kept` of the greatest received one are still awaited.
+    /// Keeps only the tokens within `kept` of the greatest received one, for a finished link.
     pub(crate) fn trim(&mut self, tokens: &LinkTokens, kept: u32) {
         let greatest = tokens.end.saturating_sub(AHEAD);
         let kept = greatest.saturating_sub(kept)..greatest + kept;
@@ -111,7 +113,7 @@ impl TokenTable {
         }
     }
 
-    /// A link is gone.
+    /// Removes the tokens of a link.
     pub(crate) fn remove(&mut self, tokens: &LinkTokens) {
         for number in tokens.end.saturating_sub(2 * AHEAD)..tokens.end {
             self.tokens.remove(&tokens.mint.token(number));

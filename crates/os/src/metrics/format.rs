@@ -1,21 +1,22 @@
-//! The two formats that Prometheus reads, and which of them a client wants.
+//! The two formats that Prometheus reads, and the choice between them for a client.
 
 use std::borrow::Cow;
 
-/// How a page is written.
+/// The format of a page.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Format {
-    /// Prometheus' own text format, 0.0.4: what its clients give who says nothing, and what a
-    /// browser shows (<https://prometheus.io/docs/instrumenting/exposition_formats/>).
+    /// Prometheus' own text format, 0.0.4. It is the default for clients without a preference, and
+    /// browsers display it (<https://prometheus.io/docs/instrumenting/exposition_formats/>).
     Text,
-    /// OpenMetrics 1.0: with units, `info`, and an end that tells a page from its beginning
+    /// OpenMetrics 1.0: with units, `info`, and an end marker, which reveals a truncated page
     /// (<https://github.com/OpenObservability/OpenMetrics>).
     OpenMetrics,
 }
 
 impl Format {
-    /// The one that suits these values of `Accept` best (RFC 9110, section 12.5.1): the one of
-    /// higher quality; of equals the one that is named; text where neither is.
+    /// Chooses the format that suits these values of `Accept` best (RFC 9110, section 12.5.1),
+    /// which is the one with the higher quality. With equal qualities it is OpenMetrics if that is
+    /// named, and otherwise text.
     pub(super) fn wanted<'a>(accepts: impl Iterator<Item = &'a str>) -> Format {
         let ranges: Vec<Range<'_>> =
             accepts.flat_map(|value| value.split(',')).filter_map(Range::parse).collect();
@@ -37,7 +38,7 @@ impl Format {
         }
     }
 
-    /// A page of OpenMetrics, in this format.
+    /// Converts a page from OpenMetrics into this format.
     pub(super) fn of(self, page: &str) -> Cow<'_, str> {
         match self {
             Format::Text => text(page).into(),
@@ -46,7 +47,7 @@ impl Format {
     }
 }
 
-/// How exactly a range names a type.
+/// Specificity with which a range matches a type.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 enum Closeness {
     /// It does not match.
@@ -62,7 +63,7 @@ enum Closeness {
     Version,
 }
 
-/// What a client thinks of a type: the quality that the closest range gives it.
+/// A client's preference for a type: the quality in the most specific range.
 #[derive(Clone, Copy, Debug, Default)]
 struct Liking {
     closeness: Closeness,
@@ -75,13 +76,13 @@ struct Range<'a> {
     kind: &'a str,
     name: &'a str,
     version: Option<&'a str>,
-    /// From 0, not to be sent, to 1.
+    /// Weight from 0 (not acceptable) to 1.
     quality: f64,
 }
 
 impl<'a> Range<'a> {
-    /// `type/name;parameter=value;q=0.5`; `None` of what is none. Parameters that say nothing to
-    /// us, such as `charset` and `escaping`, are passed over: all names here are plain ones.
+    /// Parses `type/name;parameter=value;q=0.5`; `None` if it is not a range. Other parameters,
+    /// such as `charset` and `escaping`, are ignored, because all names here are plain ones.
     fn parse(text: &'a str) -> Option<Range<'a>> {
         let mut parts = text.split(';').map(str::trim);
         let (kind, name) = parts.next()?.split_once('/')?;
@@ -111,12 +112,12 @@ impl<'a> Range<'a> {
     }
 }
 
-/// A weight from 0 to 1.
+/// Parses a weight from 0 to 1.
 fn quality(text: &str) -> Option<f64> {
     text.parse().ok().filter(|quality| (0.0..=1.0).contains(quality))
 }
 
-/// What these ranges say of a type of one of these versions.
+/// Returns the preference that these ranges express for a type, in one of these versions.
 fn liking(ranges: &[Range<'_>], kind: &str, name: &str, versions: &[&str]) -> Liking {
     let each = ranges.iter().map(|range| Liking {
         closeness: range.closeness(kind, name, versions),
@@ -128,8 +129,8 @@ fn liking(ranges: &[Range<'_>], kind: &str, name: &str, versions: &[&str]) -> Li
     closest.unwrap_or_default()
 }
 
-/// The page in the older format: it knows no units, no end and no `info`, and its comments name a
-/// counter as its samples do, with `_total`.
+/// Converts the page into the older format, without units, end marker and `info`. Its comments name
+/// a counter as its samples do, with `_total`.
 fn text(page: &str) -> String {
     let kinds: Vec<(&str, &str)> =
         page.lines().filter_map(|line| line.strip_prefix("# TYPE ")?.split_once(' ')).collect();

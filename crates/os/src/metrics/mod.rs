@@ -1,8 +1,9 @@
-//! A run's counters for Prometheus (`docs/formats.md`), on a port of their own, in the format that
-//! the client asks for.
+//! Counters of a run for Prometheus (`docs/formats.md`), on a separate port and in the format that
+//! the client requests.
 //!
-//! A program hands a [`Page`] a collector of its counters and a [`Server`] the page. No metric
-//! identifies a client or a server: numbers, and the names that the user gave to paths.
+//! A program passes a collector of its counters to a [`Page`], and the page to a [`Server`]. No
+//! metric identifies a client or a server: there are numbers, and the names that the user gave to
+//! paths.
 
 mod format;
 mod page;

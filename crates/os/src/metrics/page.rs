@@ -1,4 +1,4 @@
-//! The page: what a collector has, the program's version, and the process's own numbers.
+//! The page: a collector's metrics, the program's version, and metrics of the process itself.
 
 use prometheus_client::collector::Collector;
 use prometheus_client::encoding::text::{encode, encode_registry};
@@ -11,12 +11,12 @@ use super::process::Process;
 #[derive(Debug)]
 pub struct Page {
     ours: Registry,
-    /// The process, by names that bear no prefix.
+    /// Metrics of the process, whose names have no prefix.
     process: Registry,
 }
 
 impl Page {
-    /// What a collector has, and which program it is.
+    /// Creates a page with the metrics of `collector` and the program's version.
     pub fn new(collector: Box<dyn Collector>, version: &'static str) -> Page {
         let mut ours = Registry::with_prefix("anabranch");
         let build = Info::new([("version", version)]);
@@ -27,7 +27,7 @@ impl Page {
         Page { ours, process }
     }
 
-    /// The page as OpenMetrics writes it.
+    /// Formats the page as OpenMetrics.
     pub fn text(&self) -> String {
         let mut text = String::new();
         let never = "writing to a string never fails";

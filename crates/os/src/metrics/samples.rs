@@ -1,4 +1,4 @@
-//! Counters and gauges that are read when somebody asks, not kept.
+//! Counters and gauges that are read on request instead of being stored.
 
 use std::fmt;
 
@@ -7,7 +7,7 @@ use prometheus_client::metrics::counter::ConstCounter;
 use prometheus_client::metrics::gauge::ConstGauge;
 use prometheus_client::registry::Unit;
 
-/// A counter for each value of a label.
+/// Encodes a counter for each value of a label.
 pub fn counts(
     encoder: &mut DescriptorEncoder<'_>,
     name: &str,
@@ -19,7 +19,7 @@ pub fn counts(
     counter_family(encoder, name, help, &labelled.collect::<Vec<_>>())
 }
 
-/// A counter for each set of labels.
+/// Encodes a counter for each set of labels.
 pub fn counter_family<L: EncodeLabelSet>(
     encoder: &mut DescriptorEncoder<'_>,
     name: &str,
@@ -35,7 +35,7 @@ pub fn counter_family<L: EncodeLabelSet>(
     Ok(())
 }
 
-/// A gauge for each set of labels.
+/// Encodes a gauge for each set of labels.
 pub fn levels<L: EncodeLabelSet>(
     encoder: &mut DescriptorEncoder<'_>,
     name: &str,
@@ -51,7 +51,7 @@ pub fn levels<L: EncodeLabelSet>(
     Ok(())
 }
 
-/// A counter.
+/// Encodes a counter.
 pub fn count(
     encoder: &mut DescriptorEncoder<'_>,
     name: &str,
@@ -63,20 +63,20 @@ pub fn count(
     counter.encode(encoder.encode_descriptor(name, help, unit.as_ref(), counter.metric_type())?)
 }
 
-/// A gauge.
+/// Encodes a gauge.
 pub fn level(
     encoder: &mut DescriptorEncoder<'_>,
     name: &str,
     help: &str,
     value: usize,
 ) -> fmt::Result {
-    // No limit of files is more than a gauge of whole numbers holds.
+    // Even the limit of open files fits into a gauge of integers.
     let gauge = ConstGauge::new(i64::try_from(value).unwrap_or(i64::MAX));
     let (name, unit) = with_unit(name);
     gauge.encode(encoder.encode_descriptor(name, help, unit.as_ref(), gauge.metric_type())?)
 }
 
-/// A name without the unit that it ends in, and that unit, which the encoder writes behind it and
+/// Splits the unit off the end of a name. The encoder appends the unit to the name, and writes it
 /// into `# UNIT`.
 fn with_unit(name: &str) -> (&str, Option<Unit>) {
     let units = [("_bytes", Unit::Bytes), ("_seconds", Unit::Seconds)];

@@ -1,7 +1,7 @@
-//! As much of an HTTP server as Prometheus needs (RFC 9112): one page, one request a connection.
+//! A minimal HTTP server for Prometheus (RFC 9112): one page, one request per connection.
 //!
-//! What anybody can take up is bounded: so many connections, so many bytes of a request, so much
-//! time for all of it. Who comes when all places are taken is turned away at once.
+//! Clients can use bounded resources only: a number of connections, bytes of a request, and time
+//! for all of it. Further connections are closed at once.
 
 use std::io::{self, ErrorKind, Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
@@ -12,18 +12,18 @@ use std::time::{Duration, Instant};
 
 use super::format::Format;
 
-/// Connections at once.
+/// Maximum number of connections at once.
 const PLACES: usize = 8;
-/// From a connection's beginning to its end.
+/// Maximum duration of a connection.
 const PATIENCE: Duration = Duration::from_secs(5);
-/// Bytes of a request, and its header lines.
+/// Maximum bytes of a request, and maximum number of its header lines.
 const REQUEST: (usize, usize) = (8 << 10, 64);
-/// After the system had no connection to give.
+/// Pause after the system failed to provide a connection.
 const PAUSE: Duration = Duration::from_millis(100);
-/// Makes the page anew for each who asks.
+/// Generator of the page, called for each request.
 type Page = dyn Fn() -> String + Send + Sync;
 
-/// A server on a thread of its own, until it is dropped.
+/// A server on its own thread, which ends when this is dropped.
 #[derive(Debug)]
 pub struct Server {
     address: SocketAddr,
@@ -34,7 +34,7 @@ impl Server {
     /// Serves `page` at `/metrics`.
     ///
     /// # Errors
-    /// The address cannot be listened on, or no thread can be had.
+    /// The address cannot be bound, or no thread can be started.
     pub fn start(
         address: SocketAddr,
         page: impl Fn() -> String + Send + Sync + 'static,
@@ -48,12 +48,12 @@ impl Server {
         Ok(Server { address, over })
     }
 
-    /// Where it serves.
+    /// Its listening address.
     pub fn address(&self) -> SocketAddr {
         self.address
     }
 
-    /// What to warn of if other machines can reach it: that they read `what`, and when.
+    /// Warns that other machines can read `what`, and when; `None` if they cannot reach the server.
     pub fn exposure(&self, what: &str) -> Option<String> {
         let at = Some(self.address).filter(|at| !at.ip().is_loopback())?;
         Some(format!(
@@ -64,7 +64,7 @@ impl Server {
 }
 
 impl Drop for Server {
-    /// The thread waits for the next connection; it gets one.
+    /// Ends the thread: it waits for the next connection, which this provides.
     fn drop(&mut self) {
         self.over.store(true, Ordering::SeqCst);
         let _ = TcpStream::connect_timeout(&self.address, PAUSE);
@@ -72,7 +72,7 @@ impl Drop for Server {
 }
 
 fn serve(listener: &TcpListener, page: &Arc<Page>, over: &AtomicBool) {
-    // Each connection's thread holds one more.
+    // The thread of each connection holds a further reference.
     let places = Arc::new(());
     for connection in listener.incoming() {
         if over.load(Ordering::SeqCst) {
@@ -87,11 +87,11 @@ fn serve(listener: &TcpListener, page: &Arc<Page>, over: &AtomicBool) {
         }
         let (page, place) = (Arc::clone(page), Arc::clone(&places));
         let work = move || {
-            // Whoever does not ask properly, or leaves, has himself to blame.
+            // An invalid request or a lost connection affects that client only.
             let _ = Talk::new(connection).and_then(|talk| talk.answer(&*page));
             drop(place);
         };
-        // No thread, no answer: it is dropped, and with it the connection.
+        // If no thread can be started, the connection is dropped with the closure.
         let _ = thread::Builder::new().name("scrape".to_owned()).spawn(work);
     }
 }
@@ -152,7 +152,7 @@ impl Talk {
         Ok(())
     }
 
-    /// The time that is left, above zero.
+    /// The time left, which is more than zero.
     fn left(&self) -> io::Result<Duration> {
         let left = self.end.saturating_duration_since(Instant::now());
         if left.is_zero() { Err(ErrorKind::TimedOut.into()) } else { Ok(left) }
@@ -162,7 +162,7 @@ impl Talk {
 #[derive(Debug, PartialEq, Eq)]
 enum Request {
     Page(Format),
-    /// What a page would be like, without it.
+    /// A request for the head of the page.
     Head(Format),
     Elsewhere,
     Otherwise,
@@ -170,7 +170,7 @@ enum Request {
 }
 
 impl Request {
-    /// What is asked for; `None` where the request is not complete yet.
+    /// Classifies a request; `None` if it is not complete yet.
     fn of(bytes: &[u8]) -> Option<Request> {
         let mut headers = [httparse::EMPTY_HEADER; REQUEST.1];
         let mut request = httparse::Request::new(&mut headers);
@@ -191,7 +191,7 @@ impl Request {
     }
 }
 
-/// The format that these headers ask for; what is not text asks for nothing.
+/// Returns the format that these headers request; a value that is not text is ignored.
 fn format_of(headers: &[httparse::Header<'_>]) -> Format {
     let accepts = headers.iter().filter(|header| header.name.eq_ignore_ascii_case("accept"));
     Format::wanted(accepts.filter_map(|header| std::str::from_utf8(header.value).ok()))

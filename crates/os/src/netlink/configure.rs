@@ -1,4 +1,4 @@
-//! The settings of links, and routes of the main table. All of them need `CAP_NET_ADMIN`.
+//! Settings of links, and routes of the main table. All changes need `CAP_NET_ADMIN`.
 
 use std::io;
 use std::net::IpAddr;
@@ -18,17 +18,18 @@ use super::{Prefix, socket};
 /// A route to add with [`add_route`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct NewRoute {
-    /// Where it leads.
+    /// Its destination.
     pub dst: Prefix,
-    /// The interface by its index.
+    /// Index of its interface.
     pub oif: u32,
     /// The next router; `None` if the destination is on the link.
     pub gateway: Option<IpAddr>,
-    /// The source address for sockets that chose none.
+    /// Source address for sockets that chose none.
     pub prefsrc: Option<IpAddr>,
-    /// The smaller is preferred. `None`: the kernel's default (0 for IPv4, 1024 for IPv6).
+    /// Metric; the smallest is preferred. `None` for the kernel's default (0 for IPv4, 1024 for
+    /// IPv6).
     pub metric: Option<u32>,
-    /// TCP congestion control of connections by this route; `None`: the namespace's.
+    /// TCP congestion control of connections over this route; `None` for the namespace's.
     pub congestion_control: Option<&'static str>,
 }
 
@@ -47,15 +48,15 @@ pub fn set_mtu(index: u32, mtu: u32) -> io::Result<()> {
     socket::order(Message::SetLink(message), 0)
 }
 
-/// Sets how many packets may wait for the interface `index` to take them.
+/// Sets the maximum number of packets that wait for the interface `index`.
 pub fn set_queue_len(index: u32, packets: u32) -> io::Result<()> {
     let mut message = link(index);
     message.attributes.push(LinkAttribute::TxQueueLen(packets));
     socket::order(Message::SetLink(message), 0)
 }
 
-/// Gives the interface `index` an address. IPv6 addresses skip duplicate detection, so they can be
-/// used at once.
+/// Adds an address to the interface `index`. IPv6 addresses skip duplicate detection, so they are
+/// usable at once.
 pub fn add_address(index: u32, address: Prefix) -> io::Result<()> {
     let mut message = AddressMessage::default();
     message.header.family = family(address.ip);
@@ -71,8 +72,8 @@ pub fn add_address(index: u32, address: Prefix) -> io::Result<()> {
 /// Adds `route` to the main table.
 ///
 /// # Errors
-/// `EEXIST` if there is one with the same destination and metric (IPv4), or the same altogether
-/// (IPv6).
+/// `EEXIST` if the table has a route with the same destination and metric (IPv4), or an identical
+/// one (IPv6).
 pub fn add_route(route: NewRoute) -> io::Result<()> {
     let mut message = RouteMessage::default();
     message.header.address_family = family(route.dst.ip);

@@ -1,4 +1,4 @@
-//! By which way a packet would leave.
+//! Route lookups.
 
 use std::fmt;
 use std::io;
@@ -14,32 +14,33 @@ use super::{query, socket};
 /// The answer to [`route_to`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Route {
-    /// The interface that the packet leaves by.
+    /// Index of the interface that the packet leaves through.
     pub oif: u32,
-    /// The next router; `None` where the destination is on the link itself.
+    /// The next router; `None` if the destination is on the link itself.
     pub gateway: Option<IpAddr>,
-    /// The source address that the kernel would put in (for IPv6 only where the route names one or
-    /// a source was asked for).
+    /// The source address that the kernel would choose (for IPv6 only if the route has one or the
+    /// lookup specified a source).
     pub prefsrc: Option<IpAddr>,
-    /// The largest IP packet in bytes: the route's own (path MTU discovery, `ip route ... mtu`),
-    /// else the interface's.
+    /// Maximum bytes of an IP packet: the route's own value (path MTU discovery, `ip route ...
+    /// mtu`), or otherwise the interface's.
     pub mtu: u32,
-    /// No table holds such a route: the kernel *assumes* that the destination is on the link of the
-    /// interface that was asked for. Linux does so for IPv4 with a bound interface; such packets
-    /// mostly reach nobody.
+    /// Whether no table holds such a route, and the kernel *assumes* that the destination is on the
+    /// link of the specified interface. Linux does so for IPv4 with a bound interface; such packets
+    /// mostly do not reach any host.
     pub assumed: bool,
 }
 
-/// Why no packet would leave.
+/// The reason why no packet would leave.
 #[derive(Debug)]
 pub enum RouteError {
-    /// No route to the destination (`ENETUNREACH`, `EHOSTUNREACH`), or one that says "unreachable".
+    /// There is no route to the destination (`ENETUNREACH`, `EHOSTUNREACH`), or only an
+    /// `unreachable` one.
     NoRoute,
     /// A rule or route forbids it (`prohibit`, `blackhole`).
     Forbidden,
     /// The source address is not one of this machine's.
     ForeignSource,
-    /// The question itself failed.
+    /// The lookup itself failed.
     Io(io::Error),
 }
 
@@ -65,11 +66,12 @@ impl From<io::Error> for RouteError {
     }
 }
 
-/// Looks up the route to `dst`, as `ip route get DST [from SRC] [oif OIF] [mark MARK]`: rules,
-/// marks and source routing included.
+/// Looks up the route to `dst`, like `ip route get DST [from SRC] [oif OIF] [mark MARK]`, with
+/// rules, marks and source routing.
 ///
 /// # Errors
-/// [`RouteError`] says whether the destination, the policy or the source address is to blame.
+/// See [`RouteError`], which distinguishes the destination, the policy and the source address as
+/// causes.
 pub fn route_to(
     dst: IpAddr,
     src: Option<IpAddr>,
@@ -86,7 +88,8 @@ pub fn route_to(
     read(found.ok_or(RouteError::NoRoute)?)
 }
 
-/// The kernel checks an IPv4 source (with the unhelpful `EINVAL`) and no IPv6 source at all.
+/// Checks the source. The kernel checks an IPv4 source (with the unhelpful `EINVAL`), but no IPv6
+/// source.
 fn check_source(src: Option<IpAddr>) -> Result<(), RouteError> {
     let Some(src) = src else { return Ok(()) };
     if src.is_loopback() || query::addresses()?.iter().any(|address| address.ip == src) {
@@ -138,7 +141,7 @@ fn read(message: &RouteMessage) -> Result<Route, RouteError> {
     with_link_mtu(route)
 }
 
-/// A route without an MTU of its own has that of its interface.
+/// Fills in the MTU of the interface if the route has none.
 fn with_link_mtu(mut route: Route) -> Result<Route, RouteError> {
     if route.mtu == 0 {
         let link = query::links()?.into_iter().find(|link| link.index == route.oif);

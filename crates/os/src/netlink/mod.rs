@@ -1,14 +1,14 @@
-//! What the kernel knows about links, addresses and routes, asked over rtnetlink (RFC 3549).
+//! The kernel's links, addresses and routes, over rtnetlink (RFC 3549).
 //!
-//! Every function opens its own socket, asks, and closes it: it speaks of the network namespace of
-//! the
-//! *calling thread*. [`Monitor`] keeps its socket and tells what changes afterwards.
+//! Every function opens its own socket, sends its request, and closes the socket. So it refers to
+//! the network namespace of the *calling thread*. [`Monitor`] keeps its socket and reports later
+//! changes.
 //!
-//! * [`links`], [`addresses`], [`route_to`]: questions, no privilege needed;
+//! * [`links`], [`addresses`], [`route_to`]: queries, which need no privilege;
 //! * [`Monitor`]: a non-blocking file descriptor to poll, drained into [`Change`]s;
 //! * [`TableMonitor`]: the same for nftables;
 //! * [`configure`]: settings of links, and routes of the main table;
-//! * [`policy`]: rules by mark and tables of their own.
+//! * [`policy`]: rules by mark, and separate routing tables.
 
 pub mod configure;
 mod lookup;

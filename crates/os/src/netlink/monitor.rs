@@ -1,4 +1,4 @@
-//! What changes.
+//! Notifications of changes.
 
 use std::io;
 use std::net::IpAddr;
@@ -15,46 +15,46 @@ use super::{policy, socket};
 /// The multicast groups of rtnetlink(7): `RTNLGRP_LINK`, `_IPV4_IFADDR`, `_IPV6_IFADDR`,
 /// `_IPV4_ROUTE`, `_IPV6_ROUTE`, `_IPV4_RULE`, `_IPV6_RULE`.
 const GROUPS: [u32; 7] = [1, 5, 9, 7, 11, 8, 19];
-/// Larger than any notification.
+/// Buffer size in bytes, larger than any notification.
 pub(super) const DATAGRAM: usize = 64 * 1024;
 
-/// Something that changed in this namespace.
+/// A change in this namespace.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Change {
-    /// An interface appeared or changed: this is its state now (see [`Link::up`],
+    /// An interface appeared or changed; this is its new state (see [`Link::up`],
     /// [`Link::running`]).
     Link(Link),
-    /// The interface with this index is gone.
+    /// The interface with this index was removed.
     LinkGone(u32),
     /// An address appeared or changed.
     Address(Address),
-    /// An address is gone.
+    /// An address was removed.
     AddressGone {
         /// The interface that held it.
         index: u32,
         /// The address.
         ip: IpAddr,
     },
-    /// A route was added, replaced or removed; `oif` names its interface where it has one, `table`
-    /// is its table's number.
+    /// A route was added, replaced or removed; `oif` is its interface if it has one, `table` is its
+    /// table's number.
     ///
-    /// The kernel removes IPv4 routes of an interface that goes down without a word: see
-    /// [`Change::Link`] too.
+    /// When an interface goes down, the kernel removes its IPv4 routes without a notification:
+    /// handle [`Change::Link`], too.
     Route {
         /// The interface of the route.
         oif: Option<u32>,
-        /// The table that it stands, or stood, in.
+        /// The table that holds it, or held it.
         table: u32,
     },
     /// A routing rule was added or removed.
     Rule,
-    /// More happened than the kernel could queue: ask for everything again.
+    /// More changes happened than the kernel could queue: query everything again.
     Overrun,
 }
 
-/// Tells what changes in the namespace of the thread that opened it.
+/// A monitor of changes in the namespace of the thread that opened it.
 ///
-/// Non-blocking: poll its file descriptor for readability, then [`drain`](Monitor::drain) it.
+/// It does not block: poll its file descriptor for readability, then [`drain`](Monitor::drain) it.
 #[derive(Debug)]
 pub struct Monitor {
     socket: Socket,
@@ -72,7 +72,7 @@ impl Monitor {
         Ok(Monitor { socket, buffer: vec![0; DATAGRAM] })
     }
 
-    /// All changes that wait, oldest first; empty if there are none.
+    /// Takes all queued changes, oldest first; empty if there are none.
     pub fn drain(&mut self) -> io::Result<Vec<Change>> {
         let mut changes = Vec::new();
         loop {
@@ -94,7 +94,8 @@ impl AsFd for Monitor {
     }
 }
 
-/// A notification that this program cannot parse counts as an overrun: something changed.
+/// Parses notifications. One beyond this parser counts as an overrun, because something has
+/// changed.
 fn read(datagram: &[u8], changes: &mut Vec<Change>) {
     for message in socket::messages(datagram) {
         match message.map(|message| message.payload) {

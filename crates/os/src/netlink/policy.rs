@@ -1,8 +1,8 @@
-//! Policy routing: rules by mark, tables of their own, and the virtual cables between namespaces.
-//! All changes need `CAP_NET_ADMIN`.
+//! Policy routing: rules by mark, separate routing tables, and virtual Ethernet pairs between
+//! namespaces. All changes need `CAP_NET_ADMIN`.
 //!
-//! Rules and routes made here carry a protocol number ([`OURS`]), so that they are known again
-//! after a crash.
+//! Rules and routes made here have a protocol number ([`OURS`]), which identifies them after a
+//! crash.
 
 use std::io;
 use std::net::IpAddr;
@@ -20,12 +20,12 @@ use netlink_packet_route::{AddressFamily, RouteNetlinkMessage as Message};
 
 use super::{Prefix, socket};
 
-/// The protocol number of our rules and routes (`proto 171` for `ip`): nobody else's in the
-/// registries of iproute2, FRRouting and systemd.
+/// Protocol number of our rules and routes (`proto 171` for `ip`); the registries of iproute2,
+/// FRRouting and systemd do not use it.
 pub const OURS: u8 = 171;
-/// The number of the main table.
+/// Number of the main table.
 const MAIN: u32 = 254;
-/// The metric of a table's last resort, larger than any other.
+/// Metric of a table's route of last resort, larger than any other.
 const LAST: u32 = u32::MAX - 1;
 
 /// IPv4 or IPv6.
@@ -38,10 +38,10 @@ pub enum Family {
 }
 
 impl Family {
-    /// Both.
+    /// Both families.
     pub const BOTH: [Family; 2] = [Family::Four, Family::Six];
 
-    /// That of an address.
+    /// Returns the family of an address.
     pub fn of(ip: IpAddr) -> Family {
         if ip.is_ipv4() { Family::Four } else { Family::Six }
     }
@@ -54,50 +54,50 @@ impl Family {
     }
 }
 
-/// A rule for packets with a mark, or of some origin.
+/// A rule for packets with a mark, or from an interface.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Rule {
-    /// Whose packets.
+    /// Family of its packets.
     pub family: Family,
-    /// The smaller is asked first.
+    /// Its priority; the rule with the smallest one applies first.
     pub priority: u32,
-    /// The mark, and which of its bits count; `None` for packets with any.
+    /// Mark, and mask of the significant bits; `None` for packets with any mark.
     pub mark: Option<(u32, u32)>,
-    /// The interface that they come in by, "lo" for those of this machine; `None` for any.
+    /// Interface that the packets arrive on, "lo" for those of this machine; `None` for any.
     pub from: Option<String>,
-    /// The table to look in.
+    /// Table for the lookup.
     pub table: u32,
-    /// Whether a default route in that table does not count (`suppress_prefixlength 0`).
+    /// Whether a default route in that table is ignored (`suppress_prefixlength 0`).
     pub only_specific: bool,
 }
 
-/// A rule that was found.
+/// An existing rule.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FoundRule {
-    /// Whose packets.
+    /// Family of its packets.
     pub family: Family,
     /// Its priority.
     pub priority: u32,
-    /// The mark that it is for, and which of its bits count.
+    /// Mark of its packets, and mask of the significant bits.
     pub mark: Option<(u32, u32)>,
-    /// The table that it names.
+    /// Table for the lookup.
     pub table: u32,
-    /// Whether it bears our protocol number.
+    /// Whether it has our protocol number.
     pub ours: bool,
 }
 
 impl FoundRule {
-    /// Whether it is in the place of `rule`.
+    /// Whether it has the family, priority, mark and table of `rule`.
     pub fn stands_for(&self, rule: &Rule) -> bool {
         let place = (self.family, self.priority, self.table);
         self.mark == rule.mark && place == (rule.family, rule.priority, rule.table)
     }
 }
 
-/// Adds a rule. One like it that is there already is no error.
+/// Adds a rule. It is not an error if an identical one exists.
 ///
 /// # Errors
-/// `EPERM` without the right to.
+/// `EPERM` without privilege.
 pub fn add_rule(rule: &Rule) -> io::Result<()> {
     let mut message = RuleMessage::default();
     message.header.family = rule.family.kernel();
@@ -120,7 +120,7 @@ pub fn add_rule(rule: &Rule) -> io::Result<()> {
     }
 }
 
-/// All rules of this namespace.
+/// Lists all rules of this namespace.
 pub fn rules() -> io::Result<Vec<FoundRule>> {
     let mut found = Vec::new();
     for family in Family::BOTH {
@@ -129,12 +129,12 @@ pub fn rules() -> io::Result<Vec<FoundRule>> {
     Ok(found)
 }
 
-/// Removes our rules whose priorities lie in `priorities`. Others' stay.
+/// Removes our rules with priorities in `priorities`; rules of other programs stay.
 pub fn remove_rules(priorities: std::ops::Range<u32>) -> io::Result<()> {
     remove_rules_but(priorities, |_| false)
 }
 
-/// The same, but for those to `keep`.
+/// Removes our rules like [`remove_rules`], except those to `keep`.
 pub fn remove_rules_but(
     priorities: std::ops::Range<u32>,
     keep: impl Fn(&FoundRule) -> bool,
@@ -180,17 +180,17 @@ fn found_rule(family: Family, message: &RuleMessage) -> FoundRule {
     FoundRule { mark: mark.map(|mark| (mark, mask)), ..found }
 }
 
-/// Where the default route of a table leads.
+/// Target of a table's default route.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Way {
-    /// Out of an interface, by its index, to a router or (`None`) to the link itself.
+    /// An interface, by its index, with a router or (`None`) the link itself.
     Out(u32, Option<IpAddr>),
-    /// Nowhere: senders are told so. A last resort, behind any other route of the table.
+    /// Unreachable, which is reported to senders. It is a last resort, after any other route of the
+    /// table.
     Nowhere,
 }
 
-/// Sets the default route of `table` (256 or more), in place of the one of the same kind that was
-/// there.
+/// Sets the default route of `table` (256 or more), and replaces an existing one of the same kind.
 pub fn set_default(family: Family, table: u32, way: Way) -> io::Result<()> {
     let mut message = RouteMessage::default();
     message.header.address_family = family.kernel();
@@ -215,20 +215,20 @@ pub fn set_default(family: Family, table: u32, way: Way) -> io::Result<()> {
     socket::order(Message::NewRoute(message), NLM_F_CREATE | NLM_F_REPLACE)
 }
 
-/// A route that was found.
+/// An existing route.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FoundRoute {
-    /// Whose packets.
+    /// Family of its packets.
     pub family: Family,
     /// Its table.
     pub table: u32,
-    /// Where it leads.
+    /// Its target.
     pub way: Way,
-    /// Whether it bears our protocol number.
+    /// Whether it has our protocol number.
     pub ours: bool,
 }
 
-/// The routes of the tables in `tables`.
+/// Lists the routes of the tables in `tables`.
 pub fn routes_in(tables: std::ops::Range<u32>) -> io::Result<Vec<FoundRoute>> {
     let mut found = Vec::new();
     for family in Family::BOTH {
@@ -242,7 +242,7 @@ pub fn routes_in(tables: std::ops::Range<u32>) -> io::Result<Vec<FoundRoute>> {
     Ok(found)
 }
 
-/// Removes our default routes from `table`, all but the last resort.
+/// Removes our default routes from `table`, except the last resort.
 pub fn remove_ways_out(family: Family, table: u32) -> io::Result<()> {
     for message in route_messages(family)? {
         let leads_out =
@@ -254,7 +254,7 @@ pub fn remove_ways_out(family: Family, table: u32) -> io::Result<()> {
     Ok(())
 }
 
-/// Whether the main table has a route to the network of `ip`, and not by default.
+/// Whether the main table has a route to the network of `ip`, apart from a default route.
 pub fn leads_directly(ip: IpAddr) -> io::Result<bool> {
     let family = Family::of(ip);
     let contains = |message: &RouteMessage| {
@@ -270,7 +270,7 @@ pub fn remove_routes(tables: std::ops::Range<u32>) -> io::Result<()> {
     remove_routes_but(tables, |_| false)
 }
 
-/// The same, but for tables to `keep`.
+/// Removes our routes like [`remove_routes`], except those of tables to `keep`.
 pub fn remove_routes_but(
     tables: std::ops::Range<u32>,
     keep: impl Fn(u32) -> bool,
@@ -331,8 +331,7 @@ fn is_ours(message: &RouteMessage) -> bool {
     message.header.protocol == RouteProtocol::Other(OURS)
 }
 
-/// Lays a virtual cable: its end `here` in this namespace, its end `there` in that of the
-/// descriptor.
+/// Adds a virtual Ethernet pair, with `here` in this namespace and `there` in `namespace`.
 ///
 /// # Errors
 /// `EEXIST` if a name is taken.
@@ -355,14 +354,14 @@ pub fn add_cable(here: &str, there: &str, namespace: BorrowedFd<'_>, mtu: u32) -
     socket::order(Message::NewLink(message), NLM_F_CREATE | NLM_F_EXCL)
 }
 
-/// Removes the interface `index`; one that is gone already is no error.
+/// Removes the interface `index`; it is not an error if it no longer exists.
 pub fn remove_link(index: u32) -> io::Result<()> {
     let mut message = LinkMessage::default();
     message.header.index = index;
     gone(socket::order(Message::DelLink(message), 0))
 }
 
-/// What is gone already need not be removed.
+/// Ignores errors that mean that the object no longer exists.
 fn gone(result: io::Result<()>) -> io::Result<()> {
     match result {
         Err(error)

@@ -1,12 +1,13 @@
-//! An address with a prefix length.
+//! IP addresses with a prefix length.
 
 use std::fmt;
 use std::net::IpAddr;
 use std::str::FromStr;
 
-/// An IP address and the number of leading bits that name its network, written `10.0.0.2/24`.
+/// An IP address and the number of leading bits that identify its network, written `10.0.0.2/24`.
 ///
-/// The host bits are kept: the same type is an interface's address and a route's destination.
+/// The host bits are kept, so the type serves as an interface's address and as a route's
+/// destination.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Prefix {
     /// The address, host bits included.
@@ -16,7 +17,7 @@ pub struct Prefix {
 }
 
 impl Prefix {
-    /// Bits of an address of this family.
+    /// Number of bits in an address of this family.
     fn width(ip: IpAddr) -> u8 {
         if ip.is_ipv4() { 32 } else { 128 }
     }
@@ -27,7 +28,7 @@ impl Prefix {
         alike && Prefix { ip, len: self.len }.network() == self.network()
     }
 
-    /// The network alone: the address with its host bits cleared.
+    /// Returns the network: the address with its host bits cleared.
     pub fn network(self) -> Prefix {
         let spare = u32::from(Self::width(self.ip) - self.len);
         let ip = match self.ip {
@@ -44,12 +45,12 @@ impl Prefix {
     }
 }
 
-/// Why a text is not a [`Prefix`].
+/// Error: a text is not a [`Prefix`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum PrefixError {
-    /// The part before the slash is no IPv4 or IPv6 address.
+    /// The part before the slash is not an IPv4 or IPv6 address.
     Address(String),
-    /// The part after the slash is no number, or more bits than the address has.
+    /// The part after the slash is not a number, or exceeds the bits of the address.
     Length(String),
 }
 
@@ -67,7 +68,7 @@ impl std::error::Error for PrefixError {}
 impl FromStr for Prefix {
     type Err = PrefixError;
 
-    /// A bare address is a prefix of full length.
+    /// Parses a prefix; a bare address has full length.
     fn from_str(text: &str) -> Result<Prefix, PrefixError> {
         let (address, len) = text.split_once('/').map_or((text, None), |(a, l)| (a, Some(l)));
         let ip = address.parse().map_err(|_| PrefixError::Address(address.to_owned()))?;

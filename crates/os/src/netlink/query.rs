@@ -1,4 +1,4 @@
-//! Links and addresses.
+//! Queries for links and addresses.
 
 use std::io;
 use std::net::IpAddr;
@@ -18,15 +18,16 @@ pub struct Link {
     pub index: u32,
     /// Its name, as `ip link` shows it.
     pub name: String,
-    /// The largest IP packet in bytes that it takes.
+    /// Maximum bytes of an IP packet that it accepts.
     pub mtu: u32,
-    /// Switched on (`IFF_UP`).
+    /// Whether it is switched on (`IFF_UP`).
     pub up: bool,
-    /// Switched on and with a carrier (`IFF_RUNNING`): packets can leave.
+    /// Whether it is switched on and has a carrier (`IFF_RUNNING`), so that packets can leave.
     pub running: bool,
-    /// What lies below IP.
+    /// Its link layer.
     pub kind: LinkKind,
-    /// A tunnel of WireGuard's or of a program (TUN): it leads through another interface.
+    /// Whether it is a tunnel of WireGuard or of a program (TUN), which leads through another
+    /// interface.
     pub tunnel: bool,
 }
 
@@ -35,9 +36,9 @@ pub struct Link {
 pub enum LinkKind {
     /// The host itself.
     Loopback,
-    /// Ethernet, and all that looks like it: Wi-Fi, veth, bridges.
+    /// Ethernet, or similar to it: Wi-Fi, veth, bridges.
     Ether,
-    /// No link layer, as TUN and WireGuard interfaces (`ARPHRD_NONE`).
+    /// No link layer, as for TUN and WireGuard interfaces (`ARPHRD_NONE`).
     Bare,
     /// Anything else, by its `ARPHRD_*` number.
     Other(u16),
@@ -50,22 +51,22 @@ pub struct Address {
     pub index: u32,
     /// The address of this machine.
     pub ip: IpAddr,
-    /// Leading bits that name its network.
+    /// Leading bits that identify its network.
     pub prefix_len: u8,
 }
 
-/// All interfaces of this namespace.
+/// Lists all interfaces of this namespace.
 pub fn links() -> io::Result<Vec<Link>> {
     let answers = socket::dump(Message::GetLink(LinkMessage::default()))?;
     Ok(answers.iter().filter_map(as_link).collect())
 }
 
-/// The interface called `name`, if there is one.
+/// Returns the interface called `name`, if there is one.
 pub fn link_named(name: &str) -> io::Result<Option<Link>> {
     Ok(links()?.into_iter().find(|link| link.name == name))
 }
 
-/// All addresses of this namespace, IPv4 and IPv6.
+/// Lists all addresses of this namespace, IPv4 and IPv6.
 pub fn addresses() -> io::Result<Vec<Address>> {
     let answers = socket::dump(Message::GetAddress(AddressMessage::default()))?;
     Ok(answers.iter().filter_map(as_address).collect())
@@ -124,7 +125,8 @@ impl From<LinkLayerType> for LinkKind {
 }
 
 impl Address {
-    /// `IFA_LOCAL` where it is given: on point-to-point links `IFA_ADDRESS` is the other end's.
+    /// Parses an address. It is `IFA_LOCAL` if present: on point-to-point links `IFA_ADDRESS` is
+    /// the other end's.
     pub(super) fn parse(message: &AddressMessage) -> Option<Address> {
         let (mut local, mut address) = (None, None);
         for attribute in &message.attributes {

@@ -1,4 +1,4 @@
-//! One request, all its answers.
+//! Requests to the kernel, and their answers.
 
 use std::io;
 
@@ -8,30 +8,33 @@ use netlink_packet_core::{
 use netlink_packet_route::RouteNetlinkMessage as Message;
 use netlink_sys::{Socket, SocketAddr, protocols::NETLINK_ROUTE};
 
-/// Larger than any datagram that the kernel builds for a dump (it stops at 32 KiB).
+/// Buffer size in bytes, larger than any datagram that the kernel builds for a dump (at most 32
+/// KiB).
 const DATAGRAM: usize = 64 * 1024;
 
-/// Asks for all objects of a kind (`NLM_F_DUMP`).
+/// Requests all objects of a kind (`NLM_F_DUMP`).
 pub(super) fn dump(request: Message) -> io::Result<Vec<Message>> {
     exchange(request, NLM_F_DUMP)
 }
 
-/// Asks for one object; an error of the kernel comes back as its errno.
+/// Requests one object; an error of the kernel is returned as its errno.
 pub(super) fn ask(request: Message) -> io::Result<Vec<Message>> {
     exchange(request, NLM_F_ACK)
 }
 
-/// Orders a change and waits until the kernel has made it. `flags` as for `NLM_F_CREATE`.
+/// Requests a change and waits until the kernel has made it. `flags` are those such as
+/// `NLM_F_CREATE`.
 pub(super) fn order(request: Message, flags: u16) -> io::Result<()> {
     exchange(request, NLM_F_ACK | flags).map(drop)
 }
 
-/// A socket for rtnetlink.
+/// Opens a socket for rtnetlink.
 pub(super) fn open() -> io::Result<Socket> {
     open_for(NETLINK_ROUTE)
 }
 
-/// A netlink socket of the calling thread's namespace, bound to an address of the kernel's choice.
+/// Opens a netlink socket in the calling thread's namespace, bound to an address of the kernel's
+/// choice.
 pub(super) fn open_for(protocol: isize) -> io::Result<Socket> {
     let mut socket = Socket::new(protocol)?;
     socket.bind_auto()?;
@@ -50,7 +53,7 @@ fn exchange(request: Message, flags: u16) -> io::Result<Vec<Message>> {
     }
 }
 
-/// One datagram from the kernel; those of other processes are skipped.
+/// Receives one datagram from the kernel; datagrams of other processes are skipped.
 pub(super) fn receive<'b>(socket: &Socket, buffer: &'b mut [u8]) -> io::Result<&'b [u8]> {
     loop {
         let (len, sender) = match socket.recv_from(&mut &mut *buffer, 0) {
@@ -72,7 +75,7 @@ fn encode(request: Message, flags: u16) -> Vec<u8> {
     bytes
 }
 
-/// Adds the objects in `datagram` to `answers`; true once the exchange is complete.
+/// Adds the objects in `datagram` to `answers`. Returns true once the exchange is complete.
 fn collect(datagram: &[u8], answers: &mut Vec<Message>) -> io::Result<bool> {
     for message in messages(datagram) {
         match message?.payload {
@@ -85,7 +88,7 @@ fn collect(datagram: &[u8], answers: &mut Vec<Message>) -> io::Result<bool> {
     Ok(false)
 }
 
-/// The messages in a datagram. The iteration ends at the first that is cut short.
+/// Iterates over the messages in a datagram, up to the first truncated one.
 pub(super) fn messages(
     mut rest: &[u8],
 ) -> impl Iterator<Item = io::Result<NetlinkMessage<Message>>> {

@@ -1,4 +1,4 @@
-//! Which nftables tables others change.
+//! Notifications of changes to nftables tables.
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
@@ -13,17 +13,19 @@ use super::socket;
 const GROUP: u32 = 7;
 /// The upper half of a message's type: `NFNL_SUBSYS_NFTABLES`.
 const NFTABLES: u16 = 10;
-/// The lower half where a transaction ends, which names no table: `NFT_MSG_NEWGEN`.
+/// The lower half of the type at the end of a transaction, without a table's name:
+/// `NFT_MSG_NEWGEN`.
 const GENERATION: u16 = 15;
-/// What stands before the attributes (`struct nfgenmsg`), in bytes.
+/// Bytes of the header before the attributes (`struct nfgenmsg`).
 const HEADER: usize = 4;
-/// The attribute that names the table, whatever the message is about (`NFTA_TABLE_NAME`,
+/// The attribute with the table's name, in messages of any type (`NFTA_TABLE_NAME`,
 /// `NFTA_CHAIN_TABLE`, …).
 const TABLE: u16 = 1;
 
-/// Tells whether tables of the namespace of the thread that opened it were changed, by anybody.
+/// A monitor of changes to tables, by any program, in the namespace of the thread that opened it.
 ///
-/// Non-blocking: poll its file descriptor for readability, then ask.
+/// It does not block: poll its file descriptor for readability, then call
+/// [`TableMonitor::touched`].
 #[derive(Debug)]
 pub struct TableMonitor {
     socket: Socket,
@@ -31,7 +33,7 @@ pub struct TableMonitor {
 }
 
 impl TableMonitor {
-    /// Subscribes.
+    /// Subscribes to changes.
     ///
     /// # Errors
     /// `EPERM` without `CAP_NET_ADMIN`.
@@ -42,8 +44,8 @@ impl TableMonitor {
         Ok(TableMonitor { socket, buffer: vec![0; DATAGRAM] })
     }
 
-    /// Whether `table`, or something in it, was made, changed or removed since this was asked last.
-    /// True as well if more happened than the kernel could queue.
+    /// Whether `table`, or an object in it, was created, changed or removed since the last call. It
+    /// is also true if more changes happened than the kernel could queue.
     pub fn touched(&mut self, table: &str) -> io::Result<bool> {
         let mut touched = false;
         loop {

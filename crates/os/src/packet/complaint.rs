@@ -1,4 +1,4 @@
-//! ICMP messages about packets that went nowhere (RFC 792, RFC 4443).
+//! ICMP messages about undeliverable packets (RFC 792, RFC 4443).
 
 use std::io;
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
@@ -9,31 +9,32 @@ use etherparse::{Icmpv4Type, Icmpv6Type, IpSlice, PacketBuilder};
 
 use super::write::{HOPS, write};
 
-/// An ICMPv4 message stays within 576 bytes (RFC 1812, section 4.3.2.3), an ICMPv6 message within
-/// 1,280.
+/// Maximum bytes of a packet in an ICMPv4 message, which stays within 576 bytes (RFC 1812, section
+/// 4.3.2.3), and in an ICMPv6 message, which stays within 1,280.
 const QUOTED: (usize, usize) = (576 - 28, 1280 - 48);
-/// No path is narrower: a forged claim must not strangle a session (RFC 791, RFC 8200).
+/// Minimum MTU of a path, for IPv4 and IPv6: a smaller one is forged, and would block a session
+/// (RFC 791, RFC 8200).
 const NARROWEST: (u32, u32) = (576, 1280);
 
-/// What is wrong with a packet.
+/// The reason why a packet is undeliverable.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Complaint {
-    /// Larger than the way is wide: the largest IP packet in bytes that passes.
+    /// It exceeds the MTU of the path, which is this number of bytes of an IP packet.
     TooBig(u32),
-    /// Nobody listens at the destination's port.
+    /// The destination's port has no listener.
     Port,
     /// No path leads to the destination.
     Unreachable,
-    /// The splitter does not carry such packets.
+    /// The splitter does not transfer such packets.
     Prohibited,
 }
 
-/// Appends to `out` the ICMP message to the sender of `packet` (or of what there is of it), as from
-/// `here4` or `here6`. True if there is one: packets without a single sender, or that are
-/// complaints themselves, get none (RFC 1122, section 3.2.2).
+/// Appends to `out` the ICMP message to the sender of `packet` (or of its beginning), from `here4`
+/// or `here6`. Returns whether there is one: packets without a unicast sender, and ICMP errors, get
+/// none (RFC 1122, section 3.2.2).
 ///
 /// # Errors
-/// Never for a packet that the kernel has made; else what cannot be built.
+/// The message cannot be built. This never happens for a packet from the kernel.
 pub fn complain(
     out: &mut Vec<u8>,
     (here4, here6): (Ipv4Addr, Ipv6Addr),
@@ -70,8 +71,8 @@ pub fn complain(
     Ok(true)
 }
 
-/// A stand-in for a packet of a session that is gone: its headers and eight bytes, which is what a
-/// sender is promised to see of it.
+/// Builds a stand-in for a packet of a session that is gone: its headers and eight bytes, the part
+/// that its sender is guaranteed to see.
 ///
 /// # Errors
 /// The addresses are of different families.
@@ -85,8 +86,8 @@ fn is_one4(ip: Ipv4Addr) -> bool {
     !(ip.is_multicast() || ip.is_unspecified() || ip.is_broadcast())
 }
 
-/// Whether a packet of that protocol may be complained about: not an ICMP message, unless it asks
-/// for something.
+/// Whether a packet of this protocol may be answered by an ICMP error: any but ICMP messages,
+/// except requests.
 fn deserves(number: u8, payload: &[u8]) -> bool {
     match (number, payload.first()) {
         (1, Some(&kind)) => kind == 8,

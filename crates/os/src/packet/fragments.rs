@@ -1,4 +1,4 @@
-//! Datagrams that came in parts, put together.
+//! Reassembly of datagrams from fragments.
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -10,28 +10,29 @@ use etherparse::defrag::IpDefragBuf;
 
 use super::{Fragment, FragmentId};
 
-/// Datagrams that may be incomplete at once; one more takes the place of the oldest.
+/// Maximum number of incomplete datagrams; a further one replaces the oldest.
 const AT_ONCE: usize = 64;
-/// What is incomplete for so long is forgotten (RFC 8200 allows 60 s; the parts come from this
-/// machine).
+/// Time after which an incomplete datagram is dropped (RFC 8200 allows 60 s, but these fragments
+/// come from this machine).
 const PATIENCE: Duration = Duration::from_secs(5);
 /// Bytes of a UDP header.
 const HEADER: usize = 8;
 
-/// The datagrams under way: at most 64 of at most 64 KiB.
+/// Incomplete datagrams: at most 64 of at most 64 KiB.
 #[derive(Debug, Default)]
 pub struct Fragments {
     incomplete: BTreeMap<FragmentId, (Time, u8, IpDefragBuf)>,
 }
 
-/// A datagram that is complete now.
+/// A reassembled datagram.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Whole {
-    /// Who sent it.
+    /// Address of its sender.
     pub from: SocketAddr,
-    /// Whom it is for.
+    /// Address of its recipient.
     pub to: SocketAddr,
-    /// The ECN bits of its parts: "congestion experienced" if any says so (RFC 3168, section 5.3).
+    /// ECN bits of its fragments: "congestion experienced" if any of them has it (RFC 3168, section
+    /// 5.3).
     pub ecn: u8,
     /// The UDP header and the payload.
     bytes: Vec<u8>,
@@ -45,8 +46,8 @@ impl Whole {
 }
 
 impl Fragments {
-    /// Takes a part that came at `now`; gives the datagram that it completes. A part that
-    /// contradicts the others ends its datagram.
+    /// Adds a fragment that arrived at `now`. Returns the datagram that it completes, if any. A
+    /// fragment that contradicts earlier ones drops its datagram.
     pub fn take(&mut self, now: Time, part: &Fragment<'_>) -> Option<Whole> {
         self.make_room(now, part.id);
         let fresh = || (now, part.ecn, IpDefragBuf::new(IpNumber::UDP, Vec::new(), Vec::new()));

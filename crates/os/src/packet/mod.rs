@@ -1,12 +1,12 @@
-//! IP packets as the interface of `--tun` hands them over and takes them: read, written, complained
-//! about.
+//! IP packets of the interface of `--tun`: parsing and building them, and answering undeliverable
+//! ones.
 //!
-//! * [`read`] tells what a packet is, and [`Fragments`] puts together those that came in parts;
+//! * [`read`] parses a packet, and [`Fragments`] reassembles datagrams from fragments;
 //! * [`write()`] builds the packet around a datagram;
-//! * [`complain`] builds the ICMP message that tells its sender why a packet went nowhere.
+//! * [`complain`] builds the ICMP message that reports an undeliverable packet to its sender.
 //!
-//! Nothing here does I/O. Checksums of what is read are not checked: the kernel made the packet a
-//! moment ago, and what it carries is authenticated by its own protocol.
+//! This module does no I/O. Checksums of parsed packets are not verified: the kernel has just made
+//! the packet, and its content is authenticated by its own protocol.
 
 mod complaint;
 mod fragments;
@@ -22,7 +22,7 @@ pub use read::{
 };
 pub use write::write;
 
-/// An error of the caller's making.
+/// Creates an error for a fault of the caller.
 fn invalid(why: impl Into<String>) -> io::Error {
     io::Error::new(io::ErrorKind::InvalidInput, why.into())
 }

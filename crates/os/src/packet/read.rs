@@ -1,4 +1,4 @@
-//! What a packet is.
+//! Parsing of packets.
 
 use std::net::{IpAddr, SocketAddr};
 
@@ -7,23 +7,23 @@ use etherparse::{
     TransportSlice,
 };
 
-/// What an IP packet carries, as far as the splitter cares.
+/// Content of an IP packet, as far as it is relevant to the splitter.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Content<'a> {
-    /// A whole UDP datagram.
+    /// A complete UDP datagram.
     Datagram(Datagram<'a>),
-    /// A part of a UDP datagram.
+    /// A fragment of a UDP datagram.
     Fragment(Fragment<'a>),
-    /// Anything else, or what is malformed.
+    /// Anything else, including malformed packets.
     Other,
 }
 
 /// A UDP datagram and its ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Datagram<'a> {
-    /// Who sent it.
+    /// Address of its sender.
     pub from: SocketAddr,
-    /// Whom it is for.
+    /// Address of its recipient.
     pub to: SocketAddr,
     /// The two ECN bits of the IP header (RFC 3168).
     pub ecn: u8,
@@ -31,25 +31,25 @@ pub struct Datagram<'a> {
     pub payload: &'a [u8],
 }
 
-/// Which datagram a fragment is of (RFC 791, RFC 8200 section 4.5).
+/// Identity of the datagram that a fragment belongs to (RFC 791, RFC 8200 section 4.5).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct FragmentId {
     /// The packet's source address.
     pub from: IpAddr,
     /// Its destination address.
     pub to: IpAddr,
-    /// The identification that its sender gave it.
+    /// The sender's identification number.
     pub number: u32,
 }
 
-/// A part of a UDP datagram, the UDP header counted in.
+/// A fragment of a UDP datagram, whose bytes include the UDP header.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Fragment<'a> {
-    /// Which datagram it is of.
+    /// The datagram that it belongs to.
     pub id: FragmentId,
-    /// Where it begins, in units of 8 bytes.
+    /// Its position in the datagram, in units of 8 bytes.
     pub offset: u16,
-    /// Whether others lie behind it.
+    /// Whether further fragments follow it.
     pub more: bool,
     /// The two ECN bits of its IP header.
     pub ecn: u8,
@@ -57,8 +57,7 @@ pub struct Fragment<'a> {
     pub bytes: &'a [u8],
 }
 
-/// What `packet`, which begins with its IP header, carries. Padding behind the packet is no part of
-/// it.
+/// Parses `packet`, which begins with its IP header. Padding after the packet is ignored.
 pub fn read(packet: &[u8]) -> Content<'_> {
     let Ok(sliced) = SlicedPacket::from_ip(packet) else { return Content::Other };
     let Some(net) = &sliced.net else { return Content::Other };
@@ -75,7 +74,8 @@ pub fn read(packet: &[u8]) -> Content<'_> {
     }
 }
 
-/// Whether `packet` is for its link alone, or for many: no router carries it on by itself.
+/// Whether `packet` is for its link only, or for many hosts, so that no router forwards it by
+/// itself.
 pub fn is_for_link(packet: &[u8]) -> bool {
     match IpSlice::from_slice(packet).map(|ip| ip.destination_addr()) {
         Ok(IpAddr::V4(to)) => to.is_multicast() || to.is_broadcast() || to.is_link_local(),
@@ -84,14 +84,14 @@ pub fn is_for_link(packet: &[u8]) -> bool {
     }
 }
 
-/// Returns whether the kernel or a program for its link sent `packet`, without a route that
-/// somebody chose: it is link-local, multicast or broadcast, or an ICMP error (RFC 792, RFC 4443
-/// section 2.1).
+/// Whether the kernel or a program sent `packet` for its link, without a route of the user's
+/// choice. It is link-local, multicast or broadcast, or an ICMP error (RFC 792, RFC 4443 section
+/// 2.1).
 pub fn is_housekeeping(packet: &[u8]) -> bool {
     is_for_link(packet) || is_from_link(packet) || is_icmp_error(packet)
 }
 
-/// Returns whether the source is an address of the link alone, which no router carries on.
+/// Whether the source is an address of the link only, which no router forwards.
 fn is_from_link(packet: &[u8]) -> bool {
     match IpSlice::from_slice(packet).map(|ip| ip.source_addr()) {
         Ok(IpAddr::V4(from)) => from.is_link_local(),
@@ -122,13 +122,13 @@ pub fn describe(packet: &[u8]) -> String {
     }
 }
 
-/// Where a packet comes from, and where it goes; `None` for what is no IP packet.
+/// Returns source and destination of a packet; `None` if it is not an IP packet.
 pub fn ends(packet: &[u8]) -> Option<(IpAddr, IpAddr)> {
     let ip = IpSlice::from_slice(packet).ok()?;
     Some((ip.source_addr(), ip.destination_addr()))
 }
 
-/// Source, destination and ECN bits.
+/// Returns source, destination and ECN bits.
 fn ends_and_ecn(net: &NetSlice<'_>) -> Option<(IpAddr, IpAddr, u8)> {
     match net {
         NetSlice::Ipv4(ip) => {
@@ -140,7 +140,8 @@ fn ends_and_ecn(net: &NetSlice<'_>) -> Option<(IpAddr, IpAddr, u8)> {
             let header = ip.header();
             let ecn = header.traffic_class() & 0b11;
             let (from, to) = (header.source_addr(), header.destination_addr());
-            // IPv4 in IPv6 form is for programs; on a link it is forged (RFC 4942, section 2.2).
+            // IPv4 in IPv6 form is internal to programs; on a link it is forged (RFC 4942, section
+            // 2.2).
             let mapped = from.to_ipv4_mapped().or(to.to_ipv4_mapped()).is_some();
             (!mapped).then(|| (from.into(), to.into(), ecn))
         }

@@ -1,4 +1,4 @@
-//! The IP packet that carries a datagram, built from what a socket knows.
+//! The IP packet around a datagram, built from a socket's information.
 
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
@@ -9,17 +9,17 @@ use etherparse::{
 
 use super::invalid;
 
-/// The hop limit in headers that are built here, in both directions: a socket is not told the real
+/// Hop limit of headers that are built here, in both directions: a socket does not report the real
 /// one.
 pub(super) const HOPS: u8 = 64;
 
 /// Appends to `out` the IP packet with the UDP datagram `payload` from `from` to `to`.
 ///
-/// Lengths and checksums are right; IPv4 packets are marked "don't fragment" with identification
+/// Lengths and checksums are correct. IPv4 packets have the "don't fragment" bit and identification
 /// 0 (RFC 6864). An IPv4 address in IPv6 form is written as IPv4.
 ///
 /// # Errors
-/// The addresses are of different families, or the payload is longer than a datagram can be.
+/// The addresses are of different families, or the payload exceeds a datagram.
 pub fn write(
     out: &mut Vec<u8>,
     from: SocketAddr,

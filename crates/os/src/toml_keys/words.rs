@@ -1,7 +1,7 @@
-//! A reader's words about a value, put as a user knows values: `expected a nonzero usize` becomes
+//! Messages of parsers about a value, in words that users know: `expected a nonzero usize` becomes
 //! `write a whole number of 1 or more`.
 
-/// Endings of messages that say what was wanted, each with what to write.
+/// Expectations at the end of a message, each with the text for users.
 const WANTED: &[(&str, &str)] = &[
     ("u8", "a whole number from 0 to 255"),
     ("u16", "a whole number from 0 to 65535"),
@@ -32,7 +32,7 @@ const WANTED: &[(&str, &str)] = &[
     ("socket address", "ADDRESS:PORT in quotes, as '127.0.0.1:9001'"),
 ];
 
-/// Messages of readers that know no key, each with what to say instead.
+/// Other messages of parsers, each with the text for users.
 const WHOLE: &[(&str, &str)] = &[
     ("invalid digit found in string", "it is not a whole number"),
     ("cannot parse integer from empty string", "it is empty: write a whole number"),
@@ -55,7 +55,7 @@ const WHOLE: &[(&str, &str)] = &[
     ("provided string was not `true` or `false`", "write true or false"),
 ];
 
-/// `message` without the names of Rust's types and of serde's forms.
+/// Rewrites `message` without the names of Rust's types and of serde's formats.
 ///
 /// ```
 /// use anabranch_os::toml_keys::in_plain_words;
@@ -80,7 +80,7 @@ pub fn in_plain_words(message: &str) -> String {
     }
 }
 
-/// The text of a JSON error, and the position after "line", such as "2 column 7".
+/// Splits a JSON error into its text and the position after "line", such as "2 column 7".
 fn json_place(message: &str) -> Option<(&str, &str)> {
     let (message, place) = message.rsplit_once(" at line ")?;
     let (line, column) = place.split_once(" column ")?;
@@ -88,7 +88,7 @@ fn json_place(message: &str) -> Option<(&str, &str)> {
     (is_number(line) && is_number(column)).then_some((message, place))
 }
 
-/// `text` without the numbers of the kernel's errors, which their words stand before.
+/// Removes the numbers of the kernel's errors from `text`, because their names precede them.
 #[must_use]
 pub fn without_codes(text: &str) -> String {
     let mut parts = text.split(" (os error ");
@@ -103,7 +103,7 @@ pub fn without_codes(text: &str) -> String {
     plain
 }
 
-/// An enum's name, where none of its forms fits; a key that is missing.
+/// Rewrites messages about an enum without a matching variant, and about a missing key.
 fn without_variants(message: String) -> String {
     if let Some(key) = message.strip_prefix("missing field ") {
         return format!("{key} is missing");
@@ -115,11 +115,11 @@ fn without_variants(message: String) -> String {
 }
 
 fn plain_found(found: &str) -> String {
-    // "invalid length" names no type: only the number of entries.
+    // "invalid length" has no type, only the number of entries.
     if found.parse::<usize>().is_ok() {
         return format!("a list of {found}");
     }
-    // TOML's integers beyond 64 bits are read as wider ones.
+    // TOML's integers beyond 64 bits are parsed as wider ones.
     let wide = [" as i128", " as u128"].iter().find_map(|wide| found.strip_suffix(wide));
     let found = wide.unwrap_or(found);
     let kinds = ["integer `", "floating point `", "boolean `", "character `"];
@@ -146,7 +146,7 @@ fn plain_wanted(wanted: &str) -> String {
     match known {
         Some(plain) => format!("write {plain}"),
         None if structs.iter().any(|kind| wanted.starts_with(kind)) => "write a table".to_owned(),
-        // Words of our own.
+        // The message is already in our own words.
         None => format!("expected {wanted}"),
     }
 }

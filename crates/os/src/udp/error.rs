@@ -1,11 +1,11 @@
-//! What went wrong with a datagram, and where.
+//! Errors of datagrams, and their origins.
 
 use std::io;
 use std::net::{IpAddr, SocketAddr};
 
 use super::sys::RawError;
 
-/// A kind of failure, told by what it means for the path.
+/// A kind of failure, by its meaning for the path.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Fault {
     /// A buffer or a queue on this machine is full: drop the datagram and count it.
@@ -14,7 +14,7 @@ pub enum Fault {
     TooBig,
     /// The peer's port is closed.
     Refused,
-    /// No route, or no host at its end, as this machine or a router says.
+    /// There is no route, or no host at its end, according to this machine or a router.
     Unreachable,
     /// The interface or the source address is gone or down.
     Gone,
@@ -25,7 +25,7 @@ pub enum Fault {
 }
 
 impl Fault {
-    /// The meaning of an error number.
+    /// Returns the meaning of an error number.
     pub fn of(errno: i32) -> Fault {
         match errno {
             libc::EAGAIN | libc::ENOBUFS | libc::ENOMEM => Fault::Full,
@@ -40,13 +40,13 @@ impl Fault {
         }
     }
 
-    /// The meaning of an error of this module.
+    /// Returns the meaning of an error of this module.
     pub fn from_io(error: &io::Error) -> Fault {
         error.raw_os_error().map_or(Fault::Other, Fault::of)
     }
 }
 
-/// Who reported an error.
+/// The origin of an error.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Origin {
     /// This machine.
@@ -58,24 +58,24 @@ pub enum Origin {
         /// The message's code.
         code: u8,
     },
-    /// Something else.
+    /// Another origin.
     Other,
 }
 
 /// An entry of a socket's error queue.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct QueuedError {
-    /// What it means.
+    /// Its meaning.
     pub fault: Fault,
     /// The kernel's error number.
     pub errno: i32,
-    /// Who reported it.
+    /// Its origin.
     pub origin: Origin,
     /// The router or host that sent the ICMP message.
     pub offender: Option<IpAddr>,
-    /// Where the datagram went that the error answers.
+    /// Destination of the datagram that caused it.
     pub about: Option<SocketAddr>,
-    /// For [`Fault::TooBig`]: the MTU claimed, in bytes, IP header included.
+    /// For [`Fault::TooBig`]: the claimed MTU in bytes, including the IP header.
     pub mtu: Option<u32>,
 }
 

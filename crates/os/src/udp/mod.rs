@@ -1,13 +1,13 @@
-//! Batched UDP: many datagrams a system call, and no copy between reception and sending.
+//! Batched UDP: many datagrams per system call, without a copy between reception and sending.
 //!
-//! * [`UdpSocket`] is a non-blocking socket, either *bound* (a listener that answers from the
-//!   address it was spoken to) or *connected* (a path, whose errors surface).
+//! * [`UdpSocket`] is a non-blocking socket. It is either *bound* (a listener, which answers from
+//!   the address that it was reached at) or *connected* (a path, whose errors are reported).
 //! * [`RecvBatch`] owns the buffers of one thread and fills them with one `recvmmsg`. With UDP GRO,
-//!   one [`Received`] is a run of up to 64 datagrams of one sender.
-//! * [`SendQueue`] lends a [`SendBatch`], which collects references to received bytes and hands
+//!   one [`Received`] is a run of up to 64 datagrams from one sender.
+//! * [`SendQueue`] lends a [`SendBatch`], which collects references to received bytes and passes
 //!   them to the kernel with one `sendmmsg`. Runs leave as one segmented send (UDP GSO). Adjacent
-//!   single datagrams of one size are gathered into such a run too, so that a peer which knows
-//!   nothing of GSO profits as well.
+//!   single datagrams of one size are combined into such a run, too, so that a peer without GSO
+//!   benefits as well.
 //!
 //! None of them blocks, panics on input, or allocates once warm.
 //!
@@ -27,17 +27,17 @@
 //! # }
 //! ```
 //!
-//! # Why the *don't fragment* bit is always set, and the path MTU not obeyed
+//! # Why the *don't fragment* bit is always set, and the path MTU is ignored
 //!
-//! All sockets use `IP_PMTUDISC_PROBE` (and its IPv6 twin). Fragments would be wrong: a fragment
-//! without ports is dropped by many NATs, fragments give a session away, and QUIC forbids them.
-//! Between the two modes that set the bit, `DO` also refuses what exceeds the path MTU that ICMP
-//! has claimed. Such a claim needs no more than a guessed port from anyone on the Internet, lasts
-//! ten minutes, and may go down to 552 bytes over IPv4, below QUIC's smallest packet: an off-path
-//! attacker could silence a path. `PROBE` refuses only what exceeds the *interface's* MTU, with
-//! `EMSGSIZE` ([`Fault::TooBig`]); a router's claim surfaces in the error queue
-//! ([`UdpSocket::take_error`]) and in [`UdpSocket::mtu`], to be counted and shown, and QUIC's own
-//! probing (RFC 9000, 14.2.1) goes on above us undisturbed.
+//! All sockets use `IP_PMTUDISC_PROBE` (and its IPv6 twin). Fragments would be wrong: many NATs
+//! drop fragments without ports, fragments reveal a session, and QUIC forbids them. Between the two
+//! modes that set the bit, `DO` also rejects datagrams beyond the path MTU of an ICMP message. Such
+//! a message requires only a guessed port from any host on the Internet, and takes effect for ten
+//! minutes. It may claim as little as 552 bytes over IPv4, below QUIC's smallest packet, so an
+//! off-path attacker could block a path. `PROBE` rejects only datagrams beyond the *interface's*
+//! MTU, with `EMSGSIZE` ([`Fault::TooBig`]). A router's claim is reported by the error queue
+//! ([`UdpSocket::take_error`]) and by [`UdpSocket::mtu`], for statistics and display. QUIC's own
+//! probing (RFC 9000, 14.2.1) continues above this layer undisturbed.
 
 mod error;
 mod recv;
@@ -52,9 +52,9 @@ pub use recv::{Batch, Received, RecvBatch};
 pub use send::{Datagrams, SendBatch, SendFailure, SendQueue, SendReport};
 pub use socket::{Memory, UdpOptions, UdpSocket};
 
-/// Segments that go into one segmented send at most: `UDP_MAX_SEGMENTS` of the kernels before 6.9,
-/// which later ones only raised.
+/// Maximum number of segments in one segmented send: `UDP_MAX_SEGMENTS` of kernels before 6.9,
+/// which later ones have only raised.
 pub const MAX_SEGMENTS: usize = 64;
 
-/// Bytes that go into one send at most: what an IPv4 packet holds beside its header and UDP's.
+/// Maximum bytes in one send: the payload of an IPv4 packet without its header and UDP's.
 pub const MAX_BYTES: usize = 65_507;

@@ -1,4 +1,4 @@
-//! Reception: one `recvmmsg` into buffers that last.
+//! Reception: one `recvmmsg` into reusable buffers.
 
 use std::io;
 use std::net::{IpAddr, SocketAddr};
@@ -12,19 +12,19 @@ use super::sys::{self, Arrival};
 /// Size of one buffer: more than any UDP payload, joined or not.
 const SLOT: usize = 65_536;
 
-/// One or more datagrams of one sender, as the kernel has joined them.
+/// One or more datagrams from one sender, as the kernel has joined them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Received<'a> {
-    /// Who sent them.
+    /// Address of their sender.
     pub from: SocketAddr,
-    /// The local address that they were sent to, and that an answer should leave from. Bound
-    /// sockets only.
+    /// The local address that they were sent to, from which an answer should leave. Only for bound
+    /// sockets.
     pub to: Option<IpAddr>,
     /// Their ECN bits (RFC 3168), 0 to 3.
     pub ecn: u8,
     /// Length of each datagram; the last may be shorter.
     pub stride: usize,
-    /// The datagrams, one behind the other. Empty for a single datagram without payload.
+    /// The datagrams, back to back. Empty for a single datagram without payload.
     pub bytes: &'a [u8],
 }
 
@@ -34,7 +34,7 @@ impl<'a> Received<'a> {
         self.bytes.len().div_ceil(self.stride.max(1)).max(1)
     }
 
-    /// Each datagram in order.
+    /// Iterates over the datagrams in order.
     pub fn datagrams(&self) -> impl Iterator<Item = &'a [u8]> + use<'a> {
         let (bytes, stride) = (self.bytes, self.stride.max(1));
         (0..self.count()).map(move |i| {
@@ -43,7 +43,7 @@ impl<'a> Received<'a> {
         })
     }
 
-    /// The first `datagrams` of the run and those behind them; `None` for a side without any.
+    /// Splits the run after its first `datagrams`; `None` for an empty side.
     pub fn split_at(self, datagrams: usize) -> (Option<Self>, Option<Self>) {
         if datagrams == 0 {
             return (None, Some(self));
@@ -56,7 +56,7 @@ impl<'a> Received<'a> {
         }
     }
 
-    /// The same datagrams, to be sent by a connected socket.
+    /// Converts the datagrams for sending by a connected socket.
     pub fn onward(&self) -> Datagrams<'a> {
         let Self { bytes, stride, ecn, .. } = *self;
         Datagrams { bytes, stride, ecn, to: None, source: None }
@@ -65,8 +65,7 @@ impl<'a> Received<'a> {
 
 /// The buffers of one thread.
 ///
-/// They take 64 KiB of address space each; memory is used only as far as datagrams have filled
-/// them.
+/// Each takes 64 KiB of address space; memory is used only as far as datagrams have filled it.
 #[derive(Debug)]
 pub struct RecvBatch {
     buffers: Box<[u8]>,
@@ -74,7 +73,7 @@ pub struct RecvBatch {
 }
 
 impl RecvBatch {
-    /// Buffers for `messages` messages a call (1 to 64).
+    /// Creates buffers for `messages` messages per call (1 to 64).
     #[must_use]
     pub fn new(messages: usize) -> Self {
         let messages = messages.clamp(1, sys::MESSAGES);
@@ -84,16 +83,16 @@ impl RecvBatch {
         }
     }
 
-    /// Messages that one call takes at most. A call that returned fewer has emptied the socket.
+    /// Maximum number of messages per call. A call that returned fewer has emptied the socket.
     pub fn capacity(&self) -> usize {
         self.buffers.len() / SLOT
     }
 
-    /// Receives what waits, with one system call.
+    /// Receives the waiting messages, with one system call.
     ///
     /// # Errors
-    /// `WouldBlock` if nothing waits. On a connected socket also an error that a datagram sent
-    /// earlier has met; see [`Fault::from_io`](super::Fault::from_io). Reading such an error clears
+    /// `WouldBlock` if nothing waits. On a connected socket, it may also be the error of a datagram
+    /// sent earlier; see [`Fault::from_io`](super::Fault::from_io). Reading such an error clears
     /// it: call again.
     pub fn recv<'a>(&'a mut self, socket: &UdpSocket) -> io::Result<Batch<'a>> {
         sys::receive(socket.as_fd(), &mut self.buffers, SLOT, &mut self.arrivals)?;
@@ -101,7 +100,7 @@ impl RecvBatch {
     }
 }
 
-/// What one call has received, in order of arrival.
+/// The messages of one call, in order of arrival.
 #[derive(Clone, Debug)]
 pub struct Batch<'a> {
     arrivals: slice::Iter<'a, Arrival>,

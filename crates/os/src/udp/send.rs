@@ -1,4 +1,4 @@
-//! Sending: references to bytes, gathered into runs, handed over with one `sendmmsg`.
+//! Sending: references to bytes, combined into runs, passed to the kernel with one `sendmmsg`.
 
 use std::io::{self, IoSlice};
 use std::net::{IpAddr, SocketAddr};
@@ -13,21 +13,21 @@ use super::{MAX_BYTES, MAX_SEGMENTS};
 /// One or more datagrams to send.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Datagrams<'a> {
-    /// The datagrams, one behind the other. Empty means one datagram without payload.
+    /// The datagrams, back to back. Empty means one datagram without payload.
     pub bytes: &'a [u8],
     /// Length of each datagram; the last may be shorter. 0 means that `bytes` is one datagram.
     pub stride: usize,
     /// ECN bits to send them with (RFC 3168); higher bits are ignored.
     pub ecn: u8,
-    /// Where to; `None` on a connected socket.
+    /// Destination; `None` on a connected socket.
     pub to: Option<SocketAddr>,
-    /// Local address to send from; `None` leaves it to socket and route. One of the other family is
-    /// ignored.
+    /// Local address to send from; `None` leaves it to socket and route. An address of the other
+    /// family is ignored.
     pub source: Option<IpAddr>,
 }
 
 impl<'a> Datagrams<'a> {
-    /// A single datagram for a connected socket.
+    /// Creates a single datagram for a connected socket.
     pub fn one(bytes: &'a [u8]) -> Self {
         Self { bytes, stride: bytes.len(), ecn: 0, to: None, source: None }
     }
@@ -36,38 +36,38 @@ impl<'a> Datagrams<'a> {
 /// Datagrams that the kernel refused, with the reason.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SendFailure {
-    /// The kernel's error number; [`Fault::of`] tells its meaning.
+    /// The kernel's error number; see [`Fault::of`] for its meaning.
     pub errno: i32,
-    /// The first of them: its number in the batch, counted from 0 over all datagrams pushed.
+    /// Number of the first of them in the batch, counted from 0 over all datagrams pushed.
     pub first: usize,
     /// Number of datagrams.
     pub datagrams: usize,
-    /// Their payload in bytes.
+    /// Bytes of their payload.
     pub bytes: usize,
 }
 
-/// What became of a batch: `sent` plus the failures' datagrams is what was pushed.
+/// Result of a batch: `sent` and the failures' datagrams together are those pushed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SendReport<'q> {
-    /// Datagrams that the kernel took.
+    /// Number of datagrams that the kernel accepted.
     pub sent: usize,
-    /// Their payload in bytes.
+    /// Bytes of their payload.
     pub sent_bytes: usize,
-    /// What it refused, in order; neighbours with the same error are one entry.
+    /// Refused datagrams, in order; adjacent ones with the same error are one entry.
     pub failures: &'q [SendFailure],
-    /// An error of an *earlier* datagram that this call ran into (a closed port, a router without a
-    /// route). The datagram at hand was tried again and has its own result.
+    /// An error of an *earlier* datagram that this call encountered (a closed port, a router
+    /// without a route). The current datagram was tried again and has its own result.
     pub earlier: Option<i32>,
 }
 
 impl SendReport<'_> {
-    /// Datagrams that the kernel refused.
+    /// Number of datagrams that the kernel refused.
     pub fn failed(&self) -> usize {
         self.failures.iter().map(|failure| failure.datagrams).sum()
     }
 
-    /// Which of the datagrams `within` went out: those that the kernel took, in order. Datagrams
-    /// are counted from 0 over all that was pushed.
+    /// Returns the datagrams in `within` that the kernel accepted, in order. Datagrams are counted
+    /// from 0 over all those pushed.
     pub fn gone(&self, within: Range<usize>) -> impl Iterator<Item = Range<usize>> {
         let Range { start, end } = within;
         let refused = self.failures.iter().map(move |failure| {
@@ -84,24 +84,24 @@ impl SendReport<'_> {
         between.filter(|gone| !gone.is_empty())
     }
 
-    /// Datagrams that were refused for `fault`.
+    /// Number of datagrams that were refused for `fault`.
     pub fn failed_by(&self, fault: Fault) -> usize {
         let matching = self.failures.iter().filter(|failure| Fault::of(failure.errno) == fault);
         matching.map(|failure| failure.datagrams).sum()
     }
 }
 
-/// The memory that batches are built in; one for each thread.
+/// Memory for building batches, one per thread.
 #[derive(Debug, Default)]
 pub struct SendQueue {
     messages: Vec<Message>,
-    /// Empty between batches; kept for its memory alone.
+    /// Empty between batches; kept only for its memory.
     pieces: Vec<IoSlice<'static>>,
     failures: Vec<SendFailure>,
 }
 
 impl SendQueue {
-    /// Memory that grows with the first batches and is kept.
+    /// Creates a queue, whose memory grows with the first batches and is kept.
     #[must_use]
     pub fn new() -> Self {
         Self::default()
@@ -116,7 +116,7 @@ impl SendQueue {
     }
 }
 
-/// Datagrams on their way to one socket. They are sent in the order of [`push`](Self::push).
+/// Datagrams for one socket. They are sent in the order of [`push`](Self::push).
 #[derive(Debug)]
 #[must_use = "a batch is sent by `send` alone"]
 pub struct SendBatch<'q, 'a> {
@@ -132,7 +132,7 @@ impl<'q, 'a> SendBatch<'q, 'a> {
         self.queue.messages.is_empty()
     }
 
-    /// Adds datagrams behind those there, without a copy.
+    /// Appends datagrams without copying them.
     pub fn push(&mut self, datagrams: Datagrams<'a>) {
         let mut rest = datagrams.bytes;
         let stride = if datagrams.stride == 0 { rest.len() } else { datagrams.stride };
@@ -147,7 +147,7 @@ impl<'q, 'a> SendBatch<'q, 'a> {
         }
     }
 
-    /// Sends all that was pushed, without waiting: what finds no room in the socket's buffer is
+    /// Sends all pushed datagrams without waiting. Those without room in the socket's buffer are
     /// dropped and reported.
     pub fn send(self) -> SendReport<'q> {
         let Self { queue, socket, pieces, .. } = self;
@@ -158,8 +158,8 @@ impl<'q, 'a> SendBatch<'q, 'a> {
         SendReport { sent, sent_bytes, failures: &queue.failures, earlier }
     }
 
-    /// How many datagrams of `stride` bytes the last message can take, at least 1; begins a message
-    /// where the last one has no place. `len` bytes are to come.
+    /// Returns the number of datagrams of `stride` bytes that the last message can take, at least
+    /// 1. Begins a message if the last one has no room. `len` bytes remain to be added.
     fn room(&mut self, datagrams: &Datagrams<'_>, len: usize, stride: usize) -> usize {
         let to = datagrams.to.map(sys::canonical);
         let source = datagrams.source.map(|source| source.to_canonical());
@@ -187,8 +187,8 @@ impl<'q, 'a> SendBatch<'q, 'a> {
     }
 }
 
-/// How many datagrams of `stride` bytes go behind those of `last` in one segmented send, where all
-/// segments but the last are of one size and none is empty.
+/// Returns the number of datagrams of `stride` bytes that can follow those of `last` in one
+/// segmented send. All segments but the last have the same size, and none is empty.
 fn room_behind(last: &Message, len: usize, stride: usize) -> usize {
     let open = last.bytes == last.segments * last.segment;
     if !open || len == 0 {
@@ -204,7 +204,7 @@ fn room_behind(last: &Message, len: usize, stride: usize) -> usize {
     }
 }
 
-/// Carries out a batch and keeps count.
+/// State of a batch being sent, with its counts.
 struct Sender<'s> {
     socket: &'s UdpSocket,
     failures: &'s mut Vec<SendFailure>,
@@ -232,7 +232,7 @@ impl<'s> Sender<'s> {
                     rest = behind;
                 }
                 Err(error) => match (errno(&error), first_error) {
-                    // The buffer is full for all that follow.
+                    // The buffer is full for all remaining messages, too.
                     (libc::EAGAIN, _) => {
                         return rest.iter().for_each(|m| self.fail(m, libc::EAGAIN));
                     }
@@ -248,7 +248,7 @@ impl<'s> Sender<'s> {
         }
     }
 
-    /// Deals with a message that the kernel has refused: a run is tried as single datagrams.
+    /// Handles a message that the kernel has refused: a run is tried again as single datagrams.
     fn refuse(&mut self, message: &Message, pieces: &[IoSlice<'_>], errno: i32) {
         let segmentation = matches!(errno, libc::EIO | libc::EINVAL | libc::EMSGSIZE);
         if message.segments < 2 || !segmentation {
@@ -258,7 +258,7 @@ impl<'s> Sender<'s> {
         let before = self.sent;
         self.send(&messages[..1], &pieces);
         if self.sent > before {
-            // One datagram of full size passes alone: it was segmentation that did not.
+            // One datagram of full size passes by itself, so segmentation was the problem.
             self.socket.stop_segmenting();
         }
         self.send(&messages[1..], &pieces);
@@ -271,7 +271,7 @@ impl<'s> Sender<'s> {
 
     fn fail(&mut self, message: &Message, errno: i32) {
         let (datagrams, bytes) = (message.segments, message.bytes);
-        // Messages are dealt with in the order of the push, so all before this one are counted.
+        // Messages are processed in the order of the push, so all earlier ones are counted.
         let first = self.sent + self.refused;
         self.refused += datagrams;
         match self.failures.last_mut() {
@@ -284,7 +284,7 @@ impl<'s> Sender<'s> {
     }
 }
 
-/// The datagrams of a run as messages of their own.
+/// Splits a run into a message per datagram.
 fn apart<'p>(run: &Message, pieces: &'p [IoSlice<'_>]) -> (Vec<Message>, Vec<IoSlice<'p>>) {
     let whole = pieces[run.pieces.clone()].iter();
     let singles = whole.flat_map(|piece| piece.chunks(run.segment));
@@ -302,7 +302,7 @@ fn errno(error: &io::Error) -> i32 {
     error.raw_os_error().unwrap_or(libc::EIO)
 }
 
-/// The same memory for pieces of another lifetime. The standard library collects a vector's own
+/// Reuses the memory for pieces of another lifetime. The standard library collects a vector's own
 /// iterator in place, so this neither allocates nor copies.
 fn recycle<'a>(mut pieces: Vec<IoSlice<'_>>) -> Vec<IoSlice<'a>> {
     pieces.clear();

@@ -1,4 +1,4 @@
-//! Sockets: how they are opened, and what they tell about themselves.
+//! Sockets: their creation, and their properties.
 
 use std::io;
 use std::net::SocketAddr;
@@ -13,34 +13,33 @@ use super::sys;
 /// `SO_NETNS_COOKIE`, which the `libc` crate lacks.
 const NETNS_COOKIE: i32 = 71;
 
-/// How to open a socket. `Default` is what a path of the splitter uses.
+/// Options for opening a socket. `Default` has those of a path of the splitter.
 #[derive(Clone, Debug)]
 pub struct UdpOptions {
     /// Interface that the socket is bound to (`SO_BINDTODEVICE`; needs no privilege since Linux
     /// 5.7).
     pub device: Option<String>,
-    /// Mark that each packet carries, for policy routing (`SO_MARK`; needs `CAP_NET_ADMIN`).
+    /// Mark of each packet, for policy routing (`SO_MARK`; needs `CAP_NET_ADMIN`).
     pub mark: Option<u32>,
-    /// Bytes that wait for [`RecvBatch::recv`](super::RecvBatch::recv). Where the process may not
-    /// exceed the system's limit (`net.core.rmem_max`), the kernel cuts it down silently;
-    /// [`UdpSocket::memory`] tells what holds.
+    /// Bytes that may wait for [`RecvBatch::recv`](super::RecvBatch::recv). If the process may not
+    /// exceed the system's limit (`net.core.rmem_max`), the kernel reduces the number silently;
+    /// [`UdpSocket::memory`] returns the actual one.
     pub recv_buffer: usize,
-    /// Bytes that wait for the interface; what exceeds them fails with
+    /// Bytes that may wait for the interface; further ones fail with
     /// [`Fault::Full`](super::Fault::Full). Large values only lengthen the queue before a slow
     /// link.
     pub send_buffer: usize,
     /// Whether runs of datagrams are received joined (`UDP_GRO`) and sent joined (`UDP_SEGMENT`).
-    /// Off, each datagram costs its own pass through the kernel, and everything else stays the
-    /// same.
+    /// If not, each datagram passes the kernel separately; everything else stays the same.
     pub offload: bool,
-    /// Whether errors are kept for [`UdpSocket::take_error`] (`IP_RECVERR`). Without it, a
-    /// connected socket learns of closed ports alone, not of routers that find no route. With it,
-    /// the socket polls as failed until the queue is read. Unconnected sockets never queue errors:
-    /// one client's must not disturb another's.
+    /// Whether errors are queued for [`UdpSocket::take_error`] (`IP_RECVERR`). Without it, a
+    /// connected socket learns only of closed ports, not of routers without a route. With it, the
+    /// socket polls as failed until the queue is read. Unconnected sockets never queue errors:
+    /// those of one client must not affect another.
     pub error_queue: bool,
-    /// Whether other sockets that are opened so may have the same address and port
-    /// (`SO_REUSEPORT`): the kernel gives all that one peer's port sends to the same of them, or
-    /// goes by [`UdpSocket::choose_by`].
+    /// Whether other sockets with this option may have the same address and port (`SO_REUSEPORT`).
+    /// The kernel assigns all datagrams from one peer's port to the same socket, or follows
+    /// [`UdpSocket::choose_by`].
     pub share_port: bool,
 }
 
@@ -61,13 +60,13 @@ impl Default for UdpOptions {
 /// Kernel memory of a socket, in bytes of the kernel's own accounting (`SO_MEMINFO`).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Memory {
-    /// Held by datagrams that wait to be received.
+    /// Bytes of datagrams that wait to be received.
     pub receive: u32,
-    /// Most that may wait to be received.
+    /// Maximum of `receive`.
     pub receive_limit: u32,
-    /// Held by datagrams that wait to leave.
+    /// Bytes of datagrams that wait to leave.
     pub send: u32,
-    /// Most that may wait to leave.
+    /// Maximum of `send`.
     pub send_limit: u32,
     /// Datagrams dropped on arrival since the socket was opened, for lack of memory or a bad
     /// checksum.
@@ -79,16 +78,16 @@ pub struct Memory {
 pub struct UdpSocket {
     fd: OwnedFd,
     v6: bool,
-    /// Whether segmented sends are worth trying; cleared for good when the kernel refuses one.
+    /// Whether segmented sends are worth trying; cleared permanently when the kernel refuses one.
     segmentation: AtomicBool,
 }
 
 impl UdpSocket {
     /// Opens an unconnected socket at `local`, for many peers.
     ///
-    /// What arrives tells the address it was sent to ([`Received::to`](super::Received::to)), so
-    /// that the answer can leave from there. `[::]` listens for IPv4 too where the system's default
-    /// says so (`net.ipv6.bindv6only`).
+    /// Each datagram is received with the address that it was sent to
+    /// ([`Received::to`](super::Received::to)), so that the answer can leave from there. `[::]`
+    /// listens for IPv4, too, if that is the system's default (`net.ipv6.bindv6only`).
     ///
     /// # Errors
     /// The kernel's: the port is taken, the address is not on this machine, the interface does not
@@ -103,23 +102,23 @@ impl UdpSocket {
         Ok(socket)
     }
 
-    /// Has a program (classic BPF, which is run on each datagram from behind its UDP header on) say
-    /// which of the sockets that share this one's port a datagram is for: their number in the order
-    /// in which they were bound. Datagrams of which it says a number that none has are shared out
-    /// as without it.
+    /// Attaches a program that chooses among the sockets with this one's port for each datagram. It
+    /// is classic BPF, which runs on the datagram after its UDP header, and returns a socket's
+    /// number in the order of binding. Datagrams for which it returns a number without a socket are
+    /// distributed as if there were no program.
     ///
     /// # Errors
-    /// The kernel's: it is older than 4.5, or the program is not sound.
+    /// The kernel's: it is older than 4.5, or the program is invalid.
     pub fn choose_by(&self, program: &[libc::sock_filter]) -> io::Result<()> {
         sys::attach_choice(self.as_fd(), program)
     }
 
-    /// Opens a socket to one `peer`, from `local` or from wherever the route leads; a port of 0 is
-    /// chosen by the kernel. IPv4 addresses inside IPv6 are taken as IPv4.
+    /// Opens a socket to one `peer`, from `local` or from an address that the route determines; the
+    /// kernel chooses a port for 0. IPv4 addresses inside IPv6 are treated as IPv4.
     ///
     /// # Errors
-    /// As [`bind`](Self::bind), and where no route leads to `peer`. `InvalidInput` if `local` is of
-    /// the other family.
+    /// Same as [`bind`](Self::bind), and if no route leads to `peer`. `InvalidInput` if `local` is
+    /// of the other family.
     pub fn connect(
         local: Option<SocketAddr>,
         peer: SocketAddr,
@@ -177,15 +176,17 @@ impl UdpSocket {
         )
     }
 
-    /// Past the system's limit where the process may, else as far as the limit.
+    /// Sets a buffer's size beyond the system's limit if the process may, otherwise up to the
+    /// limit.
     fn set_buffer(&self, forced: i32, plain: i32, bytes: usize) -> io::Result<()> {
-        // The kernel doubles the number, so half of the range is all there is.
+        // The kernel doubles the number, so only half of the range is usable.
         let bytes = bytes.min(i32::MAX as usize / 2) as i32;
         sys::set(self.as_fd(), libc::SOL_SOCKET, forced, bytes)
             .or_else(|_| sys::set(self.as_fd(), libc::SOL_SOCKET, plain, bytes))
     }
 
-    /// Sets an option of IPv4, and of IPv6 on a socket of that family, which may carry IPv4 too.
+    /// Sets an option for IPv4, and also for IPv6 on a socket of that family, which may transfer
+    /// IPv4, too.
     fn set_both(&self, v4: (i32, i32, i32), v6: (i32, i32, i32)) -> io::Result<()> {
         sys::set(self.as_fd(), v4.0, v4.1, v4.2)?;
         if self.v6 {
@@ -211,7 +212,7 @@ impl UdpSocket {
     }
 
     /// The MTU of a connected socket's route in bytes, IP header included (`IP_MTU`): the
-    /// interface's, or less if a router has said so.
+    /// interface's, or less if a router has reported that.
     ///
     /// # Errors
     /// `NotConnected` for a bound socket.
@@ -223,16 +224,16 @@ impl UdpSocket {
         sys::option::<1>(self.as_fd(), level, name).map(|[mtu]| mtu)
     }
 
-    /// The largest datagram, in bytes of UDP payload, that fits the [`mtu`](Self::mtu).
+    /// Maximum bytes of UDP payload in a datagram that fits the [`mtu`](Self::mtu).
     ///
     /// # Errors
-    /// As [`mtu`](Self::mtu).
+    /// Same as [`mtu`](Self::mtu).
     pub fn max_datagram(&self) -> io::Result<u32> {
         let headers = if self.v6 { 48 } else { 28 };
         Ok(self.mtu()?.saturating_sub(headers).min(super::MAX_BYTES as u32))
     }
 
-    /// Kernel memory that the socket holds, and what it had to drop on arrival.
+    /// Kernel memory that the socket holds, and the number of datagrams dropped on arrival.
     ///
     /// # Errors
     /// The kernel's.
@@ -248,8 +249,8 @@ impl UdpSocket {
         })
     }
 
-    /// The kernel's number for the network namespace that the socket belongs to, never used twice
-    /// until the machine starts anew (`SO_NETNS_COOKIE`).
+    /// The kernel's number for the network namespace of the socket, which is unique until the
+    /// machine restarts (`SO_NETNS_COOKIE`).
     ///
     /// # Errors
     /// The kernel's: before Linux 5.14 it has none.
@@ -258,8 +259,8 @@ impl UdpSocket {
         Ok(u64::from(high) << 32 | u64::from(low))
     }
 
-    /// Whether datagrams larger than the path leave in parts, instead of being refused with
-    /// [`Fault::TooBig`](super::Fault::TooBig), which is how a socket begins.
+    /// Sets whether datagrams larger than the path's MTU are fragmented. Otherwise, and by default,
+    /// they are refused with [`Fault::TooBig`](super::Fault::TooBig).
     ///
     /// # Errors
     /// The kernel's.
@@ -274,7 +275,7 @@ impl UdpSocket {
         )
     }
 
-    /// Takes one entry from the error queue; `None` when it is empty. Call until then: while
+    /// Takes one entry from the error queue; `None` when it is empty. Call it until then: while
     /// entries wait, the socket polls as failed.
     ///
     /// # Errors
@@ -283,7 +284,8 @@ impl UdpSocket {
         Ok(sys::take_error(self.as_fd())?.map(QueuedError::from_raw))
     }
 
-    /// Whether runs leave as one segmented send: asked for, and not refused by the kernel so far.
+    /// Whether runs leave as one segmented send: it was requested, and the kernel has not refused
+    /// it so far.
     pub fn segments(&self) -> bool {
         self.segmentation.load(Ordering::Relaxed)
     }
@@ -303,7 +305,7 @@ impl AsFd for UdpSocket {
     }
 }
 
-/// As the standard library has it; IPv4 inside IPv6 as IPv4.
+/// Converts an address to the standard library's type; IPv4 inside IPv6 becomes IPv4.
 fn address(any: rustix::net::SocketAddrAny) -> io::Result<SocketAddr> {
     let address = SocketAddr::try_from(any).map_err(io::Error::from)?;
     Ok(sys::canonical(address))

@@ -1,8 +1,7 @@
-//! The system calls of the data path, and the only unsafe code of this module.
+//! The system calls of the data path, which are the only unsafe code of this module.
 //!
 //! Every function here is safe to call: it takes slices and owned values, builds the kernel's
-//! structures on its own stack for the length of one call, and gives back plain data. Nothing keeps
-//! a raw pointer.
+//! structures on its own stack for one call, and returns plain data. None keeps a raw pointer.
 
 #![allow(unsafe_code, reason = "recvmmsg, sendmmsg and control messages have no safe binding")]
 
@@ -17,22 +16,22 @@ use libc::{c_int, c_void};
 
 /// `SO_ATTACH_REUSEPORT_CBPF`, which the `libc` crate lacks.
 const ATTACH_REUSEPORT_CBPF: c_int = 51;
-/// Messages that one call receives or sends at most.
+/// Maximum number of messages that one call receives or sends.
 pub(super) const MESSAGES: usize = 64;
 
-/// What one received message carried beside its bytes.
+/// Properties of one received message, apart from its bytes.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Arrival {
     pub(super) from: SocketAddr,
-    /// The local address it was sent to, where the socket asks for it.
+    /// The local address it was sent to, if the socket requests it.
     pub(super) to: Option<IpAddr>,
     pub(super) ecn: u8,
     pub(super) len: usize,
-    /// Length of each datagram where the kernel has joined several.
+    /// Length of each datagram if the kernel has joined several.
     pub(super) segment: Option<usize>,
 }
 
-/// One message to send: a run of pieces that are whole datagrams of `segment` bytes, the last may
+/// One message to send: a run of pieces that are whole datagrams of `segment` bytes. The last may
 /// be shorter.
 #[derive(Clone, Debug)]
 pub(super) struct Message {
@@ -54,18 +53,19 @@ pub(super) struct RawError {
     pub(super) code: u8,
     pub(super) info: u32,
     pub(super) offender: Option<IpAddr>,
-    /// Where the datagram went that the error answers.
+    /// Destination of the datagram that caused the error.
     pub(super) about: Option<SocketAddr>,
 }
 
-/// Control data of one message. 128 bytes hold all that a socket of ours can be sent: in the worst
-/// case a packet info (40), a traffic class (24), a type of service (24) and a segment size (24).
+/// Control data of one message. 128 bytes are enough for any message to a socket of ours. The
+/// maximum is a packet info (40), a traffic class (24), a type of service (24) and a segment size
+/// (24).
 #[repr(C, align(8))]
 #[derive(Clone, Copy)]
 struct Control([u8; 128]);
 
-/// As [`Control`], for the error queue: a `sock_extended_err` with its offender (64), and the
-/// options above.
+/// Control data of the error queue: a `sock_extended_err` with its offender (64), and the options
+/// of [`Control`].
 #[repr(C, align(8))]
 struct ErrorControl([u8; 256]);
 
@@ -96,7 +96,7 @@ pub(super) fn set_bytes(
     checked(status as isize).map(drop)
 }
 
-/// Has a program say which of the sockets that share this one's port a datagram is for.
+/// Attaches a program that chooses among the sockets with this one's port for each datagram.
 pub(super) fn attach_choice(fd: BorrowedFd<'_>, program: &[libc::sock_filter]) -> io::Result<()> {
     let too_long = |_| io::ErrorKind::InvalidInput;
     let program = libc::sock_fprog {
@@ -104,8 +104,8 @@ pub(super) fn attach_choice(fd: BorrowedFd<'_>, program: &[libc::sock_filter]) -
         filter: program.as_ptr().cast_mut(),
     };
     let length = size_of_val(&program) as libc::socklen_t;
-    // SAFETY: the kernel reads a `sock_fprog`, and as many instructions as it names where it
-    // points: a slice of that length. It keeps a copy, and writes to neither.
+    // SAFETY: the kernel reads a `sock_fprog`, and as many instructions as it names at its pointer,
+    // which is to a slice of that length. It keeps a copy, and writes to neither.
     let status = unsafe {
         let value = (&raw const program).cast();
         libc::setsockopt(fd.as_raw_fd(), libc::SOL_SOCKET, ATTACH_REUSEPORT_CBPF, value, length)
@@ -113,7 +113,7 @@ pub(super) fn attach_choice(fd: BorrowedFd<'_>, program: &[libc::sock_filter]) -
     checked(status as isize).map(drop)
 }
 
-/// Reads an option that is a row of 32-bit numbers, and how many of them the kernel knows.
+/// Reads an option that consists of 32-bit numbers; those unknown to the kernel are 0.
 pub(super) fn option<const N: usize>(
     fd: BorrowedFd<'_>,
     level: c_int,
@@ -121,8 +121,8 @@ pub(super) fn option<const N: usize>(
 ) -> io::Result<[u32; N]> {
     let mut value = [0u32; N];
     let mut length = mem::size_of_val(&value) as libc::socklen_t;
-    // SAFETY: the kernel writes at most `length` bytes, the size of `value`, of which every bit
-    // pattern is valid.
+    // SAFETY: the kernel writes at most `length` bytes, the size of `value`, and every bit pattern
+    // is valid for it.
     let status = unsafe {
         libc::getsockopt(fd.as_raw_fd(), level, name, value.as_mut_ptr().cast(), &mut length)
     };
@@ -130,8 +130,8 @@ pub(super) fn option<const N: usize>(
     Ok(value)
 }
 
-/// One `recvmmsg` into `buffers`, cut into slots of `slot` bytes; one arrival for each slot filled,
-/// in order.
+/// Receives with one `recvmmsg` into `buffers`, which are divided into slots of `slot` bytes. Adds
+/// an arrival for each filled slot, in order.
 pub(super) fn receive(
     fd: BorrowedFd<'_>,
     buffers: &mut [u8],
@@ -169,10 +169,10 @@ pub(super) fn receive(
     Ok(())
 }
 
-/// One `sendmmsg` of as many of `messages` as go into a call; how many the kernel took, which is at
-/// least one.
+/// Sends the first of `messages` with one `sendmmsg`. Returns the number of messages that the
+/// kernel accepted, at least one.
 ///
-/// An error concerns the first message. `v6` says that the socket's family is IPv6.
+/// An error concerns the first message. `v6` is whether the socket's family is IPv6.
 pub(super) fn send(
     fd: BorrowedFd<'_>,
     v6: bool,
@@ -221,7 +221,7 @@ pub(super) fn take_error(fd: BorrowedFd<'_>) -> io::Result<Option<RawError>> {
     }
 }
 
-/// A message header around a name, a row of pieces and control data, each with its length.
+/// Builds a message header from a name, pieces and control data, each with its length.
 fn header(
     (name, name_len): (*mut c_void, usize),
     (iovec, pieces): (*mut libc::iovec, usize),
@@ -239,7 +239,7 @@ fn header(
     header
 }
 
-/// Reads what the kernel wrote about one message.
+/// Reads the kernel's information on one message.
 fn arrival(header: &libc::mmsghdr) -> Arrival {
     let mut arrival = Arrival {
         from: name(&header.msg_hdr).unwrap_or((Ipv4Addr::UNSPECIFIED, 0).into()),
@@ -254,7 +254,7 @@ fn arrival(header: &libc::mmsghdr) -> Arrival {
         (libc::SOL_UDP, libc::UDP_GRO) => arrival.segment = Some(number(data) as usize),
         (libc::IPPROTO_IP, libc::IP_PKTINFO) => {
             // The second word: the address to answer from. Unlike the third, the address in the
-            // packet's header, it is one of ours for broadcasts too.
+            // packet's header, it is an address of this machine for broadcasts, too.
             arrival.to = octets::<4>(data, 4).map(IpAddr::from);
         }
         (libc::IPPROTO_IPV6, libc::IPV6_PKTINFO) => {
@@ -266,7 +266,7 @@ fn arrival(header: &libc::mmsghdr) -> Arrival {
     arrival
 }
 
-/// Reads an entry of the error queue; `None` if it holds no error of the network layer.
+/// Reads an entry of the error queue; `None` if it has no error of the network layer.
 fn raw_error(header: &libc::msghdr) -> Option<RawError> {
     const HEAD: usize = mem::size_of::<libc::sock_extended_err>();
     let mut found = None;
@@ -289,7 +289,7 @@ fn raw_error(header: &libc::msghdr) -> Option<RawError> {
     found
 }
 
-/// The address in the `sockaddr` that follows an extended error, where there is one.
+/// Reads the address in the `sockaddr` that follows an extended error, if there is one.
 fn offender(data: &[u8]) -> Option<IpAddr> {
     match i32::from(u16::from_ne_bytes(octets(data, 0)?)) {
         libc::AF_INET => octets::<4>(data, 4).map(IpAddr::from),
@@ -298,20 +298,20 @@ fn offender(data: &[u8]) -> Option<IpAddr> {
     }
 }
 
-/// `N` bytes of `data` from `at` on, if there are as many.
+/// Returns `N` bytes of `data` from `at` on, if they exist.
 fn octets<const N: usize>(data: &[u8], at: usize) -> Option<[u8; N]> {
     data.get(at..)?.first_chunk().copied()
 }
 
-/// The first four bytes of `data` as a number of this machine.
+/// Returns the first four bytes of `data` as a number in native byte order.
 fn number(data: &[u8]) -> u32 {
     octets(data, 0).map_or(0, u32::from_ne_bytes)
 }
 
 /// Calls `visit(level, kind, data)` for each control message that the kernel wrote.
 fn each_control(header: &libc::msghdr, mut visit: impl FnMut(c_int, c_int, &[u8])) {
-    // SAFETY: the macros walk within `msg_controllen`, which the kernel has set to what it wrote;
-    // the data of each message is as long as its header says, and initialised.
+    // SAFETY: the macros stay within `msg_controllen`, which the kernel has set to the bytes
+    // written; the data of each message is as long as its header states, and initialised.
     unsafe {
         let mut next = libc::CMSG_FIRSTHDR(header);
         while let Some(message) = next.as_ref() {
@@ -326,14 +326,14 @@ fn each_control(header: &libc::msghdr, mut visit: impl FnMut(c_int, c_int, &[u8]
     }
 }
 
-/// The address in a received header, IPv4 where it is an IPv4 address inside IPv6.
+/// Returns the address in a received header, as IPv4 if it is an IPv4 address inside IPv6.
 fn name(header: &libc::msghdr) -> Option<SocketAddr> {
     if (header.msg_namelen as usize) < mem::size_of::<libc::sockaddr_in>() {
         return None;
     }
     let name: *const Name = header.msg_name.cast();
     // SAFETY: the pointer is to a `Name` of ours, whose first `msg_namelen` bytes the kernel has
-    // written: the family, and all of the form that the family tells.
+    // written: the family, and all of the form that belongs to the family.
     unsafe {
         match i32::from((*name).v4.sin_family) {
             libc::AF_INET => {
@@ -353,7 +353,7 @@ fn name(header: &libc::msghdr) -> Option<SocketAddr> {
     }
 }
 
-/// `address` as IPv4 if it is an IPv4 address inside IPv6; else unchanged.
+/// Converts `address` to IPv4 if it is an IPv4 address inside IPv6; otherwise returns it unchanged.
 pub(super) fn canonical(address: SocketAddr) -> SocketAddr {
     match address.ip().to_canonical() {
         IpAddr::V4(ip) => SocketAddr::new(ip.into(), address.port()),
@@ -361,8 +361,7 @@ pub(super) fn canonical(address: SocketAddr) -> SocketAddr {
     }
 }
 
-/// Writes `to` in the form that a socket of the family understands; where it lies and how long it
-/// is.
+/// Writes `to` in the form that a socket of the family requires. Returns its location and length.
 fn write_name(name: &mut MaybeUninit<Name>, to: SocketAddr, v6: bool) -> (*mut c_void, usize) {
     let (form, length) = match to {
         SocketAddr::V4(to) if !v6 => (v4_name(to), mem::size_of::<libc::sockaddr_in>()),
@@ -394,13 +393,13 @@ fn v6_name(to: SocketAddrV6) -> Name {
     }
 }
 
-/// Writes what `message` asks for beside its bytes; null if that is nothing.
+/// Writes the control data that `message` needs; null if it needs none.
 fn write_control(
     space: &mut MaybeUninit<Control>,
     message: &Message,
     v6: bool,
 ) -> (*mut c_void, usize) {
-    // On an IPv6 socket, what goes to an IPv4 address takes IPv4's options.
+    // On an IPv6 socket, messages to an IPv4 address take IPv4's options.
     let v6 = message.to.map_or(v6, |to| to.is_ipv6());
     let plain = message.segments < 2 && message.ecn == 0 && message.source.is_none();
     if plain {
@@ -419,7 +418,7 @@ fn write_control(
     }
     match message.source {
         Some(IpAddr::V4(source)) if !v6 => {
-            // Interface (left to the route), source, and a field that only reception uses.
+            // Interface (left to the route), source, and a field that is only for reception.
             let mut info = [0; 12];
             info[4..8].copy_from_slice(&source.octets());
             writer.put(libc::IPPROTO_IP, libc::IP_PKTINFO, &info);
@@ -435,7 +434,7 @@ fn write_control(
     (space.as_mut_ptr().cast(), used)
 }
 
-/// Lays control messages one behind the other.
+/// Writer of control messages, one after another.
 struct Writer<'a> {
     space: &'a mut [u8; 128],
     used: usize,

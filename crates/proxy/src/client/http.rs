@@ -5,11 +5,11 @@ use base64ct::{Base64, Encoding};
 
 use super::{ClientFault, Credentials, Destination};
 
-/// The longest heads of a proxy's answers together, in bytes.
+/// Maximum total bytes of the heads of a proxy's answers.
 const LONGEST: usize = 8192;
-/// Header lines of an answer at most.
+/// Maximum number of header lines in an answer.
 const MOST_HEADERS: usize = 64;
-/// Characters of a proxy's reason that are shown.
+/// Maximum number of characters of a proxy's reason that are displayed.
 const SHOWN: usize = 60;
 /// The beginning of every answer.
 const NAME: &[u8] = b"HTTP/1.";
@@ -25,8 +25,8 @@ pub struct HttpDialogue {
 }
 
 impl HttpDialogue {
-    /// Begins a dialogue; appends its request to `out`. A login is sent with it, as proxies do not
-    /// agree on what happens to a connection that they refused.
+    /// Begins a dialogue and appends its request to `out`. A login is sent at once, as proxies
+    /// differ in whether they keep a connection open after a refusal.
     ///
     /// # Errors
     /// The login does not fit into a request.
@@ -51,7 +51,7 @@ impl HttpDialogue {
         Ok(HttpDialogue { inbox: Vec::new(), skipped: 0, has_login, is_open: false })
     }
 
-    /// Takes bytes of the proxy. Returns whether the stream is open.
+    /// Receives bytes from the proxy. Returns whether the stream is open.
     ///
     /// # Errors
     /// The proxy refuses, or does not speak HTTP/1.
@@ -75,8 +75,8 @@ impl HttpDialogue {
         &self.inbox
     }
 
-    /// The length of the answer's head and its status, which grants the stream or is interim;
-    /// `None` while it is not whole.
+    /// Parses the answer's head. Returns its length and its status, which grants the stream or is
+    /// interim, or `None` while it is incomplete.
     fn head(&self) -> Result<Option<(usize, u16)>, ClientFault> {
         let known = self.inbox.len().min(NAME.len());
         if self.inbox[..known] != NAME[..known] {
@@ -101,7 +101,7 @@ impl HttpDialogue {
     }
 }
 
-/// A status and its reason, as far as a terminal shows it as it is.
+/// Formats a status and its reason, reduced to printable ASCII.
 fn reason(status: u16, text: &str) -> String {
     let plain = text.chars().filter(|c| c.is_ascii_graphic() || *c == ' ').take(SHOWN);
     format!("{status} {}", plain.collect::<String>()).trim_end().to_owned()

@@ -1,8 +1,8 @@
 //! The client's side of a dialogue with a proxy, for programs that reach something through one.
 //!
-//! [`SocksDialogue`] and [`HttpDialogue`] append what is to be sent, and take the proxy's bytes
-//! however they are cut. Each holds a bounded part of an answer, and each error says what the proxy
-//! did.
+//! [`SocksDialogue`] and [`HttpDialogue`] append bytes to send, and accept the proxy's bytes in
+//! pieces of any length. Each buffers a bounded part of an answer, and each error describes the
+//! proxy's behaviour.
 
 mod http;
 mod socks;
@@ -38,8 +38,8 @@ pub struct Destination {
 }
 
 impl Destination {
-    /// A name or an address without brackets, and a port. `None` if it is no host, or the port is
-    /// 0.
+    /// Creates a destination from a name or an address without brackets, and a port. Returns `None`
+    /// if `host` is not a host, or the port is 0.
     #[must_use]
     pub fn new(host: &str, port: u16) -> Option<Destination> {
         let is_address = host.parse::<IpAddr>().is_ok();
@@ -62,27 +62,28 @@ impl fmt::Display for Destination {
     }
 }
 
-/// Why a proxy does not serve us. Shown after its name, as in "the proxy 192.0.2.1:1080 wants …".
+/// The reason why a proxy is unusable. It is displayed after the proxy's name, as in "the proxy
+/// 192.0.2.1:1080 wants …".
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum ClientFault {
-    /// Its answer begins with this byte, which the protocol does not have there.
+    /// Its answer begins with this byte, which the protocol does not allow.
     Foreign(u8),
-    /// It wants a user name and a password, and none were given.
+    /// It requires a user name and a password, and none were given.
     LoginWanted,
-    /// It accepts no method of logging in that is known here.
+    /// It accepts none of our authentication methods.
     NoMethod,
     /// It refuses the user name or the password.
     LoginRefused,
     /// The user name or the password cannot be sent in this protocol.
     UnfitLogin,
-    /// It does not know the command.
+    /// It does not support the command.
     NoCommand,
-    /// It refuses; with its reason.
+    /// It refuses, for this reason.
     Refused(String),
-    /// Its answer is malformed; with what is wrong.
+    /// Its answer is malformed in this respect.
     Garbage(String),
-    /// Its answer exceeds this number of bytes and has no end.
+    /// Its answer is not complete after this number of bytes.
     Endless(usize),
 }
 

@@ -24,13 +24,13 @@ const COMMAND_NOT_SUPPORTED: u8 = 7;
 /// Bytes of the longest reply: version, reply, reserved, type, a name of 255 bytes, port.
 const LONGEST: usize = 4 + 1 + 255 + 2;
 
-/// A request of a proxy.
+/// A request to a proxy.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum SocksRequest {
     /// A stream to a host.
     Connect(Destination),
-    /// A relay of datagrams, for a client that reaches the proxy by IPv6 if `v6`. It names no
-    /// address of its own: behind a network address translator it knows none (section 7).
+    /// A relay for datagrams. The client reaches the proxy over IPv6 if `v6`. It sends no address
+    /// of its own, as it knows none if an address translator hides it (section 7).
     Associate {
         /// Whether the unspecified address is that of IPv6.
         v6: bool,
@@ -69,9 +69,8 @@ impl SocksDialogue {
         SocksDialogue { request, login, inbox: Vec::new(), stage: Stage::Method }
     }
 
-    /// Takes bytes of the proxy; appends what is to be sent to `out`. Returns the address that the
-    /// proxy granted once it has: that of its relay, or of its end of the stream. `None` in it
-    /// stands for a host's name.
+    /// Receives bytes from the proxy and appends bytes to send to `out`. Returns the granted
+    /// address once there is one: that of the proxy's relay, or of its end of the stream.
     ///
     /// # Errors
     /// The proxy refuses, or does not speak SOCKS5.
@@ -101,8 +100,8 @@ impl SocksDialogue {
         &self.inbox
     }
 
-    /// Bytes that are missing from the message that is awaited, at least; 0 at the end. A caller
-    /// that reads no more than these takes nothing of the stream.
+    /// Minimum number of bytes missing from the expected message; 0 at the end. A caller that reads
+    /// no more than these takes no bytes of the stream.
     #[must_use]
     pub fn missing(&self) -> usize {
         match self.stage {
@@ -134,8 +133,8 @@ impl SocksDialogue {
         Ok(())
     }
 
-    /// RFC 1929, section 2. The version in the answer is not looked at: some proxies repeat SOCKS'
-    /// own.
+    /// Processes the answer to a login (RFC 1929, section 2). The version in the answer is ignored:
+    /// some proxies repeat that of SOCKS.
     fn logged_in(&mut self, out: &mut Vec<u8>) -> Result<(), ClientFault> {
         match self.inbox.first_chunk() {
             Some([_, 0]) => {
@@ -192,7 +191,7 @@ impl SocksDialogue {
         }
     }
 
-    /// A reply has at least 4 bytes, then as many as its type of address says.
+    /// Bytes missing from the reply: at least 4, and then as many as its address type implies.
     fn missing_of_reply(&self) -> usize {
         let whole = match (self.inbox.get(3), self.inbox.get(4)) {
             (Some(1), _) => 4 + 4 + 2,

@@ -1,13 +1,13 @@
-//! What connections look like: one module a file.
+//! Covers of connections: one module per file.
 //!
-//! A `Slot` stands between a connection's bytes and the hidden bytes of the chopper. It says how
-//! many hidden bytes its next message takes, makes the message, and finds the hidden bytes of the
-//! messages that come. It knows nothing of blocks, links and keys.
+//! A `Slot` converts between a connection's bytes and the chopper's hidden bytes. It returns how
+//! many hidden bytes its next message takes, builds the message, and extracts the hidden bytes of
+//! received messages. It knows nothing of blocks, links and keys.
 //!
-//! A connection carries one *exchange* or several, one after the other. With each begins a stream
-//! of hidden bytes in either direction; the client's begins with a token. Where a connection is one
-//! long exchange (`nosteg`), it has one token; where a proxy stands between that hands on each
-//! request by itself (`http`), each request is an exchange.
+//! A connection carries one *exchange*, or several in turn. With each begins a stream of hidden
+//! bytes in both directions; the client's begins with a token. A connection that is one long
+//! exchange (`nosteg`) has one token. Where a proxy may forward each request separately (`http`),
+//! each request is an exchange.
 
 mod embed;
 mod http;
@@ -27,31 +27,31 @@ pub use http::{Hiding, NotPicture, Object, Pictures, Refusal, Site, Tier};
 pub(crate) use http::{Names, Notes};
 pub use profile::{Module, Profile, ProfileError};
 
-/// What the ends of a connection know.
+/// Context that all connections of an end share.
 #[derive(Clone, Debug)]
 pub(crate) struct Scene {
     /// The words of this bridge.
     pub(crate) names: Names,
-    /// What requests call the server.
+    /// The server's name in requests.
     pub(crate) host: String,
-    /// Seconds since 1970 when the run began.
+    /// Seconds from 1970 to the start of the run.
     pub(crate) wall: u64,
-    /// What hides bytes.
+    /// Data that the covers are made from.
     pub(crate) covers: Covers,
-    /// What hides the numbers of shapes.
+    /// The mask of shape numbers.
     pub(crate) numbers: Numbers,
-    /// What hides paths of a site.
+    /// The mask of a site's paths.
     pub(crate) notes: Notes,
 }
 
-/// What connections look like beside what the program knows of itself.
+/// Data that covers are made from, in addition to what the program itself has.
 #[derive(Clone, Debug, Default)]
 pub struct Covers {
-    /// What a server's answers hide bytes in, where they are pictures.
+    /// Pictures in which a server's answers hide bytes.
     pub pictures: Pictures,
-    /// The site whose objects they are.
+    /// A site in whose objects a server's answers hide bytes.
     pub site: Site,
-    /// The shapes of connections: both ends have to have the same.
+    /// Shapes of connections; both ends need the same ones.
     pub shapes: Shapes,
 }
 
@@ -62,28 +62,28 @@ impl Scene {
     }
 }
 
-/// Bytes that padding has at least.
+/// Minimum number of bytes of padding.
 pub(crate) const RESERVE: usize = 32;
 
-/// What a slot finds in the bytes of a connection.
+/// Output of a slot that reads a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Hidden<'a> {
-    /// Hidden bytes of the present exchange.
+    /// Hidden bytes of the current exchange.
     Bytes(&'a [u8]),
-    /// The other end says nothing more in this exchange.
+    /// The other end sends nothing more in this exchange.
     End,
 }
 
-/// The bytes of a connection are none of this kind.
+/// Error: a connection's bytes are not of this kind.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct NotCover;
 
-/// One end of a connection, as a certain kind of traffic.
+/// An end of a connection, as a certain kind of traffic.
 pub(crate) trait Slot: Send {
-    /// Takes the connection's bytes and gives what is hidden in them to `each`.
+    /// Receives the connection's bytes and passes the hidden ones to `each`.
     ///
     /// # Errors
-    /// They are none of this kind of traffic: the connection is of no use.
+    /// They are not of this kind of traffic: the connection is unusable.
     fn receive(
         &mut self,
         now: Time,
@@ -91,64 +91,64 @@ pub(crate) trait Slot: Send {
         each: &mut dyn FnMut(Hidden<'_>),
     ) -> Result<(), NotCover>;
 
-    /// Hidden bytes that the next message takes, where the socket takes `socket` bytes; 0 if it is
-    /// not this end's turn.
+    /// Hidden bytes that the next message has room for, when the socket has room for `socket`
+    /// bytes; 0 if it is not this end's turn.
     fn room(&self, socket: usize) -> usize;
 
-    /// Bytes of [`Slot::room`] that are not for the stream, but for what keeps a link going.
+    /// Bytes of [`Slot::room`] that are reserved for control frames and acknowledgements.
     fn spare(&self) -> usize {
         0
     }
 
-    /// The hidden bytes of the message that carries so many: as many, or at least [`RESERVE`] more,
-    /// which are to be filled with padding.
+    /// Returns the number of hidden bytes in the message for `hidden` of them: the same number, or
+    /// at least [`RESERVE`] more, which are to be filled with padding.
     fn fit(&mut self, hidden: usize) -> usize;
 
-    /// Makes the message with these hidden bytes, at most [`Slot::room`], as many as
-    /// [`Slot::fit`] said. Whether the exchange is over with it, as far as this end is concerned.
+    /// Appends the message with these `hidden` bytes, at most [`Slot::room`] and exactly
+    /// [`Slot::fit`] of them. Returns whether this end's part of the exchange is over with it.
     fn send(&mut self, now: Time, hidden: &[u8], out: &mut Vec<u8>) -> bool;
 
-    /// Until when this end has to wait before it may speak, though it is its turn.
+    /// Time until which this end has to wait before it may send, though it is its turn.
     fn wait(&mut self, _now: Time) -> Option<Time> {
         None
     }
 
-    /// How long the other end may keep its part of an exchange back.
+    /// Maximum time that the other end may hold back its part of an exchange.
     fn hold(&self) -> Duration {
         Duration::ZERO
     }
 
-    /// When this end has to send a message even if it has nothing to say.
+    /// Time at which this end has to send a message, even without data.
     fn due(&self) -> Option<Time> {
         None
     }
 
-    /// Bytes that the socket has to take before [`Slot::due`] means anything.
+    /// Free bytes that the socket needs before [`Slot::due`] applies.
     fn needs(&self) -> usize {
         0
     }
 
-    /// Hands on what the server said to be asked for next: to `lead` what it said here, and from
-    /// there what it said by another connection, if it has said nothing here.
+    /// Shares the server's hint for the next request among connections. Stores this connection's
+    /// hint in `lead`, or takes the one in `lead` if it has none.
     fn lead(&mut self, _lead: &mut Option<String>) {}
 
-    /// Since when the other end (a client) waits for this one's part of an exchange, where several
-    /// wait at a time and one is enough to be kept back.
+    /// Time since which a client has been waiting for this end's part of an exchange, in modules
+    /// where several wait at a time and holding one of them is enough.
     fn since(&self) -> Option<Time> {
         None
     }
 
-    /// Whether the next message of this end (a client's) begins an exchange.
+    /// Whether the next message of this end, a client's, begins an exchange.
     fn begins(&self) -> bool {
         false
     }
 
-    /// Whether both ends may speak at any time, and a silent connection can be asked.
+    /// Whether both ends may send at any time, so that a silent connection can be probed.
     fn streams(&self) -> bool {
         false
     }
 
-    /// Whether no more exchange goes by this connection.
+    /// Whether this connection takes no further exchange.
     fn is_spent(&self) -> bool {
         false
     }

@@ -1,5 +1,6 @@
-//! `nosteg`: hidden bytes as they are. Random bytes from the first one on, which censors have
-//! blocked for that (Wu et al., USENIX Security 2023): for comparison, and below other covers.
+//! `nosteg`: hidden bytes without a cover. They are random from the first one on, and censors have
+//! blocked connections for that (Wu et al., USENIX Security 2023). It is for comparison, and for
+//! use below other covers.
 
 use anabranch_multipath::Time;
 
@@ -8,18 +9,18 @@ use super::{Hidden, NotCover, Slot};
 /// A connection without a cover.
 #[derive(Debug)]
 pub(super) struct NoSteg {
-    /// Bytes that may still be sent, and that may still come; `None` where there is no end.
+    /// Bytes that may still be sent, and that may still arrive; `None` without a limit.
     left: Option<[usize; 2]>,
 }
 
-/// With fewer bytes left either way nothing new goes by a connection, ...
+/// Remaining bytes in either direction below which a connection is spent.
 const LEAST: usize = 2_000;
-/// ... and so many are kept for acknowledgements: else none would tell what came by the last of
-/// several.
+/// Bytes that are reserved for acknowledgements. Otherwise the last of several connections might
+/// have no room to acknowledge what it received.
 const SPARE: usize = 1_700;
 
 impl NoSteg {
-    /// One that carries no more than `most` bytes either way, if that is said.
+    /// Creates a connection with a limit of `most` bytes in each direction, if given.
     pub(super) fn new(most: Option<usize>) -> NoSteg {
         NoSteg { left: most.map(|most| [most; 2]) }
     }
@@ -49,7 +50,7 @@ impl Slot for NoSteg {
     fn spare(&self) -> usize {
         match self.left {
             None => 0,
-            // The client closes it once it owes nothing.
+            // The client closes the connection once its debts are paid.
             Some(_) if self.is_spent() => usize::MAX,
             Some(_) => SPARE,
         }

@@ -1,4 +1,4 @@
-//! Which kind of traffic, and how many connections.
+//! Profiles: the kind of traffic, and the number of connections.
 
 use std::fmt;
 use std::str::FromStr;
@@ -14,9 +14,9 @@ use super::{Covers, Scene, Slot, Wish};
 /// A kind of cover traffic.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Module {
-    /// Hidden bytes as they are.
+    /// Hidden bytes without a cover.
     NoSteg,
-    /// The same, one request and one answer a connection.
+    /// As `NoSteg`, with one request and one answer per connection.
     NoStegRr,
     /// Recorded shapes of connections.
     Embed,
@@ -24,7 +24,7 @@ pub enum Module {
     Http(Tier),
 }
 
-/// A kind of traffic, and how connections are used: what both ends have to agree on.
+/// The kind of traffic, and the use of connections. Both ends have to have the same profile.
 ///
 /// A bridge line names it: `nosteg`, `nosteg-short`, `nosteg-rr`, `http-opaque`,
 /// `http-opaque-short`, `http-text`, `http-text-short`, `http-image`, `http-site`,
@@ -33,12 +33,12 @@ pub enum Module {
 pub struct Profile {
     /// The kind of traffic.
     pub module: Module,
-    /// Whether connections are many and short: at most 12,000 bytes each either way, below what
-    /// some networks let pass before they freeze a connection. Otherwise they are few and kept.
+    /// Whether connections are many and short: at most 12,000 bytes in each direction, below the
+    /// volume at which some networks freeze a connection. Otherwise they are few and persistent.
     pub short: bool,
 }
 
-/// A text names no profile.
+/// Error: a text does not name a profile.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ProfileError(String);
 
@@ -55,16 +55,16 @@ const PROFILES: &[(&str, Profile)] = &[
     ("http-text", Profile { module: Module::Http(Tier::Text), short: false }),
     ("http-text-short", Profile { module: Module::Http(Tier::Text), short: true }),
 ];
-/// Bytes either way by a short connection.
+/// Maximum bytes of a short connection in each direction.
 const SHORT: usize = 12_000;
-/// Room that an acknowledgement needs: more than the longest has.
+/// Room that an acknowledgement needs: more than the longest one has.
 const ACK_ROOM: usize = 1_100;
 
 impl Profile {
-    /// Connections that any of them has at a time, at a client or at a server.
+    /// Maximum number of connections at a time in any profile, at a client or at a server.
     pub const MOST_CONNECTIONS: usize = crate::server::PLACES;
 
-    /// Connections at a time, while there is something to carry.
+    /// Number of connections at a time, while there is data to transfer.
     pub(crate) fn connections(self) -> usize {
         match (self.module, self.short) {
             (Module::NoSteg | Module::Http(_) | Module::Embed, false) => 6,
@@ -73,7 +73,7 @@ impl Profile {
         }
     }
 
-    /// The same, while there is nothing.
+    /// Number of connections at a time, while the link is idle.
     pub(crate) fn idle_connections(self) -> usize {
         match self.module {
             Module::NoSteg | Module::Http(_) => 2,
@@ -81,34 +81,35 @@ impl Profile {
         }
     }
 
-    /// Bytes that an answer brings, as long as none has come; `None` where answers are not all that
-    /// a message may be.
+    /// Expected hidden bytes of an answer before the first one has arrived; `None` for modules that
+    /// request without such an estimate.
     pub(crate) fn answer(self) -> Option<usize> {
         match (self.module, self.short) {
             (Module::Http(Tier::Opaque | Tier::Text), false) => Some(16 << 10),
             (Module::Http(Tier::Opaque | Tier::Text), true) => Some(8 << 10),
-            // What a picture or an object carries no client knows.
+            // A client does not know the capacity of a picture or an object.
             (Module::Http(Tier::Image | Tier::Site), _) => Some(1 << 10),
             _ => None,
         }
     }
 
-    /// Requests that go ahead of what a server has told: short connections bring little each.
+    /// Number of requests beyond those for the server's advertised backlog; a short connection
+    /// carries little.
     pub(crate) fn ahead(self) -> usize {
         if self.short { 3 } else { 1 }
     }
 
-    /// Whether a message has its price, so that there are to be few.
+    /// Whether messages are costly and thus should be few.
     pub(crate) fn gathers(self) -> bool {
         matches!(self.module, Module::Http(_))
     }
 
-    /// Whether both ends may speak at any time.
+    /// Whether both ends may send at any time.
     pub(crate) fn streams(self) -> bool {
         self.module == Module::NoSteg
     }
 
-    /// Bytes of a chunk: what is sent again if a connection is lost, and what has to fit.
+    /// Bytes of a chunk: the unit of retransmission, which has to fit into a message.
     pub(crate) fn chunk(self) -> usize {
         match (self.module, self.short) {
             (Module::NoSteg | Module::Http(_) | Module::Embed, false) => 4_096,
@@ -118,23 +119,25 @@ impl Profile {
         }
     }
 
-    /// Random bytes behind a handshake message: fewer than this.
+    /// Bound of the number of random bytes after a handshake message, exclusive.
     pub(crate) fn padding(self) -> u16 {
         match self.module {
             Module::NoSteg => 512,
-            // With a HELLO, as many as a GET of a later exchange may have.
+            // A HELLO with this padding is at most as long as a GET of a later exchange may be.
             Module::Http(_) => 48,
             Module::NoStegRr | Module::Embed => 1,
         }
     }
 
-    /// Room that an acknowledgement takes at least: with less than the longest has, it tells less.
+    /// Minimum room for an acknowledgement. With less than the longest one needs, it has fewer
+    /// entries.
     pub(crate) fn ack_room(self) -> usize {
         let little = matches!(self.module, Module::Embed | Module::Http(Tier::Site));
         if little { 96 } else { ACK_ROOM }
     }
 
-    /// How long an end is silent at most though the connection goes on, where the covers say so.
+    /// Maximum time that an end is silent although the connection works, for covers with such
+    /// pauses.
     pub(crate) fn pauses(self, covers: &Covers) -> Duration {
         match self.module {
             Module::Embed => covers.shapes.longest_pause(),
@@ -142,8 +145,7 @@ impl Profile {
         }
     }
 
-    /// Whether somebody who is no client of ours takes a server for a server of the web, and has to
-    /// be answered by one.
+    /// Whether strangers take a server for a web server, so that a web server has to answer them.
     #[must_use]
     pub fn wants_site(self) -> bool {
         matches!(self.module, Module::Http(_))
@@ -161,7 +163,7 @@ impl Profile {
         self.module == Module::Http(Tier::Site)
     }
 
-    /// A client's connection that is to carry this; `draw` is random.
+    /// Creates a client's connection for the load `wish`; `draw` is random.
     pub(crate) fn client_slot(self, scene: &Arc<Scene>, wish: Wish, draw: u16) -> Box<dyn Slot> {
         let most = self.short.then_some(SHORT);
         match self.module {

@@ -1,5 +1,5 @@
-//! `nosteg-rr`: one request and one answer a connection, the answer 100 ms late, as the original
-//! StegoTorus had it (its `nosteg_rr`): for comparison with what the paper measured.
+//! `nosteg-rr`: one request and one answer per connection, the answer 100 ms late, as in the
+//! original StegoTorus (its `nosteg_rr`). It is for comparison with the paper's measurements.
 
 use std::time::Duration;
 
@@ -7,13 +7,13 @@ use anabranch_multipath::Time;
 
 use super::{Hidden, NotCover, RESERVE, Slot};
 
-/// Hidden bytes of a request: the original's cookies have 768 at most.
+/// Hidden bytes of a request; the original's cookies have at most 768.
 const REQUEST: usize = 2_048;
-/// Hidden bytes of an answer at most.
+/// Maximum number of hidden bytes in an answer.
 const ANSWER: usize = 16_384;
-/// How long a server waits before it answers.
+/// Delay before a server answers.
 const WAIT: Duration = Duration::from_millis(100);
-/// How long it waits at most for something to say.
+/// Maximum time that a server waits for data for its answer.
 const HOLD: Duration = Duration::from_secs(2);
 
 /// The client's end.
@@ -63,9 +63,9 @@ impl Slot for ClientSlot {
 #[derive(Debug, Default)]
 pub(super) struct ServerSlot {
     came: usize,
-    /// When the request was whole.
+    /// Time at which the request was complete.
     whole: Option<Time>,
-    /// Whether the wait is over.
+    /// Whether the delay before the answer is over.
     ready: bool,
     answered: bool,
 }
@@ -101,7 +101,7 @@ impl Slot for ServerSlot {
     }
 
     fn fit(&mut self, hidden: usize) -> usize {
-        // An answer that says nothing still says that it is ours.
+        // An answer without data still has a sealed block, which shows that it is ours.
         hidden.max(RESERVE)
     }
 

@@ -1,9 +1,9 @@
-//! `embed`: recorded shapes of connections (StegoTorus, section 4.1). Each end says as many bytes
-//! as the recorded one said, after the same pause; all of them are hidden bytes, so no length is
-//! seen and none is in clear.
+//! `embed`: recorded shapes of connections (StegoTorus, section 4.1). Each end sends as many bytes
+//! as in the recording, after the same pause. All of them are hidden bytes, so no length appears on
+//! the wire in clear.
 //!
-//! The blocks of the chopper are a stream that does not care where a step ends: a block may begin
-//! in one and end in the next. What a step lacks is padding.
+//! The chopper's blocks form a stream that is independent of the steps: a block may begin in one
+//! step and end in the next. Padding fills the rest of a step.
 
 mod shape;
 
@@ -20,16 +20,17 @@ use crate::token::TOKEN;
 pub(crate) use shape::Wish;
 pub use shape::{Passed, Shape, ShapeFault, Shapes, Step};
 
-/// Bytes that say which shape it is: its number, and two that are zero.
+/// Bytes of a masked shape number: the number, and two bytes of zero.
 const NUMBER: usize = 4;
 
-/// What hides the numbers of shapes: they are XORed with what this gives of the first hidden bytes,
-/// which are random and no other connection's.
+/// Mask of shape numbers. A number is XORed with an HMAC of the connection's first hidden bytes,
+/// which are random and unique to it.
 #[derive(Clone, Debug)]
 pub(crate) struct Numbers(hmac::Key);
 
 impl Numbers {
-    /// Those of a bridge and a set of shapes: an end that has another set reads no number.
+    /// Creates the mask of a bridge and a set of shapes: an end with another set cannot read the
+    /// numbers.
     pub(crate) fn of(key: &BridgeKey, shapes: &Shapes) -> Numbers {
         let all = [b"anabranch stego shapes", &key.0[..], shapes.digest()].concat();
         Numbers(hmac::Key::new(hmac::HMAC_SHA256, &all))
@@ -53,19 +54,21 @@ impl Numbers {
     }
 }
 
-/// Where a connection is in its shape.
+/// Position of a connection in its shape.
 #[derive(Debug)]
 struct Course {
     steps: Arc<[Step]>,
     /// Whether this end is the client.
     up: bool,
-    /// The present step, what came of it, and when the one before ended.
+    /// Index of the current step.
     at: usize,
+    /// Bytes of the current step received so far.
     came: usize,
+    /// Time at which the previous step ended.
     since: Option<Time>,
-    /// Whether the pause is over.
+    /// Whether the pause before the current step is over.
     ready: bool,
-    /// Hidden bytes that no step had room for: the end of a block.
+    /// Hidden bytes without room in an earlier step: the end of a block.
     queue: VecDeque<u8>,
 }
 
@@ -75,7 +78,7 @@ impl Course {
         Course { steps, up, at: 0, came: 0, since: None, ready: false, queue }
     }
 
-    /// The present step, if this end has the word.
+    /// The current step, if it is this end's turn.
     fn own(&self) -> Option<Step> {
         self.steps.get(self.at).copied().filter(|step| step.up == self.up)
     }
@@ -100,14 +103,14 @@ impl Course {
         self.since = Some(now);
     }
 
-    /// Hidden bytes that the present step has room for beside those that wait.
+    /// Hidden bytes that the current step has room for, in addition to the queued ones.
     fn wants(&self, taken: usize) -> usize {
         self.own().map_or(0, |step| step.bytes.saturating_sub(taken + self.queue.len()))
     }
 
     fn room(&self, socket: usize, taken: usize) -> usize {
         match self.own() {
-            // What waits may fill the step by itself: it has to go all the same.
+            // Queued bytes may fill the step by themselves; it has to be sent all the same.
             Some(step) if self.ready && socket >= step.bytes => self.wants(taken).max(1),
             _ => 0,
         }
@@ -116,7 +119,7 @@ impl Course {
     fn fit(&self, hidden: usize, taken: usize) -> usize {
         match self.wants(taken) {
             wants if hidden >= wants => hidden,
-            // Padding that is too short for a block ends in the next step.
+            // Padding that is too short for a block extends into the next step.
             wants => wants.max(hidden + RESERVE),
         }
     }
@@ -128,7 +131,7 @@ impl Course {
         self.next(now);
     }
 
-    /// Takes bytes of the other end's steps.
+    /// Receives bytes of the other end's steps.
     fn receive(&mut self, now: Time, mut bytes: usize) -> Result<(), NotCover> {
         while bytes > 0 {
             let step = self.steps.get(self.at).filter(|step| step.up != self.up);
@@ -153,7 +156,7 @@ pub(super) struct ClientSlot {
 }
 
 impl ClientSlot {
-    /// One of the scene's shapes, by a draw.
+    /// Creates a connection with one of the scene's shapes, chosen by `wish` and `draw`.
     pub(super) fn new(scene: Arc<Scene>, wish: Wish, draw: u16) -> ClientSlot {
         let number = scene.covers.shapes.choose(wish, draw);
         let (course, hold) = (
@@ -163,7 +166,7 @@ impl ClientSlot {
         ClientSlot { scene, number, course, hold }
     }
 
-    /// Bytes of the present step that say which shape it is.
+    /// Bytes of the current step that the shape's number takes.
     fn taken(&self) -> usize {
         if self.begins() { NUMBER } else { 0 }
     }
@@ -235,18 +238,18 @@ impl Slot for ClientSlot {
 #[derive(Debug)]
 pub(super) struct ServerSlot {
     scene: Arc<Scene>,
-    /// What came before it is known which shape it is.
+    /// Bytes received before the shape is known.
     first: Vec<u8>,
     course: Option<Course>,
 }
 
 impl ServerSlot {
-    /// The other end of any of the scene's shapes.
+    /// Creates the other end of a connection with any of the scene's shapes.
     pub(super) fn new(scene: Arc<Scene>) -> ServerSlot {
         ServerSlot { scene, first: Vec::new(), course: None }
     }
 
-    /// Reads which shape it is, once it was said.
+    /// Reads the shape's number once it has arrived. Returns the hidden bytes around it.
     fn begin(&mut self, now: Time) -> Result<Option<Vec<u8>>, NotCover> {
         let Some((number, rest)) = self.first[TOKEN.min(self.first.len())..].split_first_chunk()
         else {

@@ -1,4 +1,4 @@
-//! Recorded shapes of connections: who says how many bytes, and after which pause.
+//! Recorded shapes of connections: direction, bytes and pause of each step.
 
 use std::fmt;
 use std::sync::Arc;
@@ -6,54 +6,56 @@ use std::time::Duration;
 
 use aws_lc_rs::digest::{SHA256, digest};
 
-/// Bytes of a step at most: a socket takes them at once.
+/// Maximum bytes of a step, so that a socket takes it at once.
 const STEP: usize = 16 << 10;
-/// The client's first step has a handshake or a token, and which shape it is; the server's first
-/// ones its answer.
+/// Minimum bytes of the client's first step, for a handshake or a token with the shape's number,
+/// and of the server's answer to it.
 const FIRST: usize = 64;
-/// A pause at most.
+/// Maximum pause before a step.
 const PAUSE: Duration = Duration::from_secs(10);
-/// Steps of a shape at most, shapes of a set, and characters of a name.
+/// Maximum number of steps in a shape.
 const STEPS: usize = 4_096;
+/// Maximum number of shapes in a set.
 const SHAPES: usize = 1_024;
+/// Maximum number of characters in a shape's name.
 const NAME: usize = 64;
-/// Some step either way has so many bytes: a piece of the stream fits in.
+/// Minimum bytes of the largest step in each direction, so that a chunk of the stream fits.
 const PIECE: usize = 600;
-/// Packets of one direction that follow each other so soon are one step.
+/// Packets of one direction with a smaller gap belong to one step.
 const TOGETHER: Duration = Duration::from_millis(1);
-/// The shapes that come with the program: recorded by `bench/shapes.py`.
+/// The built-in shapes, recorded by `bench/shapes.py`.
 const RECORDED: &str = include_str!("recorded.txt");
 
-/// One end says something.
+/// A run of bytes from one end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Step {
-    /// Whether it is the client.
+    /// Whether the client sends it.
     pub up: bool,
-    /// How many bytes: 1 to 16,384.
+    /// Number of bytes: 1 to 16,384.
     pub bytes: usize,
-    /// How long after the step before came to its end: whole milliseconds, up to 10 s.
+    /// Pause after the end of the previous step: whole milliseconds, up to 10 s.
     pub pause: Duration,
 }
 
-/// A connection from its first to its last byte.
+/// The steps of a connection from its first to its last byte.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Shape {
     name: String,
     steps: Arc<[Step]>,
 }
 
-/// A set of shapes, which both ends have.
+/// A set of shapes, which both ends have to share.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Shapes {
     shapes: Arc<[Shape]>,
-    /// For each [`Wish`] those that a connection is drawn of. This, and what follows, would take
-    /// long for each connection anew.
+    /// Candidate shapes for each [`Wish`]. These and the following fields are computed once,
+    /// because computing them for each connection would be slow.
     best: Arc<[Vec<usize>; 3]>,
     longest_pause: Duration,
     digest: [u8; 32],
 }
 
-/// Why a text or a record is none, in one line.
+/// Error: a text or a record is not a shape or a set of shapes, with the reason in one line.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ShapeFault(String);
 
@@ -70,12 +72,12 @@ impl std::error::Error for ShapeFault {}
 pub type Passed = (bool, usize, Duration);
 
 impl Shape {
-    /// The shape of these steps.
+    /// Creates a shape with these steps.
     ///
     /// # Errors
-    /// There is no name of up to 64 letters, digits, `-`, `_` and `.`, a step is out of its bounds,
-    /// or an end speaks too soon: the client begins with 64 bytes at least, the server answers with
-    /// as many before the client goes on, and has the last word.
+    /// The name is not 1 to 64 letters, digits, `-`, `_` and `.`, or a step is out of bounds. The
+    /// client has to begin with at least 64 bytes. The server has to answer with at least 64 bytes
+    /// before the client continues, and has to send the last step.
     pub fn new(name: &str, steps: Vec<Step>) -> Result<Shape, ShapeFault> {
         let fault = |why: &str| Err(ShapeFault(format!("shape '{name}': {why}")));
         let plain = |byte: u8| byte.is_ascii_alphanumeric() || b"-_.".contains(&byte);
@@ -104,12 +106,12 @@ impl Shape {
         Ok(Shape { name: name.to_owned(), steps: steps.into() })
     }
 
-    /// The shape of a recorded connection. Packets of one direction that follow each other within
-    /// 1 ms are a step, pauses are cut at 10 s; what comes before the first step that a client can
-    /// begin with is left out, and what the client says last.
+    /// Creates the shape of a recorded connection. Packets of one direction within 1 ms of each
+    /// other form a step, and pauses are cut at 10 s. Steps before a possible first step of a
+    /// client are dropped, and so are the client's last ones.
     ///
     /// # Errors
-    /// Nothing is left, or as [`Shape::new`].
+    /// No steps are left, or as for [`Shape::new`].
     pub fn of_record(name: &str, packets: &[Passed]) -> Result<Shape, ShapeFault> {
         let mut steps = together(packets);
         let begins = |at: &usize| {
@@ -123,14 +125,14 @@ impl Shape {
         if let Some(first) = steps.first_mut() {
             first.pause = Duration::ZERO;
         }
-        // A cut may not end in a word of the client's either.
+        // A truncated shape may not end with a step of the client either.
         while steps.len() > STEPS || steps.last().is_some_and(|step| step.up) {
             steps.truncate(STEPS.min(steps.len() - 1));
         }
         Shape::new(name, steps)
     }
 
-    /// What it is called.
+    /// Its name.
     #[must_use]
     pub fn name(&self) -> &str {
         &self.name
@@ -142,12 +144,12 @@ impl Shape {
         &self.steps
     }
 
-    /// The same, for a connection of its own.
+    /// Its steps, for shared ownership by a connection.
     pub(super) fn shared_steps(&self) -> Arc<[Step]> {
         Arc::clone(&self.steps)
     }
 
-    /// How long each end may be silent at most.
+    /// Longest silence of either end.
     fn longest_pause(&self) -> Duration {
         let longest = |up: bool| {
             let (mut most, mut since) = (Duration::ZERO, Duration::ZERO);
@@ -162,7 +164,8 @@ impl Shape {
         longest(true).max(longest(false))
     }
 
-    /// Bytes a second one way, or both ways, were there no line.
+    /// Bytes per second without network delay, in the direction `way` or in both. 100 ms are added
+    /// to the sum of pauses.
     fn rate(&self, way: Option<bool>) -> u64 {
         let counts = |step: &&Step| way.is_none_or(|up| step.up == up);
         let bytes: usize = self.steps.iter().filter(counts).map(|step| step.bytes).sum();
@@ -171,23 +174,23 @@ impl Shape {
     }
 }
 
-/// What a connection is to carry, in the order of [`Shapes::best`].
+/// The expected load of a new connection, in the order of [`Shapes::best`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Wish {
-    /// Next to nothing.
+    /// Hardly any data.
     Quiet,
-    /// Much of the client's, ...
+    /// Much data from the client.
     Up,
-    /// ... or of the server's.
+    /// Much data from the server.
     Down,
 }
 
-/// Bytes that the server says before the client's next word.
+/// Bytes that the server sends before the client's next step.
 fn answer(steps: &[Step]) -> usize {
     steps.iter().take_while(|step| !step.up).map(|step| step.bytes).sum()
 }
 
-/// The steps that packets are, each of at most [`STEP`] bytes.
+/// Groups packets into steps of at most [`STEP`] bytes.
 fn together(packets: &[Passed]) -> Vec<Step> {
     let (mut steps, mut before): (Vec<Step>, Option<Passed>) = (Vec::new(), None);
     for &(up, bytes, at) in packets.iter().filter(|(_, bytes, _)| *bytes > 0) {
@@ -235,11 +238,11 @@ impl Default for Shapes {
 }
 
 impl Shapes {
-    /// The set of these shapes.
+    /// Creates a set of these shapes.
     ///
     /// # Errors
-    /// There are none or more than 1,024, two have one name, or no step of one direction has room
-    /// for a piece of the stream (600 bytes).
+    /// There are none or more than 1,024, two have the same name, or one direction has no step with
+    /// room for a chunk of the stream (600 bytes).
     pub fn new(shapes: Vec<Shape>) -> Result<Shapes, ShapeFault> {
         let fault = |why: String| Err(ShapeFault(why));
         if !(1..=SHAPES).contains(&shapes.len()) {
@@ -270,11 +273,11 @@ impl Shapes {
         })
     }
 
-    /// Reads a set's text: lines `shape NAME`, and `up BYTES MILLISECONDS` or `down BYTES
-    /// MILLISECONDS` for its steps; empty ones and those that begin with `#` say nothing.
+    /// Parses a set: lines `shape NAME`, each followed by its steps as `up BYTES MILLISECONDS` or
+    /// `down BYTES MILLISECONDS`. Empty lines and lines that begin with `#` are ignored.
     ///
     /// # Errors
-    /// A line says something else (it is named), or as [`Shape::new`] and [`Shapes::new`].
+    /// A line has another form (the error names it), or as for [`Shape::new`] and [`Shapes::new`].
     pub fn parse(text: &str) -> Result<Shapes, ShapeFault> {
         let (mut shapes, mut open): (Vec<Shape>, Option<(&str, Vec<Step>)>) = (Vec::new(), None);
         for (number, line) in text.lines().enumerate() {
@@ -302,10 +305,10 @@ impl Shapes {
         Shapes::new(shapes)
     }
 
-    /// The set that comes with the program.
+    /// Returns the built-in set.
     ///
     /// # Panics
-    /// Never: a test reads it.
+    /// Never: a test parses it.
     #[must_use]
     pub fn recorded() -> Shapes {
         Shapes::parse(RECORDED).expect("the recorded set is read by a test")
@@ -317,24 +320,24 @@ impl Shapes {
         &self.shapes
     }
 
-    /// What tells this set from others.
+    /// Hash that identifies this set.
     pub(crate) fn digest(&self) -> &[u8; 32] {
         &self.digest
     }
 
-    /// How long an end is silent at most in any of them.
+    /// Longest silence of an end in any of the shapes.
     pub(crate) fn longest_pause(&self) -> Duration {
         self.longest_pause
     }
 
-    /// One of them by a draw: of the third that carries most of what is wished, or the quietest.
+    /// Chooses a shape by `draw`, from the third of the shapes that suits `wish` best.
     pub(crate) fn choose(&self, wish: Wish, draw: u16) -> usize {
         let best = &self.best[wish as usize];
         best[usize::from(draw) % best.len()]
     }
 }
 
-/// The third of the shapes that is best for a wish, the best first.
+/// Indices of the third of the shapes that suits `wish` best, best first.
 fn best(shapes: &[Shape], wish: Wish) -> Vec<usize> {
     let rate = |shape: &Shape| match wish {
         Wish::Quiet => shape.rate(None),

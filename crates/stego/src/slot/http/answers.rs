@@ -1,5 +1,5 @@
-//! What answers are, tier by tier: the one place for what differs between bodies that are made of
-//! hidden bytes, pictures, and objects of a site.
+//! Answers, tier by tier: the only place for the differences between generated bodies, pictures,
+//! and objects of a site.
 
 use anabranch_multipath::Time;
 
@@ -8,34 +8,36 @@ use super::head::{ANSWER_MOST, AnswerHead, Heads};
 use super::site::Object;
 use super::{Hidden, MOST, NotCover, RESERVE, Tier};
 
-/// How a server hides bytes in its answers.
+/// The kind of answers in which a server hides bytes.
 #[derive(Debug)]
 pub(super) enum Answers {
-    /// In bodies that are made of them.
+    /// In generated bodies.
     Made,
-    /// In pictures: that of the next answer, and how many answers there were.
+    /// In pictures: the index of the next answer's picture, and the number of answers so far.
     Pictures { picture: usize, answers: usize },
     /// In objects of a site.
     Objects(Course),
 }
 
-/// Where in a site a client is.
+/// A client's position in a site.
 #[derive(Debug, Default)]
 pub(super) struct Course {
-    /// The object that was asked for, and the one that is to be asked for next.
+    /// Index of the requested object.
     object: usize,
+    /// Index of the object to request next.
     next: usize,
-    /// What chooses where a site has several, drawn from what clients hide, which is random.
+    /// State of the generator that chooses among several objects. It is fed with clients' hidden
+    /// bytes, which are random.
     turn: u64,
 }
 
-/// What an answer is to say beside what it hides.
+/// Facts for the head of an answer.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct HeadFacts {
     pub(super) now: Time,
-    /// Whether the connection closes behind it.
+    /// Whether the connection closes after it.
     pub(super) closes: bool,
-    /// Since when there is the file that was asked for [seconds since 1970]; a POST asks for none.
+    /// Modification time of the requested file, in seconds since 1970; `None` for a POST.
     pub(super) modified: Option<u64>,
 }
 
@@ -48,12 +50,12 @@ impl Answers {
         }
     }
 
-    /// A request came for this path, with these hidden bytes: of a site the object is answered that
-    /// was asked for.
+    /// Processes a request for `path` with these `hidden` bytes: for a site, it chooses the object
+    /// to answer with.
     pub(super) fn asked(&mut self, heads: &Heads, path: &str, hidden: &[u8]) {
         if let Answers::Objects(course) = self {
             let drawn = hidden.first_chunk().map_or(0, |bytes| u64::from_be_bytes(*bytes));
-            // Knuth's generator: pages must not follow the count of answers.
+            // Knuth's generator, so that pages do not follow from the number of answers.
             let next = course.turn.wrapping_add(drawn).wrapping_mul(6_364_136_223_846_793_005);
             course.turn = next.wrapping_add(1_442_695_040_888_963_407);
             let turn = (course.turn >> 33) as usize;
@@ -62,12 +64,12 @@ impl Answers {
         }
     }
 
-    /// Hidden bytes that the next answer takes, where a message may have so many.
+    /// Hidden bytes that the next answer has room for, in a message of at most `message` bytes.
     pub(super) fn room(&self, heads: &Heads, message: usize) -> usize {
         let body = message.saturating_sub(ANSWER_MOST);
         match self {
             Answers::Made => heads.tier.capacity(body).min(MOST),
-            // A picture is longer than what it hides: it may wait for the socket.
+            // A picture is longer than its hidden bytes, so it may wait for the socket.
             _ if body == 0 => 0,
             Answers::Pictures { answers, .. } => {
                 heads.pictures().room(*answers).saturating_sub(RESERVE)
@@ -78,9 +80,10 @@ impl Answers {
         }
     }
 
-    /// The hidden bytes of the answer that carries so many, padding among them.
+    /// Chooses the answer for `hidden` bytes. Returns its number of hidden bytes, including
+    /// padding.
     pub(super) fn fit(&mut self, heads: &Heads, hidden: usize) -> usize {
-        // An answer that says nothing still says that it is ours.
+        // An answer without data still has a sealed block, which shows that it is ours.
         let hidden = hidden.max(RESERVE);
         match self {
             Answers::Made => hidden,
@@ -93,7 +96,7 @@ impl Answers {
         }
     }
 
-    /// The body of the answer with these hidden bytes.
+    /// Builds the body of the answer with these `hidden` bytes.
     pub(super) fn body(&self, heads: &Heads, hidden: &[u8]) -> Vec<u8> {
         let mut body = Vec::new();
         match self {
@@ -111,7 +114,7 @@ impl Answers {
         body
     }
 
-    /// Appends the head of the answer whose body has this length.
+    /// Appends the head of the answer with a body of `length` bytes.
     pub(super) fn head(&self, heads: &Heads, facts: HeadFacts, length: usize, out: &mut Vec<u8>) {
         let HeadFacts { now, closes, modified } = facts;
         match self {
@@ -125,10 +128,10 @@ impl Answers {
     }
 }
 
-/// The body of an answer with this head.
+/// Begins the body of an answer with this head.
 ///
 /// # Errors
-/// It is none of the tier's.
+/// The tier has no such body.
 pub(super) fn body(tier: Tier, answer: &AnswerHead) -> Result<Body, NotCover> {
     match tier {
         Tier::Site => Body::of_site(&answer.kind, answer.length),
@@ -136,11 +139,10 @@ pub(super) fn body(tier: Tier, answer: &AnswerHead) -> Result<Body, NotCover> {
     }
 }
 
-/// Gives to `each` what an answer has said, and keeps in `told` the path that is to be asked for
-/// next, where the tier says one.
+/// Passes the hidden bytes of an answer to `each`. For a site, stores the path of the next request.
 ///
 /// # Errors
-/// It should say one, and does not.
+/// The answer of a site has no such path.
 pub(super) fn hear(
     heads: &Heads,
     said: Hidden<'_>,

@@ -1,4 +1,4 @@
-//! What a body looks like: tiers.
+//! Bodies of requests and answers, by tier.
 
 use base64ct::{Base64UrlUnpadded, Encoding};
 
@@ -6,25 +6,26 @@ use super::jpeg::Picture;
 use super::site::Hiding;
 use super::{Hidden, LARGEST, NotCover};
 
-/// Hidden bytes of one text of a list, and its characters.
+/// Hidden bytes in one text of a list.
 const PIECE: usize = 768;
+/// Characters of one text of a list.
 const CHARACTERS: usize = PIECE / 3 * 4;
 
 /// A kind of body.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Tier {
-    /// Hidden bytes as they are, as encrypted video has them.
+    /// Hidden bytes without encoding, as in encrypted video.
     Opaque,
     /// JSON with a list of texts in base64url.
     Text,
-    /// Pictures that answers bring; requests are as those of the first.
+    /// Pictures in answers; requests are those of `Opaque`.
     Image,
-    /// Objects of a site that answers bring; requests are as those of the first.
+    /// Objects of a site in answers; requests are those of `Opaque`.
     Site,
 }
 
 impl Tier {
-    /// The type that heads give.
+    /// The content type of answers.
     pub(super) fn content_type(self) -> &'static str {
         match self {
             Tier::Opaque | Tier::Site => "video/mp4",
@@ -33,7 +34,7 @@ impl Tier {
         }
     }
 
-    /// The type of a POST's body.
+    /// The content type of a POST's body.
     pub(super) fn upload_type(self) -> &'static str {
         match self {
             Tier::Opaque | Tier::Image | Tier::Site => "application/octet-stream",
@@ -41,18 +42,19 @@ impl Tier {
         }
     }
 
-    /// What requests have where answers have this.
+    /// The tier of requests whose answers have this tier.
     pub(super) fn upwards(self) -> Tier {
         if matches!(self, Tier::Image | Tier::Site) { Tier::Opaque } else { self }
     }
 
-    /// Hidden bytes that a body of this length holds at least; for pictures their own word counts.
+    /// Minimum number of hidden bytes that a body of `body` bytes holds; 0 for pictures and
+    /// objects, which have capacities of their own.
     pub(super) fn capacity(self, body: usize) -> usize {
         match self {
             Tier::Opaque => body,
             Tier::Image | Tier::Site => 0,
             Tier::Text => {
-                // 32 bytes are what stands around the list at most, and 3 around a text.
+                // The list is surrounded by at most 32 bytes, and each text by 3.
                 let (texts, rest) = (
                     body.saturating_sub(32) / (CHARACTERS + 3),
                     body.saturating_sub(32) % (CHARACTERS + 3),
@@ -62,7 +64,7 @@ impl Tier {
         }
     }
 
-    /// Appends the body of these hidden bytes; `list` is the list's name.
+    /// Appends the body with these `hidden` bytes; `list` is the list's name.
     pub(super) fn write(self, hidden: &[u8], list: &str, out: &mut Vec<u8>) {
         if self != Tier::Text {
             return out.extend_from_slice(hidden);
@@ -81,25 +83,25 @@ fn open(list: &str) -> String {
     format!("{{\"{list}\":[")
 }
 
-/// A body that is coming.
+/// A body in transfer.
 #[derive(Debug)]
 pub(super) struct Body {
     left: usize,
     kind: Kind,
 }
 
-/// What came of a body, and is not read yet.
+/// The received and unread part of a body.
 #[derive(Debug)]
 enum Kind {
     Opaque,
     Text(Text),
-    /// A picture is read as a whole, ...
+    /// A picture, which is read as a whole.
     Image(Vec<u8>),
-    /// ... and an object of a site.
+    /// An object of a site, which is read as a whole.
     Site(Hiding, Vec<u8>),
 }
 
-/// A text that is coming, in the one form that [`Tier::write`] gives.
+/// A text in transfer, in the only form that [`Tier::write`] produces.
 #[derive(Debug, Default)]
 struct Text {
     came: Vec<u8>,
@@ -115,10 +117,10 @@ enum TextStage {
 }
 
 impl Body {
-    /// One of this length.
+    /// Begins a body of `length` bytes.
     ///
     /// # Errors
-    /// None of ours is so short or so long.
+    /// No body of ours has this length.
     pub(super) fn new(tier: Tier, length: usize) -> Result<Body, NotCover> {
         if !(1..=LARGEST).contains(&length) {
             return Err(NotCover);
@@ -132,20 +134,21 @@ impl Body {
         Ok(Body { left: length, kind })
     }
 
-    /// An object of a site, of this length and with this type.
+    /// Begins an object of a site, with this content type and `length` bytes.
     ///
     /// # Errors
-    /// None of ours is so short or so long.
+    /// No body of ours has this length.
     pub(super) fn of_site(kind: &str, length: usize) -> Result<Body, NotCover> {
         let mut body = Body::new(Tier::Site, length)?;
         body.kind = Kind::Site(Hiding::of(kind).unwrap_or(Hiding::Opaque), Vec::new());
         Ok(body)
     }
 
-    /// Takes its part of `bytes`, and gives what is hidden in it to `each`; whether it is whole.
+    /// Takes its part of `bytes` and passes the hidden bytes in it to `each`. Returns whether the
+    /// body is complete.
     ///
     /// # Errors
-    /// It is none of ours.
+    /// It is not a body of ours.
     pub(super) fn take(
         &mut self,
         bytes: &mut &[u8],
@@ -185,7 +188,7 @@ impl Body {
 }
 
 impl Text {
-    /// Reads the next part; false if more has to come first.
+    /// Reads the next part. Returns false if more bytes are needed.
     fn step(&mut self, list: &str, each: &mut dyn FnMut(Hidden<'_>)) -> Result<bool, NotCover> {
         match self.stage {
             TextStage::Opening => {
@@ -214,7 +217,7 @@ impl Text {
     }
 }
 
-/// What is hidden in a text of the list: but for the last, all are of one length.
+/// Decodes a text of the list; all but the last have the same length.
 fn read_piece(quoted: &[u8], last: bool) -> Result<Vec<u8>, NotCover> {
     let characters = quoted.strip_prefix(b"\"").and_then(|rest| rest.strip_suffix(b"\""));
     let characters = characters.ok_or(NotCover)?;

@@ -1,5 +1,5 @@
-//! Heads of requests and answers, written as a browser and a server of the web write them, and read
-//! strictly: what is not of the one form that ours have is somebody else's.
+//! Heads of requests and answers, in the form of a browser's and a web server's. They are parsed
+//! strictly: any form but the single one of ours is a stranger's.
 
 use std::sync::Arc;
 
@@ -9,25 +9,26 @@ use base64ct::{Base64UrlUnpadded, Encoding};
 use super::date::http_date;
 use super::{GETS, LARGEST, Names, NotCover, Notes, Pictures, Scene, Site, Tier};
 
-/// Bytes of a head at most.
+/// Maximum bytes of a head.
 const HEAD: usize = 8 << 10;
-/// Headers of a head at most.
+/// Maximum number of headers in a head.
 const HEADERS: usize = 48;
-/// What a client says that it is.
+/// `User-Agent` of a client.
 const AGENT: &str = "Mozilla/5.0 (X11; Linux x86_64) AppleWebKit/537.36 (KHTML, like Gecko) \
     Chrome/138.0.0.0 Safari/537.36";
-/// Bytes of heads, but for what is called after the host.
+/// Maximum bytes of a request's head, without the host's name and the query.
 const REQUEST_MOST: usize = 520;
+/// Maximum bytes of an answer's head.
 pub(super) const ANSWER_MOST: usize = 256;
-/// Segments of a live stream have a number that changes so often.
+/// Seconds after which the segment number of a live stream changes.
 const SEGMENT_SECONDS: u64 = 4;
 
 /// The head of a request of ours.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum RequestHead {
-    /// With its path, and the hidden bytes of its query.
+    /// A GET, with its path and the hidden bytes of its query.
     Get(String, Vec<u8>),
-    /// With the length of its body.
+    /// A POST, with the length of its body.
     Post(usize),
 }
 
@@ -36,21 +37,22 @@ pub(super) enum RequestHead {
 pub(super) struct AnswerHead {
     pub(super) length: usize,
     pub(super) closes: bool,
-    /// Its type.
+    /// Its content type.
     pub(super) kind: String,
 }
 
-/// What writes and reads the heads of a connection.
+/// Writer and parser of a connection's heads.
 #[derive(Debug)]
 pub(super) struct Heads {
     scene: Arc<Scene>,
     pub(super) tier: Tier,
 }
 
-/// Moves a head out of what came, once it is whole; what follows stays in `bytes`.
+/// Moves a complete head out of the received bytes; the rest stays in `bytes`. Returns `None` if
+/// the head is not complete yet.
 ///
 /// # Errors
-/// It is longer than any of ours, or begins as none does.
+/// It is longer than any of ours, or does not begin like one.
 pub(super) fn gather(inbox: &mut Vec<u8>, bytes: &mut &[u8]) -> Result<Option<Vec<u8>>, NotCover> {
     let (before, from) = (inbox.len(), inbox.len().saturating_sub(3));
     inbox.extend_from_slice(&bytes[..bytes.len().min((HEAD + 1).saturating_sub(before))]);
@@ -72,22 +74,22 @@ impl Heads {
         Heads { scene, tier }
     }
 
-    /// The pictures of answers.
+    /// The pictures for answers.
     pub(super) fn pictures(&self) -> &Pictures {
         &self.scene.covers.pictures
     }
 
-    /// The name of the list in a text.
+    /// The name of the list in a JSON text.
     pub(super) fn words(&self) -> &str {
         self.scene.names.list()
     }
 
-    /// Bytes of a request's head at most, without a query.
+    /// Maximum bytes of a request's head, without a query.
     pub(super) fn request_most(&self) -> usize {
         REQUEST_MOST + 3 * self.scene.host.len()
     }
 
-    /// Writes a GET of a path, or of one of the bridge's own, with these hidden bytes.
+    /// Writes a GET of `path`, or else of a path of the bridge's own, with these `hidden` bytes.
     pub(super) fn get(
         &self,
         now: Time,
@@ -107,7 +109,7 @@ impl Heads {
         out.extend_from_slice(head.as_bytes());
     }
 
-    /// Writes the head of a POST whose body has this length.
+    /// Writes the head of a POST with a body of `length` bytes.
     pub(super) fn post(&self, length: usize, out: &mut Vec<u8>) {
         let (path, host) = (self.scene.names.upload(), &self.scene.host);
         let kind = self.tier.upload_type();
@@ -120,10 +122,11 @@ impl Heads {
         out.extend_from_slice(head.as_bytes());
     }
 
-    /// Writes the head of an answer whose body has this length, and whether the connection closes
-    /// behind it: as nginx answers by a file that was `modified` then, or else as a program does.
+    /// Writes the head of an answer with a body of `length` bytes; `closes` is whether the
+    /// connection closes after it. It looks like nginx's answer with a file of the time `modified`,
+    /// or without one like a program's answer.
     ///
-    /// A cache may keep a file. It has no request to give it to: each has a query of its own.
+    /// A cache may store the file, but has no request for it: each has a query of its own.
     pub(super) fn ok(
         &self,
         now: Time,
@@ -150,9 +153,9 @@ impl Heads {
         out.extend_from_slice(rest.as_bytes());
     }
 
-    /// Since when there is the file of a path [seconds since 1970]: since its number was that of
-    /// the time, and not from now on, if its client's clock is ahead; a list since the last change
-    /// of numbers.
+    /// Modification time of the file at `path`, in seconds since 1970. It is when the path's number
+    /// was current, but at most now, as the client's clock may be ahead. For a list it is the last
+    /// change of numbers.
     pub(super) fn modified(&self, now: Time, path: &str) -> u64 {
         let unix = self.unix(now);
         let number = Names::number(path).unwrap_or(unix / SEGMENT_SECONDS);
@@ -167,18 +170,18 @@ impl Heads {
         http_date(self.unix(now))
     }
 
-    /// The site of answers.
+    /// The site for answers.
     pub(super) fn site(&self) -> &Site {
         &self.scene.covers.site
     }
 
-    /// What tells a client of the next request.
+    /// The mask of notes, which hide the next request's path.
     pub(super) fn notes(&self) -> &Notes {
         &self.scene.notes
     }
 
-    /// Writes the head of an answer by an object of the site whose body has this length, and
-    /// whether the connection closes behind it.
+    /// Writes the head of an answer with an object of the site and a body of `length` bytes;
+    /// `closes` is whether the connection closes after it.
     pub(super) fn object(
         &self,
         now: Time,
@@ -191,10 +194,10 @@ impl Heads {
         }
     }
 
-    /// Reads the head of a request.
+    /// Parses the head of a request.
     ///
     /// # Errors
-    /// It is none of ours.
+    /// It is not a request of ours.
     pub(super) fn request(&self, head: &[u8]) -> Result<RequestHead, NotCover> {
         let mut headers = [httparse::EMPTY_HEADER; HEADERS];
         let mut request = httparse::Request::new(&mut headers);
@@ -222,16 +225,16 @@ impl Heads {
         let mut buffer = [0; GETS[GETS.len() - 1]];
         let read = Base64UrlUnpadded::decode(hidden.ok_or(NotCover)?, &mut buffer);
         let hidden = read.map_err(|_| NotCover)?;
-        // Of a site any path may be asked for: what is in the query tells.
+        // A site has any path: the query shows whether the client is ours.
         let asked = self.tier == Tier::Site || names.is_media(self.tier, path);
         let ours = asked && !hidden.is_empty();
         ours.then(|| RequestHead::Get(path.to_owned(), hidden.to_vec())).ok_or(NotCover)
     }
 
-    /// Reads the head of an answer.
+    /// Parses the head of an answer.
     ///
     /// # Errors
-    /// It is none of ours.
+    /// It is not an answer of ours.
     pub(super) fn answer(&self, head: &[u8]) -> Result<AnswerHead, NotCover> {
         let mut headers = [httparse::EMPTY_HEADER; HEADERS];
         let mut answer = httparse::Response::new(&mut headers);
@@ -253,14 +256,15 @@ fn has(headers: &[httparse::Header<'_>], name: &str) -> bool {
     headers.iter().any(|header| header.name.eq_ignore_ascii_case(name))
 }
 
-/// The value of a header that is there once.
+/// Returns the value of a header that occurs once.
 fn once<'a>(headers: &[httparse::Header<'a>], name: &str) -> Option<&'a [u8]> {
     let mut found = headers.iter().filter(|header| header.name.eq_ignore_ascii_case(name));
     let value = found.next()?.value;
     found.next().is_none().then_some(value)
 }
 
-/// The length of a body: it is said once, in digits, and nothing else says where the body ends.
+/// Parses the length of a body. It has to occur once, in digits, without another header that
+/// delimits the body.
 fn length(headers: &[httparse::Header<'_>]) -> Result<usize, NotCover> {
     let digits = once(headers, "content-length").ok_or(NotCover)?;
     if has(headers, "transfer-encoding") || digits.len() > 7 {

@@ -1,9 +1,11 @@
-//! Baseline JPEG pictures (ITU-T T.81) that hide bytes: in the bits that follow the Huffman codes
-//! of AC coefficients. Those say size and sign of a coefficient whose order of magnitude the code
-//! has said, so any bits make a picture of the same length, tables and codes, but for stuffed
-//! bytes; it looks spoilt. Who reads needs no original.
+//! Baseline JPEG pictures (ITU-T T.81) that hide bytes in the bits after the Huffman codes of AC
+//! coefficients.
+//!
+//! These bits are the sign and the size of a coefficient, whose order of magnitude is in the code.
+//! So any bits make a picture of the same length, tables and codes, except for stuffed bytes; it
+//! looks damaged. The reader needs no original.
 
-/// Blocks of a picture at most: 16 megapixels of one component.
+/// Maximum number of blocks in a picture: 16 megapixels of one component.
 const BLOCKS: usize = 1 << 18;
 const SOI: u8 = 0xd8;
 const EOI: u8 = 0xd9;
@@ -12,28 +14,28 @@ const DHT: u8 = 0xc4;
 const DRI: u8 = 0xdd;
 const BASELINE: u8 = 0xc0;
 
-/// A file is no picture of the kind that can hide anything.
+/// Error: a file is not a picture of a kind that can hide bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct NotPicture;
 
-/// A picture, taken apart.
+/// A parsed picture.
 #[derive(Clone, Debug)]
 pub(crate) struct Picture {
-    /// All before the scan's coded data.
+    /// Everything before the scan's coded data.
     head: Vec<u8>,
     /// The coded data, without stuffed bytes and restart markers.
     scan: Vec<u8>,
-    /// Where in it restart markers stand.
+    /// Positions of restart markers in `scan`.
     restarts: Vec<usize>,
-    /// Bits that may have any value: place and number of each run.
+    /// Bits that may have any value: position and length of each run.
     free: Vec<(u32, u8)>,
 }
 
 impl Picture {
-    /// Takes a file apart.
+    /// Parses a file.
     ///
     /// # Errors
-    /// It is no baseline JPEG of one scan, or anything about it is odd.
+    /// It is not a baseline JPEG of one scan, or it is irregular.
     pub(crate) fn read(file: &[u8]) -> Result<Picture, NotPicture> {
         let (frame, start) = Frame::read(file)?;
         let (scan, restarts, end) = unstuff(&file[start..])?;
@@ -44,19 +46,19 @@ impl Picture {
         Ok(Picture { head: file[..start].to_vec(), scan, restarts, free })
     }
 
-    /// Bytes that it hides.
+    /// Number of bytes that it can hide.
     pub(crate) fn capacity(&self) -> usize {
         self.free.iter().map(|(_, bits)| usize::from(*bits)).sum::<usize>() / 8
     }
 
-    /// The bytes that it hides.
+    /// The hidden bytes.
     pub(crate) fn hidden(&self) -> Vec<u8> {
         let bits: Vec<bool> = self.places().map(|at| bit(&self.scan, at)).collect();
         let byte = |bits: &[bool]| bits.iter().fold(0, |byte, bit| byte << 1 | u8::from(*bit));
         bits.as_chunks::<8>().0.iter().map(|bits| byte(bits)).collect()
     }
 
-    /// Appends the picture's file with these bytes hidden in it, as many as it has room for.
+    /// Appends the picture's file with the bytes `hidden` in it, as far as it has room.
     pub(crate) fn write(&self, hidden: &[u8], out: &mut Vec<u8>) {
         let mut scan = self.scan.clone();
         for (number, at) in self.places().take(hidden.len() * 8).enumerate() {
@@ -86,7 +88,8 @@ fn bit(bytes: &[u8], at: usize) -> bool {
     bytes[at / 8] >> (7 - at % 8) & 1 == 1
 }
 
-/// A scan's coded data, where its restart markers stood, and its length in the file.
+/// Splits off a scan: its coded data, the positions of its restart markers, and its length in the
+/// file.
 fn unstuff(bytes: &[u8]) -> Result<(Vec<u8>, Vec<usize>, usize), NotPicture> {
     let (mut scan, mut restarts, mut at) = (Vec::with_capacity(bytes.len()), Vec::new(), 0);
     loop {
@@ -113,7 +116,7 @@ fn unstuff(bytes: &[u8]) -> Result<(Vec<u8>, Vec<usize>, usize), NotPicture> {
 /// Huffman codes of one table, by length.
 #[derive(Clone, Debug)]
 struct Codes {
-    /// The first code of each length, how many there are, and where their symbols begin.
+    /// First code of each length, the number of such codes, and the index of their first symbol.
     lengths: [(u32, u32, usize); 16],
     symbols: Vec<u8>,
 }
@@ -144,7 +147,7 @@ impl Codes {
     }
 }
 
-/// Coded data, bit by bit.
+/// Reader of coded data, bit by bit.
 struct Bits<'a> {
     bytes: &'a [u8],
     at: usize,
@@ -163,7 +166,7 @@ impl Bits<'_> {
         (self.at <= self.bytes.len() * 8).then_some(()).ok_or(NotPicture)
     }
 
-    /// To the end of the byte, which is filled up with ones.
+    /// Skips to the end of the byte, whose remaining bits have to be ones.
     fn align(&mut self) -> Result<(), NotPicture> {
         while !self.at.is_multiple_of(8) {
             self.next()?.then_some(()).ok_or(NotPicture)?;
@@ -182,7 +185,7 @@ struct Component {
     ac: usize,
 }
 
-/// What a scan's coded data is read by.
+/// Parameters for decoding a scan.
 #[derive(Debug)]
 struct Frame {
     width: usize,
@@ -190,12 +193,12 @@ struct Frame {
     components: Vec<Component>,
     dc: [Option<Codes>; 4],
     ac: [Option<Codes>; 4],
-    /// Units between two restarts; 0 if there are none.
+    /// Number of units between two restarts; 0 if there are none.
     interval: usize,
 }
 
 impl Frame {
-    /// Reads all that stands before the coded data: what it says, and how long it is.
+    /// Parses everything before the coded data. Returns it with its length.
     fn read(file: &[u8]) -> Result<(Frame, usize), NotPicture> {
         let mut rest = file.strip_prefix(&[0xff, SOI]).ok_or(NotPicture)?;
         let mut frame = Frame {
@@ -224,7 +227,7 @@ impl Frame {
                     frame.scan(body).ok_or(NotPicture)?;
                     return Ok((frame, file.len() - rest.len()));
                 }
-                // Other frames, arithmetic coding, markers without a body.
+                // Other kinds of frames, arithmetic coding, markers without a body.
                 0xc0..=0xcf | 0xd0..=0xd9 | 0x00..=0x01 | 0xff => return Err(NotPicture),
                 _ => {}
             }
@@ -259,11 +262,11 @@ impl Frame {
         Some(())
     }
 
-    /// One scan has all components, in their order.
+    /// Reads a scan's header; the scan has to have all components, in their order.
     fn scan(&mut self, body: &[u8]) -> Option<()> {
         let (&count, rest) = body.split_first()?;
         let (parts, over) = rest.as_chunks::<2>();
-        // Behind the components stand the first and the last coefficient, and 0.
+        // After the components follow the first and the last coefficient, and 0.
         let [parts @ .., [0, 63]] = parts else { return None };
         let all = usize::from(count) == parts.len() && parts.len() == self.components.len();
         if !all || over != [0] || parts.is_empty() {
@@ -278,11 +281,11 @@ impl Frame {
         Some(())
     }
 
-    /// How many units the scan has, and the blocks of each component in one.
+    /// Number of units in the scan, and of each component's blocks in a unit.
     fn units(&self) -> (usize, Vec<(Component, usize)>) {
         let across = self.components.iter().map(|one| one.across).max().unwrap_or(1);
         let down = self.components.iter().map(|one| one.down).max().unwrap_or(1);
-        // A scan of one component has no units of several blocks.
+        // A scan of one component has one block per unit.
         if let [one] = self.components[..] {
             return (self.width.div_ceil(8) * self.height.div_ceil(8), vec![(one, 1)]);
         }
@@ -290,7 +293,7 @@ impl Frame {
         (units, self.components.iter().map(|one| (*one, one.across * one.down)).collect())
     }
 
-    /// The free bits of a scan.
+    /// Finds the free bits of a scan.
     fn walk(&self, scan: &[u8], restarts: &[usize]) -> Result<Vec<(u32, u8)>, NotPicture> {
         let (units, blocks) = self.units();
         let in_unit: usize = blocks.iter().map(|(_, count)| count).sum();

@@ -1,9 +1,9 @@
-//! `http-*`: requests and answers of HTTP/1.1 by connections that are kept alive.
+//! `http-*`: requests and answers of HTTP/1.1 over persistent connections.
 //!
-//! A request carries its hidden bytes in the query of a GET, or in the body of a POST where they
-//! are many. An answer carries them in its body. `body` has the tiers: what a body looks like.
-//! `answers` has what else differs between them, `head` reads and writes heads, `names` what is in
-//! them.
+//! A request carries its hidden bytes in the query of a GET, or many of them in the body of a POST.
+//! An answer carries them in its body. `body` has the tiers, which are kinds of bodies. `answers`
+//! has the other differences between tiers. `head` writes and parses heads, and `names` has the
+//! words in them.
 
 mod answers;
 mod body;
@@ -30,24 +30,25 @@ pub use pictures::Pictures;
 pub(crate) use site::Notes;
 pub use site::{Hiding, Object, Refusal, Site};
 
-/// A GET has as many hidden bytes as there are, up to so many: 150 characters, with which it is no
-/// longer than a browser's requests. Padding would make it so.
+/// Maximum number of hidden bytes in a GET without padding: 150 characters, so that it is no longer
+/// than a browser's requests. Padding would make it longer.
 const SMALL: usize = 112;
-/// Beyond, it has as many as these, or POST has them. 704 bytes are 939 characters: a cell of tor's
-/// within TLS, and an acknowledgement. As long are a browser's requests where sites have cookies.
+/// Numbers of hidden bytes in longer GETs; a POST has more. 704 bytes are 939 characters, for a
+/// cell of Tor's within TLS and an acknowledgement. A browser's requests are as long on sites with
+/// cookies.
 const GETS: [usize; 4] = [192, 256, 448, 704];
-/// Hidden bytes of a message at most.
+/// Maximum number of hidden bytes in a message.
 const MOST: usize = 64 << 10;
-/// Bytes of a body at most.
+/// Maximum bytes of a body.
 const LARGEST: usize = 128 << 10;
-/// How long a server keeps a request back at most if it has nothing to say.
+/// Maximum time that a server holds a request while it has no data.
 const HOLD: Duration = Duration::from_secs(4);
-/// Requests by one connection: servers have their limits (nginx: 1,000).
+/// Maximum number of requests per connection; servers have such limits, too (nginx: 1,000).
 const REQUESTS: u32 = 900;
-/// With fewer bytes left a connection is done.
+/// Number of remaining bytes below which a connection is spent.
 const LEAST: usize = 3_000;
 
-/// Bytes that may still go by a connection, either way.
+/// Bytes and requests that a connection may still carry.
 #[derive(Clone, Copy, Debug)]
 struct Left {
     bytes: Option<[usize; 2]>,
@@ -65,7 +66,7 @@ impl Left {
         }
     }
 
-    /// What a message may have, where the socket takes so many bytes.
+    /// Maximum bytes of a message, when the socket has room for `socket` bytes.
     fn message(&self, way: usize, socket: usize) -> usize {
         self.bytes.map_or(socket, |left| left[way].min(socket))
     }
@@ -82,9 +83,9 @@ pub(super) struct ClientSlot {
     left: Left,
     inbox: Vec<u8>,
     stage: ClientStage,
-    /// The server says that it closes behind its answer.
+    /// Whether the server has announced to close the connection after its answer.
     closes: bool,
-    /// The path that the last answer has told, or one by another connection.
+    /// The path to request next, from the last answer of this or another connection.
     told: Option<String>,
 }
 
@@ -96,7 +97,7 @@ enum ClientStage {
 }
 
 impl ClientSlot {
-    /// A connection that carries no more than `most` bytes either way, if that is said.
+    /// Creates a connection with a limit of `most` bytes in each direction, if given.
     pub(super) fn new(scene: Arc<Scene>, tier: Tier, most: Option<usize>) -> ClientSlot {
         let (heads, left) = (Heads::new(scene, tier), Left::new(most));
         let (inbox, stage, told) = (Vec::new(), ClientStage::Idle, None);
@@ -196,7 +197,7 @@ pub(super) struct ServerSlot {
     left: Left,
     inbox: Vec<u8>,
     stage: ServerStage,
-    /// Since when there is the file that was asked for [seconds since 1970]; a POST asks for none.
+    /// Modification time of the requested file, in seconds since 1970; `None` for a POST.
     modified: Option<u64>,
     answers: Answers,
 }
@@ -205,12 +206,12 @@ pub(super) struct ServerSlot {
 enum ServerStage {
     Head,
     Body(Body),
-    /// The request was whole at this time, and is not answered.
+    /// The request was complete at this time, and is not answered yet.
     Whole(Time),
 }
 
 impl ServerSlot {
-    /// The other end of [`ClientSlot::new`].
+    /// Creates the other end of [`ClientSlot::new`].
     pub(super) fn new(scene: Arc<Scene>, tier: Tier, most: Option<usize>) -> ServerSlot {
         let (heads, left) = (Heads::new(scene, tier), Left::new(most));
         let (inbox, stage, modified) = (Vec::new(), ServerStage::Head, None);
@@ -254,7 +255,7 @@ impl Slot for ServerSlot {
         {
             self.whole(now, each);
         }
-        // Our clients wait for an answer before they ask again.
+        // Our clients wait for an answer before their next request.
         if bytes.is_empty() { Ok(()) } else { Err(NotCover) }
     }
 

@@ -1,5 +1,5 @@
-//! Words in requests: each bridge has its own, which follow from its key, so that no word is every
-//! bridge's.
+//! Words in requests. Each bridge derives its own from its key, so no word is common to all
+//! bridges.
 
 use aws_lc_rs::digest::{SHA256, digest};
 
@@ -30,7 +30,7 @@ pub(crate) struct Names {
 }
 
 impl Names {
-    /// Those of the bridge with this key.
+    /// Derives the words of the bridge with this key.
     pub(crate) fn of(key: &BridgeKey) -> Names {
         let drawn = digest(&SHA256, &[b"anabranch stego names", &key.0[..]].concat());
         let mut drawn = drawn.as_ref().iter().map(|&byte| usize::from(byte));
@@ -41,7 +41,7 @@ impl Names {
         Names { folder, part, ending, list, query, upload }
     }
 
-    /// The path of a GET; `number` is what numbers segments of a stream.
+    /// Builds the path of a GET; `number` is the number of a stream's segment.
     pub(super) fn media(&self, tier: Tier, number: u64) -> String {
         match tier {
             Tier::Opaque => format!("/{}/{}-{number}.{}", self.folder, self.part, self.ending),
@@ -50,7 +50,7 @@ impl Names {
         }
     }
 
-    /// Whether a path is one of [`Names::media`].
+    /// Whether `path` has the form of [`Names::media`].
     pub(super) fn is_media(&self, tier: Tier, path: &str) -> bool {
         let ending = if matches!(tier, Tier::Image | Tier::Site) { "jpg" } else { self.ending };
         let digits = || {
@@ -67,7 +67,7 @@ impl Names {
         }
     }
 
-    /// The number in a path that has one.
+    /// Parses the number in a path, if it has one.
     pub(super) fn number(path: &str) -> Option<u64> {
         let (_, rest) = path.rsplit_once('-')?;
         rest.split_once('.')?.0.parse().ok()
@@ -78,12 +78,12 @@ impl Names {
         &self.upload
     }
 
-    /// The parameter of a GET.
+    /// The query parameter of a GET.
     pub(super) fn query(&self) -> &'static str {
         self.query
     }
 
-    /// The key of the list in a text.
+    /// The key of the list in a JSON text.
     pub(super) fn list(&self) -> &'static str {
         self.list
     }

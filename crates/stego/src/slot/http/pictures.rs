@@ -1,57 +1,59 @@
-//! The pictures of a server's operator.
+//! Pictures that a server's operator provides.
 
 use super::jpeg::{NotPicture, Picture};
 use crate::slot::RESERVE;
 
-/// Bytes of a file at most, and what it has to hide at least: the longest acknowledgement.
+/// Maximum bytes of a file.
 const LONGEST: usize = 120_000;
+/// Minimum number of bytes that a file has to hide: the longest acknowledgement.
 const LEAST: usize = 1_536;
-/// An answer takes one of so many: where there is much to say, of those that are cheapest for what
-/// they hide, else of the shortest that hide as much as it needs.
+/// Number of pictures that an answer is chosen from. With much data, these are the cheapest per
+/// hidden byte, otherwise the shortest that hide enough.
 const CHOICE: usize = 4;
-/// What an answer costs beside its picture: heads, acknowledgements, and the line's time until the
-/// next request has come, which a short picture does not fill.
+/// Cost of an answer in bytes, in addition to its picture: heads, acknowledgements, and the idle
+/// line until the next request, which a short picture does not fill.
 const EACH: usize = 4_096;
 
-/// Pictures that answers hide bytes in: baseline JPEGs of up to 120,000 bytes.
+/// Pictures for hiding bytes in answers: baseline JPEGs of up to 120,000 bytes.
 #[derive(Clone, Debug, Default)]
 pub struct Pictures {
-    /// By what they hide.
+    /// Pictures by capacity, in ascending order.
     entries: Vec<Entry>,
-    /// Places of those that are cheapest for what they hide, the best first.
+    /// Indices of the cheapest pictures per hidden byte, best first.
     cheapest: Vec<usize>,
 }
 
 #[derive(Clone, Debug)]
 struct Entry {
     picture: Picture,
-    /// Bytes that it hides, and those of its file.
+    /// Number of bytes that it can hide.
     capacity: usize,
+    /// Bytes of its file.
     length: usize,
 }
 
 impl Entry {
-    /// What an answer with it costs for what it hides, in parts of 2^14 (a length has 17 bits).
+    /// Cost of an answer with it per hidden byte, times 2^14 (a length has 17 bits).
     fn price(&self) -> usize {
         ((self.length + EACH) << 14) / self.capacity
     }
 
-    /// Whether it hides so many bytes, with room for padding or no need of it.
+    /// Whether it can hide `hidden` bytes, exactly or with room for padding.
     fn fits(&self, hidden: usize) -> bool {
         self.capacity == hidden || self.capacity >= hidden + RESERVE
     }
 
-    /// Whether so many bytes leave less than a quarter of it to padding.
+    /// Whether `hidden` bytes leave less than a quarter of it to padding.
     fn is_filled(&self, hidden: usize) -> bool {
         hidden + RESERVE >= self.capacity - self.capacity / 4
     }
 }
 
 impl Pictures {
-    /// Adds a picture's file: how many bytes it hides.
+    /// Adds a picture's file. Returns the number of bytes that it can hide.
     ///
     /// # Errors
-    /// It is no baseline JPEG of one scan, too long, or hides fewer than 1,536 bytes.
+    /// It is not a baseline JPEG of one scan, is too long, or hides fewer than 1,536 bytes.
     pub fn add(&mut self, file: &[u8]) -> Result<usize, NotPicture> {
         let picture = Picture::read(file)?;
         let (capacity, length) = (picture.capacity(), file.len());
@@ -76,18 +78,18 @@ impl Pictures {
         self.entries.is_empty()
     }
 
-    /// The place of the picture of the answer of this `turn` where there is much to say.
+    /// Index of the picture for answer `turn` when there is much data.
     fn usual(&self, turn: usize) -> Option<usize> {
         self.cheapest.get(turn % self.cheapest.len().max(1)).copied()
     }
 
-    /// Bytes that the answer of this `turn` hides at most.
+    /// Maximum number of bytes that answer `turn` hides.
     pub(super) fn room(&self, turn: usize) -> usize {
         self.usual(turn).map_or(0, |place| self.entries[place].capacity)
     }
 
-    /// A picture for so many bytes, no more than [`Pictures::room`] said of this `turn`, and how
-    /// many it hides: as many, or enough more for padding.
+    /// Chooses a picture for `hidden` bytes, at most [`Pictures::room`] of this `turn`. Returns its
+    /// index and capacity: `hidden`, or enough more for padding.
     pub(super) fn choose(&self, hidden: usize, turn: usize) -> (usize, usize) {
         let takes = |&place: &usize| {
             let entry = &self.entries[place];
@@ -98,14 +100,14 @@ impl Pictures {
             let mut places: Vec<usize> = (first..self.entries.len()).collect();
             places.sort_by_key(|&place| self.entries[place].length);
             places.truncate(CHOICE);
-            // Where none fits, which nobody asks for, the largest has room for most of it.
+            // No caller asks for more than fits; the largest picture has room for most of it.
             let last = self.entries.len().saturating_sub(1);
             places.get(turn % places.len().max(1)).copied().unwrap_or(last)
         });
         (place, self.entries.get(place).map_or(0, |one| one.capacity))
     }
 
-    /// Appends the file of a picture, with these bytes hidden in it.
+    /// Appends the file of a picture with the bytes `hidden` in it.
     pub(super) fn write(&self, place: usize, hidden: &[u8], out: &mut Vec<u8>) {
         if let Some(entry) = self.entries.get(place) {
             entry.picture.write(hidden, out);
@@ -115,7 +117,7 @@ impl Pictures {
 
 #[cfg(test)]
 impl Pictures {
-    /// What looks like pictures with these bytes to hide, and these of their files.
+    /// Creates stand-ins for pictures with these capacities and lengths of files.
     pub(super) fn of(sizes: &[(usize, usize)]) -> Pictures {
         let picture = Picture::read(super::jpeg::tests::COLOUR).unwrap();
         let mut pictures = Pictures::default();

@@ -1,33 +1,33 @@
-//! Finder 1: where a body of a site can hide bytes. Who reads finds the same places in the changed
-//! body by the same rule, so no data base has to be shared.
+//! Finder 1: the positions in a site's bodies that can hide bytes. A reader applies the same rule
+//! to the changed body and finds the same positions, so no database has to be shared.
 
 use base64ct::{Base64UrlUnpadded, Encoding};
 
 use super::super::NotCover;
 use super::super::jpeg::Picture;
 
-/// Characters of a text that can hide anything, at least.
+/// Minimum number of characters in a text that can hide bytes.
 const RUN: usize = 32;
-/// A body of random bytes has a chi-square of 255 degrees of freedom: 255 on average, and above 380
-/// once in a million.
+/// Threshold of the chi-square statistic, with 255 degrees of freedom. For random bytes it is 255
+/// on average, and above 380 once in a million.
 const CHI_SQUARE: f64 = 380.0;
-/// Fewer bytes are not enough to tell.
+/// Minimum number of bytes for that test.
 const TELLING: usize = 1_024;
 
-/// What hides bytes in a body.
+/// The part of a body that hides bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Hiding {
-    /// All of it: media and archives that are encrypted.
+    /// The whole body: encrypted media and archives.
     Opaque,
-    /// Texts in quotes, of 32 and more characters of base64url, in JSON and JavaScript.
+    /// Quoted texts of 32 or more characters of base64url, in JSON and JavaScript.
     Text,
     /// Bits of a baseline JPEG.
     Image,
 }
 
 impl Hiding {
-    /// What hides bytes in a body of this type, if it is one that may: who reads takes whatever is
-    /// neither text nor image for opaque.
+    /// Returns the kind of a body with this content type, if it may hide bytes. A reader treats any
+    /// other type as opaque.
     pub(in super::super) fn of(content_type: &str) -> Option<Hiding> {
         let kind = content_type.split(';').next().unwrap_or_default().trim().to_ascii_lowercase();
         let texts = ["application/json", "text/json", "application/javascript", "text/javascript"];
@@ -42,10 +42,10 @@ impl Hiding {
         }
     }
 
-    /// The bytes that are hidden in a body.
+    /// Extracts the bytes that are hidden in a body.
     ///
     /// # Errors
-    /// It is not of its kind.
+    /// The body is not of this kind.
     pub(in super::super) fn find(self, body: &[u8]) -> Result<Vec<u8>, NotCover> {
         match self {
             Hiding::Opaque => Ok(body.to_vec()),
@@ -73,8 +73,8 @@ pub(super) fn is_random(body: &[u8]) -> bool {
     body.len() >= TELLING && counts.iter().map(square).sum::<f64>() < CHI_SQUARE
 }
 
-/// Where texts stand that can hide bytes: in quotes, of characters of base64url alone, and not
-/// before a colon, as names are. A length is a multiple of 4.
+/// Finds texts that can hide bytes, as positions and lengths. They are in quotes, consist of
+/// base64url characters, and do not precede a colon, as names do. A length is a multiple of 4.
 pub(super) fn runs(body: &[u8]) -> Vec<(usize, usize)> {
     let (mut runs, mut at) = (Vec::new(), 0);
     while at < body.len() {
@@ -99,12 +99,12 @@ pub(super) fn runs(body: &[u8]) -> Vec<(usize, usize)> {
     runs
 }
 
-/// A text with these bytes in its runs, as many as there are.
+/// Appends `body` with the bytes `hidden` in its runs, as far as there are any.
 pub(super) fn fill(body: &[u8], runs: &[(usize, usize)], hidden: &[u8], out: &mut Vec<u8>) {
     let (mut hidden, begins) = (hidden, out.len());
     out.extend_from_slice(body);
     for &(start, length) in runs {
-        // Three bytes are four characters; fewer go nowhere.
+        // Three bytes make four characters; a remainder below three is dropped.
         let (part, rest) = hidden.split_at((length / 4 * 3).min(hidden.len() / 3 * 3));
         let text = Base64UrlUnpadded::encode_string(part);
         out[begins + start..][..text.len()].copy_from_slice(text.as_bytes());

@@ -1,4 +1,4 @@
-//! A site whose answers hide bytes: objects, in the order in which its pages ask for them.
+//! A site whose answers hide bytes: objects, in the order of its pages' requests.
 
 mod finder;
 mod notes;
@@ -9,33 +9,36 @@ use super::jpeg::Picture;
 pub use finder::Hiding;
 pub(crate) use notes::Notes;
 
-/// Bytes of a body at most, and what it has to hide at least.
+/// Maximum bytes of a body.
 const LONGEST: usize = 120_000;
+/// Minimum number of bytes that a body has to hide.
 const LEAST: usize = 512;
-/// Bytes of a path at most, of a head, and lines of it.
+/// Maximum bytes of a path.
 const PATH: usize = 200;
+/// Maximum bytes of a head.
 const HEAD: usize = 3_000;
+/// Maximum number of lines in a head.
 const LINES: usize = 40;
 
-/// Why an object hides nothing.
+/// The reason why an object cannot hide bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 #[non_exhaustive]
 pub enum Refusal {
-    /// Its path is no plain one, of up to 200 bytes.
+    /// Its path is longer than 200 bytes or has special characters.
     Path,
-    /// A line of its head is none, or they are too many.
+    /// A line of its head is invalid, or there are too many.
     Head,
-    /// Nothing hides in bodies of its type.
+    /// Bodies of its type cannot hide bytes.
     Type,
     /// It is longer than 120,000 bytes.
     Long,
     /// It hides fewer than 512 bytes.
     Little,
-    /// It is no baseline JPEG of one scan.
+    /// It is not a baseline JPEG of one scan.
     Picture,
-    /// It is not random, so random bytes are no such thing.
+    /// It is not random, so random bytes would be conspicuous.
     Random,
-    /// What is hidden in it is not found again.
+    /// Hidden bytes cannot be read back from it.
     Lost,
 }
 
@@ -56,7 +59,7 @@ impl fmt::Display for Refusal {
 
 impl std::error::Error for Refusal {}
 
-/// What hides bytes in a body.
+/// The positions in a body that hide bytes.
 #[derive(Clone, Debug)]
 enum Slots {
     Opaque,
@@ -74,11 +77,12 @@ pub struct Object {
 }
 
 impl Object {
-    /// An object by its path, the head of its answer in order, and its body. A `Date`, a
-    /// `Content-Length` and a `Connection` stand where they are, and say what is right.
+    /// Creates an object from its path, the head of its answer in order, and its body. `Date`,
+    /// `Content-Length` and `Connection` stay at their positions in the head, with the values of
+    /// each answer.
     ///
     /// # Errors
-    /// [`Refusal`]
+    /// See [`Refusal`].
     pub fn new(path: &str, headers: Vec<(String, String)>, body: &[u8]) -> Result<Object, Refusal> {
         path_is_plain(path).then_some(()).ok_or(Refusal::Path)?;
         head_is_usual(&headers).then_some(()).ok_or(Refusal::Head)?;
@@ -103,14 +107,14 @@ impl Object {
         };
         (capacity >= LEAST).then_some(()).ok_or(Refusal::Little)?;
         let object = Object { path: path.to_owned(), headers, slots, capacity };
-        // Extremes, and something between: each has to be found again.
+        // Extremes, and a value between: each has to be read back.
         let found = |hidden: &Vec<u8>| kind.find(&object.changed(hidden)).as_ref() == Ok(hidden);
         let noise = (0..capacity).map(|at| (at ^ at >> 7).wrapping_mul(167) as u8).collect();
         let whole = [vec![0; capacity], vec![0xff; capacity], noise].iter().all(found);
         whole.then_some(object).ok_or(Refusal::Lost)
     }
 
-    /// Where it is.
+    /// Its path.
     #[must_use]
     pub fn path(&self) -> &str {
         &self.path
@@ -122,13 +126,13 @@ impl Object {
         &self.headers
     }
 
-    /// Bytes that it hides.
+    /// Number of bytes that it can hide.
     #[must_use]
     pub fn hides(&self) -> usize {
         self.capacity
     }
 
-    /// What hides them.
+    /// The part of its body that hides them.
     #[must_use]
     pub fn hiding(&self) -> Hiding {
         match self.slots {
@@ -138,7 +142,7 @@ impl Object {
         }
     }
 
-    /// Its body with these bytes hidden in it, as many as [`Object::hides`].
+    /// Builds its body with the bytes `hidden` in it, as many as [`Object::hides`].
     #[must_use]
     pub fn changed(&self, hidden: &[u8]) -> Vec<u8> {
         let mut out = Vec::new();
@@ -150,7 +154,7 @@ impl Object {
         out
     }
 
-    /// The head of its answer with a body of this length at this date.
+    /// Appends the head of its answer, with a body of `length` bytes and at this `date`.
     pub(in crate::slot::http) fn head(
         &self,
         date: &str,
@@ -186,7 +190,8 @@ impl Object {
         out.extend_from_slice(text.as_bytes());
     }
 
-    /// The `ETag` of a body of this length, where the recorded one ends with its, as nginx's do.
+    /// The `ETag` for a body of `length` bytes, if the recorded one ends with the recorded length,
+    /// as nginx's do.
     fn tag(&self, length: usize) -> Option<String> {
         let said = |name: &str| {
             let line = self.headers.iter().find(|(of, _)| of.eq_ignore_ascii_case(name));
@@ -198,13 +203,13 @@ impl Object {
     }
 }
 
-/// Whether a site of ours may have an object at this path.
+/// Whether an object of a site may have this path.
 fn path_is_plain(path: &str) -> bool {
     let plain = |byte: u8| byte.is_ascii_graphic() && !matches!(byte, b'?' | b'#');
     path.starts_with('/') && path.len() <= PATH && path.bytes().all(plain)
 }
 
-/// Whether these are lines of a head, none of which says otherwise how long the body is.
+/// Whether these are valid lines of a head, without any that contradict the body's length.
 fn head_is_usual(headers: &[(String, String)]) -> bool {
     let token = |byte: u8| byte.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(&byte);
     let line = |(name, value): &(String, String)| {
@@ -214,7 +219,7 @@ fn head_is_usual(headers: &[(String, String)]) -> bool {
             && value.bytes().all(|byte| (0x20..0x7f).contains(&byte))
             && !foreign.contains(&&*name.to_ascii_lowercase())
     };
-    // What is said anew for each answer is said once: else some read the one and some the other.
+    // Headers that each answer rewrites may occur once only: of two, readers may take either.
     let ours = ["content-length", "connection", "date"];
     let times = |name: &str| headers.iter().filter(|(of, _)| of.eq_ignore_ascii_case(name)).count();
     let bytes: usize = headers.iter().map(|(name, value)| name.len() + value.len() + 4).sum();
@@ -228,13 +233,13 @@ fn head_is_usual(headers: &[(String, String)]) -> bool {
 #[derive(Clone, Debug, Default)]
 pub struct Site {
     objects: Vec<Object>,
-    /// The objects of each page, in the order in which they are asked for.
+    /// The objects of each page, in the order of their requests.
     pages: Vec<Vec<usize>>,
 }
 
 impl Site {
-    /// Adds a page of these objects; those that have the path of another are left out, and a page
-    /// of none is no page.
+    /// Adds a page of these objects. An object whose path is already known is replaced by the known
+    /// one. An empty page is ignored.
     pub fn add(&mut self, page: Vec<Object>) {
         let mut places = Vec::new();
         for object in page {
@@ -247,7 +252,7 @@ impl Site {
         self.pages.extend((!places.is_empty()).then_some(places));
     }
 
-    /// Whether nothing hides in it.
+    /// Whether it has no objects.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.objects.is_empty()
@@ -259,8 +264,8 @@ impl Site {
         &self.objects
     }
 
-    /// The object of this path; of another path the first of a page, by `turn`, which is a picture
-    /// if there is any.
+    /// Index of the object with this path. For an unknown path it is one of the pictures, chosen by
+    /// `turn`, or without pictures the first object of a page.
     pub(in crate::slot::http) fn at(&self, path: &str, turn: usize) -> usize {
         if let Some(place) = self.objects.iter().position(|object| object.path == path) {
             return place;
@@ -272,8 +277,8 @@ impl Site {
         pictures.get(turn % pictures.len().max(1)).copied().unwrap_or_else(firsts)
     }
 
-    /// What is asked for behind an object: the next of a page that has it, or behind the last of
-    /// that the first of any page, by `turn`.
+    /// Index of the object that is requested after `object`: the next one on a page with it. After
+    /// the last one of a page it is the first one of any page. `turn` chooses among several.
     pub(in crate::slot::http) fn next(&self, object: usize, turn: usize) -> usize {
         let behind = |page: &Vec<usize>| {
             let at = page.iter().position(|one| *one == object)?;
@@ -285,7 +290,7 @@ impl Site {
         all.get(of).copied().flatten().unwrap_or_else(page)
     }
 
-    /// Hidden bytes of an answer by an object, without the note of what is next.
+    /// Hidden bytes of an answer with `object`, without the note of the next path.
     pub(in crate::slot::http) fn room(&self, object: usize, next: usize) -> usize {
         let path = self.objects.get(next).map_or(0, |next| next.path.len());
         let whole = self.objects.get(object).map_or(0, Object::hides);

@@ -1,4 +1,4 @@
-//! What an answer says of the next request: its path, hidden among the hidden bytes.
+//! Notes: the path of the next request, within the hidden bytes of an answer.
 
 use aws_lc_rs::hmac;
 
@@ -6,24 +6,24 @@ use super::super::NotCover;
 use super::path_is_plain;
 use crate::keys::BridgeKey;
 
-/// Hidden bytes before a note: they are random, and no other answer's.
+/// Hidden bytes before a note, which are random and unique to the answer.
 const FIRST: usize = 16;
 
-/// What hides notes: whoever has the bridge line can read them.
+/// Mask of notes; any holder of the bridge line can remove it.
 #[derive(Clone, Debug)]
 pub(crate) struct Notes(hmac::Key);
 
 impl Notes {
-    /// Bytes of a note, but for the path.
+    /// Bytes of a note in addition to the path.
     pub(crate) const LENGTH: usize = 1;
 
-    /// Those of a bridge.
+    /// Creates the mask of a bridge.
     pub(crate) fn of(key: &BridgeKey) -> Notes {
         let all = [b"anabranch stego paths", &key.0[..]].concat();
         Notes(hmac::Key::new(hmac::HMAC_SHA256, &all))
     }
 
-    /// XORs what the first hidden bytes give.
+    /// XORs `bytes` with a mask that is derived from the `first` hidden bytes.
     fn mask(&self, first: &[u8], bytes: &mut [u8]) {
         for (number, part) in (0_u8..).zip(bytes.chunks_mut(32)) {
             let mask = hmac::sign(&self.0, &[first, &[number]].concat());
@@ -31,7 +31,7 @@ impl Notes {
         }
     }
 
-    /// The hidden bytes of an answer, of which there are 16 at least, and its note.
+    /// Inserts a note with `path` into the `hidden` bytes of an answer. These are at least 16.
     pub(crate) fn write(&self, hidden: &[u8], path: &str) -> Vec<u8> {
         let (first, rest) = hidden.split_at(FIRST.min(hidden.len()));
         let length = u8::try_from(path.len()).unwrap_or(0);
@@ -40,7 +40,7 @@ impl Notes {
         [first, &note, rest].concat()
     }
 
-    /// Takes them apart: the path, and the hidden bytes.
+    /// Splits an answer's bytes into the path of its note and the hidden bytes.
     ///
     /// # Errors
     /// There is no note of ours.
