@@ -55,7 +55,7 @@ impl LiveFile {
     }
 
     /// Shows the file and waits until it is on the disk.
-    pub(super) fn commit(mut self) -> io::Result<()> {
+    pub(super) fn commit(&mut self) -> io::Result<()> {
         self.show()?;
         let synced = self.file.set_len(self.length).and_then(|()| self.file.sync_all());
         synced.map_err(|error| self.failed(error))

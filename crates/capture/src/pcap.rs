@@ -271,11 +271,11 @@ impl Sink for PcapSink {
     }
 
     /// Completes all files, even if one fails. Returns the first error.
-    fn commit(self) -> io::Result<()> {
-        let files = self.files.into_iter();
+    fn commit(&mut self) -> io::Result<()> {
+        let files = self.files.iter_mut();
         // After a switch to a new file, that file may have no packet yet.
         let wanted = files.filter(|files| files.has_packets || files.number == 1);
-        let ended: Vec<_> = wanted.map(|files| files.file.into_inner().commit()).collect();
+        let ended: Vec<_> = wanted.map(|files| files.file.get_mut().commit()).collect();
         ended.into_iter().collect()
     }
 

@@ -320,11 +320,12 @@ impl Sink for TraceSink {
         Ok(())
     }
 
-    fn commit(mut self) -> io::Result<()> {
+    fn commit(&mut self) -> io::Result<()> {
         if let Some(numbers) = numbers_entry(&self.numbers) {
             self.file.append_key_value_metadata(numbers);
         }
-        self.file.into_inner().map_err(to_io)?.commit()
+        self.file.finish().map_err(to_io)?;
+        self.file.inner_mut().commit()
     }
 
     /// Restores the file to its last footer; a file without any is removed.

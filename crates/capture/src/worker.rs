@@ -20,10 +20,10 @@ pub(super) trait Sink: Send + 'static {
     fn write(&mut self, batch: &mut Self::Batch) -> io::Result<()>;
 
     /// Completes the files.
-    fn commit(self) -> io::Result<()>;
+    fn commit(&mut self) -> io::Result<()>;
 
-    /// Leaves the files readable as far as they were written, if writing has failed or the files
-    /// will not be completed.
+    /// Leaves the files readable as far as they were written, if writing or completing them has
+    /// failed, or if they will not be completed.
     fn keep(&mut self) {}
 }
 
@@ -124,11 +124,10 @@ fn serve<S: Sink>(
     recycle: Sender<S::Batch>,
 ) -> io::Result<()> {
     for order in orders {
-        let SinkCommand::Write(mut batch) = order else { return sink.commit() };
-        if let Err(error) = sink.write(&mut batch) {
-            sink.keep();
-            return Err(error);
-        }
+        let SinkCommand::Write(mut batch) = order else {
+            return sink.commit().inspect_err(|_| sink.keep());
+        };
+        sink.write(&mut batch).inspect_err(|_| sink.keep())?;
         // The other side may be gone; its next order shows whether it wanted to commit.
         let _ = recycle.send(batch);
     }
@@ -156,9 +155,38 @@ mod tests {
             self.0.send(std::mem::take(batch)).map_err(io::Error::other)
         }
 
-        fn commit(self) -> io::Result<()> {
+        fn commit(&mut self) -> io::Result<()> {
             self.0.send(b"end".to_vec()).map_err(io::Error::other)
         }
+    }
+
+    /// Cannot be completed; reports that it was kept.
+    struct Full(SyncSender<()>);
+
+    impl Sink for Full {
+        type Batch = Vec<u8>;
+
+        fn write(&mut self, batch: &mut Vec<u8>) -> io::Result<()> {
+            batch.clear();
+            Ok(())
+        }
+
+        fn commit(&mut self) -> io::Result<()> {
+            Err(io::Error::from(io::ErrorKind::StorageFull))
+        }
+
+        fn keep(&mut self) {
+            let _ = self.0.send(());
+        }
+    }
+
+    #[test]
+    fn what_cannot_be_completed_is_kept() {
+        let (out, kept) = mpsc::sync_channel(1);
+        let worker = Worker::start("full", Full(out)).unwrap();
+        let error = worker.finish(vec![1]).unwrap_err();
+        assert_eq!(error.kind(), io::ErrorKind::StorageFull);
+        assert_eq!(kept.recv(), Ok(()));
     }
 
     fn probe() -> (Worker<Probe>, Receiver<Vec<u8>>, Sender<()>) {

@@ -117,7 +117,7 @@ impl Stage {
         let mut command = Command::new(program);
         command.args(["split", "--json", "--listen", &format!("127.0.0.1:{here}")]);
         command.args(["--to", &format!("{SERVER}:{there}")]).args(words);
-        self.listening(self.client(), &mut command)
+        self.listening("the splitter", self.client(), &mut command)
     }
 
     /// Starts a far end in front of this port of the server.
@@ -133,11 +133,16 @@ impl Stage {
         let mut command = Command::new(program);
         command.args(["merge", "--json", "--listen", &format!("{SERVER}:{here}")]);
         command.args(["--to", &format!("127.0.0.1:{server}")]).args(words);
-        self.listening(self.server(), &mut command)
+        self.listening("the far end", self.server(), &mut command)
     }
 
     /// Starts one of our programs, and waits until it reports that it listens.
-    fn listening(&self, host: &Namespace, command: &mut Command) -> io::Result<Member<'_>> {
+    fn listening(
+        &self,
+        what: &str,
+        host: &Namespace,
+        command: &mut Command,
+    ) -> io::Result<Member<'_>> {
         command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
         let mut program = self.crew.start(host, command)?;
         let stdout = program.stdout.take().expect("it was given a pipe");
@@ -153,12 +158,12 @@ impl Stage {
         match listening.recv_timeout(READY) {
             Ok(()) => Ok(program),
             Err(RecvTimeoutError::Timeout) => {
-                Err(io::Error::other("the splitter did not start to listen"))
+                Err(io::Error::other(format!("{what} did not start to listen")))
             }
             Err(RecvTimeoutError::Disconnected) => {
                 let said = program.finish()?.stderr;
                 let said = String::from_utf8_lossy(&said).trim().to_owned();
-                Err(io::Error::other(format!("the splitter exited: {said}")))
+                Err(io::Error::other(format!("{what} exited: {said}")))
             }
         }
     }

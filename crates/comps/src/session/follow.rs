@@ -106,7 +106,11 @@ impl Run {
         let visits = self.visits.saturating_sub(FORGIVEN);
         *self = match visits {
             0 => Run::default(),
-            _ => Run { visits, away: self.away / self.visits * visits, ..*self },
+            _ => {
+                let left = |bytes: u64| bytes * u64::from(visits) / u64::from(self.visits);
+                let away = self.away / self.visits * visits;
+                Run { visits, away, own: left(self.own), all: left(self.all) }
+            }
         };
     }
 }
@@ -266,5 +270,22 @@ impl Follow {
         if self.run.visits >= VISITS {
             self.stayed = Some(now);
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn forgiven_visits_take_their_bytes_with_them() {
+        let visits = FORGIVEN + 2;
+        let (away, each) = (Duration::from_secs(u64::from(visits)), u64::from(visits));
+        let mut run = Run { visits, away, own: 30 * each, all: 100 * each };
+        run.forgive();
+        assert_eq!((run.visits, run.away), (2, Duration::from_secs(2)));
+        assert_eq!((run.own, run.all), (60, 200));
+        run.forgive();
+        assert_eq!((run.visits, run.own, run.all), (0, 0, 0));
     }
 }

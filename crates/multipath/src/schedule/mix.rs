@@ -11,8 +11,8 @@ pub(super) const FAMILY: Family = Family {
     name: "mix",
     syntax: "mix:ALPHA",
     example: "mix:2",
-    about: "a random path with room in its congestion window, in proportion to 1/RTT^ALPHA (ALPHA \
-            0: all equally; large: like lowrtt)",
+    about: "the paths with room in their congestion windows by turns, each in proportion to \
+            1/RTT^ALPHA (ALPHA 0: all equally; large: like lowrtt)",
     plain: "circuits that answer faster carry more; the user chose how much more",
     every: Some("1p"),
     needs_windows: true,

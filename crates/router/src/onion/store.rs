@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use std::fs::{self, DirBuilder, File, OpenOptions};
 use std::io::{self, Write};
 use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt, PermissionsExt};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use anabranch_onion::wire::keys::{FILES, RelayKeys};
 use rand_core::CryptoRng;
@@ -100,7 +100,10 @@ pub(super) fn locked(data: &Path) -> Result<FileLock, StoreError> {
 /// The file cannot be written, for example because the disk is full: the old one is unchanged, and
 /// nothing else is left.
 pub fn replace(path: &Path, content: &[u8]) -> Result<(), StoreError> {
-    let beside = path.with_extension("new");
+    // `with_extension` would give a certificate and its renewal one temporary name.
+    let mut beside = path.as_os_str().to_owned();
+    beside.push(".new");
+    let beside = PathBuf::from(beside);
     let outcome = write_beside(&beside, content).and_then(|()| fs::rename(&beside, path));
     outcome.map_err(|error| {
         let _ = fs::remove_file(&beside);
@@ -210,6 +213,15 @@ mod tests {
             .collect();
         found.sort();
         found
+    }
+
+    #[test]
+    fn files_that_differ_in_their_ending_have_temporary_names_of_their_own() {
+        let folder = tempfile::tempdir().unwrap();
+        fs::create_dir(folder.path().join("certificate.new")).unwrap();
+        let renewed = folder.path().join("certificate.coming");
+        replace(&renewed, b"c").unwrap();
+        assert_eq!(fs::read(&renewed).unwrap(), b"c");
     }
 
     #[test]

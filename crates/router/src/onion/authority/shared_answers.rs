@@ -105,7 +105,7 @@ impl Answers for SharedAnswers {
 
 impl fmt::Debug for SharedAnswers {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
-        out.debug_struct("Bureau").finish_non_exhaustive()
+        out.debug_struct("SharedAnswers").finish_non_exhaustive()
     }
 }
 

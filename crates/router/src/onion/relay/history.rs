@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
-use std::thread;
+use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
 use anabranch_multipath::Time;
@@ -25,6 +25,8 @@ pub(super) struct HistoryFile {
     unknown_of: BTreeMap<u64, Unknown>,
     path: PathBuf,
     written: Time,
+    /// The thread that writes the file now, or did last.
+    writer: Option<JoinHandle<()>>,
     /// A message for the operator if the file was damaged.
     pub(super) trouble: Option<String>,
 }
@@ -69,6 +71,7 @@ impl HistoryFile {
             unknown_of: BTreeMap::new(),
             path: path.clone(),
             written: Time::ZERO,
+            writer: None,
             trouble: None,
         };
         match read_json(&path)? {
@@ -95,21 +98,27 @@ impl HistoryFile {
     /// that may wait for the disk.
     pub(super) fn note(&mut self, now: Time, unix_now: u64, carried: [u64; 2]) {
         self.history.note(now, unix_now, carried);
-        if now.since(self.written) < KEEP {
+        // Two threads that write the file at a time would use the same temporary name.
+        let is_writing = self.writer.as_ref().is_some_and(|writer| !writer.is_finished());
+        if now.since(self.written) < KEEP || is_writing {
             return;
         }
         self.written = now;
         let (path, text) = (self.path.clone(), self.text());
         // If that fails, the next write includes the same data.
         let work = move || drop(replace(&path, &text));
-        drop(thread::Builder::new().name("history".into()).spawn(work));
+        self.writer = thread::Builder::new().name("history".into()).spawn(work).ok();
     }
 
-    /// Writes the history now.
+    /// Writes the history now, after a write that has begun.
     ///
     /// # Errors
     /// The system's: the old file stays.
-    pub(super) fn write(&self) -> Result<(), StoreError> {
+    pub(super) fn write(&mut self) -> Result<(), StoreError> {
+        if let Some(writer) = self.writer.take() {
+            // Its result is that of a write whose data the next one includes.
+            let _ = writer.join();
+        }
         replace(&self.path, &self.text())
     }
 
@@ -153,7 +162,7 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let text = include_str!("../../../../../tests/formats/0e0b824b/relay/bandwidth.json");
         fs::write(folder.path().join(FILE), text).unwrap();
-        let kept = HistoryFile::read(folder.path()).unwrap();
+        let mut kept = HistoryFile::read(folder.path()).unwrap();
         let (ends, present, past) = kept.history.fields();
         assert_eq!((ends, present.carried), (1_795_046_400, [1_048_576, 2_097_152]));
         assert_eq!((past.len(), kept.history.observed()), (2, 80_000));
@@ -206,6 +215,20 @@ mod tests {
         kept.write().unwrap();
         let past = &written()["past"];
         assert_eq!(past[past.as_array().unwrap().len() - 1]["n"], "c", "{past}");
+    }
+
+    #[test]
+    fn the_last_write_follows_one_that_has_begun() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join(FILE);
+        let mut kept = read(folder.path());
+        let slow = path.clone();
+        kept.writer = Some(thread::spawn(move || {
+            thread::sleep(Duration::from_millis(50));
+            replace(&slow, b"older").unwrap();
+        }));
+        kept.write().unwrap();
+        assert_ne!(fs::read(&path).unwrap(), b"older");
     }
 
     #[test]
