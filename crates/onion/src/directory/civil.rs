@@ -1,10 +1,10 @@
-//! Dates as directory documents write them, `2027-01-15 08:00:00`, and as HTTP does; always UTC.
+//! Dates in directory documents, `2027-01-15 08:00:00`, and in HTTP; always UTC.
 
 const DAYS: [&str; 7] = ["Thu", "Fri", "Sat", "Sun", "Mon", "Tue", "Wed"];
 const MONTHS: [&str; 12] =
     ["Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec"];
 
-/// The text of a time in seconds since 1970.
+/// Formats a time in seconds since 1970.
 #[must_use]
 pub fn utc(unix: u64) -> String {
     let (days, seconds) = (unix / 86_400, unix % 86_400);
@@ -13,7 +13,7 @@ pub fn utc(unix: u64) -> String {
     format!("{year:04}-{month:02}-{day:02} {hour:02}:{minute:02}:{second:02}")
 }
 
-/// The time of such a text, in seconds since 1970; `None` if it is none, or no time since then.
+/// Parses such a text into seconds since 1970. Returns `None` if it is invalid or before 1970.
 #[must_use]
 pub fn from_utc(text: &str) -> Option<u64> {
     let (date, time) = text.split_once(' ')?;
@@ -22,7 +22,7 @@ pub fn from_utc(text: &str) -> Option<u64> {
     Some(day * 86_400 + seconds(time)?)
 }
 
-/// The time as HTTP writes it (RFC 9110, 5.6.7): `Fri, 15 Jan 2027 08:00:00 GMT`.
+/// Formats a time as in HTTP (RFC 9110, 5.6.7): `Fri, 15 Jan 2027 08:00:00 GMT`.
 #[must_use]
 pub fn http_date(unix: u64) -> String {
     let (year, month, day) = date(unix / 86_400);
@@ -31,7 +31,7 @@ pub fn http_date(unix: u64) -> String {
     format!("{weekday}, {day:02} {month} {year:04} {time} GMT")
 }
 
-/// The time that HTTP writes; `None` if it is none. The day of the week proves nothing.
+/// Parses a time as in HTTP. Returns `None` if it is invalid. The day of the week is not checked.
 #[must_use]
 pub fn from_http_date(text: &str) -> Option<u64> {
     let mut parts = text.trim().split_once(", ")?.1.split(' ');
@@ -41,14 +41,14 @@ pub fn from_http_date(text: &str) -> Option<u64> {
     Some(day * 86_400 + seconds(parts.next()?)?)
 }
 
-/// Seconds since midnight at `08:00:00`.
+/// Parses `08:00:00` into seconds since midnight.
 fn seconds(text: &str) -> Option<u64> {
     let mut parts = text.splitn(3, ':').map(|part| part.parse::<u64>().ok());
     let (hour, minute, second) = (parts.next()??, parts.next()??, parts.next()??);
     (hour < 24 && minute < 60 && second < 61).then_some(hour * 3600 + minute * 60 + second)
 }
 
-/// The day since 1970 of a date; `None` if there is none such.
+/// Returns the number of days from 1970 to a date. Returns `None` if the date does not exist.
 fn day_of(year: u64, month: u64, day: u64) -> Option<u64> {
     if !(1970..10_000).contains(&year) || !(1..=12).contains(&month) || !(1..=31).contains(&day) {
         return None;
@@ -59,8 +59,8 @@ fn day_of(year: u64, month: u64, day: u64) -> Option<u64> {
     (date(found).2 == day).then_some(found)
 }
 
-/// Year, month and day of a day since 1970. Years begin in March here, so that the leap day is a
-/// year's last; 400 years have 146,097 days.
+/// Returns the year, month and day of a day since 1970. The calculation begins years in March, so
+/// that a leap day is the last of its year; 400 years have 146,097 days.
 fn date(days_since_1970: u64) -> (u64, u64, u64) {
     let days = days_since_1970 + 719_468; // since 0000-03-01
     let (era, day) = (days / 146_097, days % 146_097);
