@@ -4,9 +4,9 @@
 //!
 //! * The *sample*: relays drawn by weight, in the order of drawing. It grows only as needed, and
 //!   limits how many relays can observe the client in a period.
-//! * *Filtered* guards are listed and allowed by the user. *Confirmed* guards have carried a built
-//!   circuit and are ordered by the first time. *Primary* guards are the first few that are both,
-//!   or merely filtered if there are not enough.
+//! * *Filtered* guards are those of the sample which are listed and allowed by the user.
+//!   *Confirmed* guards have carried a built circuit, and are in the order of their first one.
+//!   *Primary* guards are the first few filtered ones, confirmed ones first.
 //! * A circuit through a primary guard is usable when it is built. A circuit through another guard
 //!   waits until it is certain that there is no better one ([`Guards::ready`]).
 //!
@@ -109,9 +109,9 @@ impl<I: Name> Guards<I> {
         self.find(id).map_or(Reach::Maybe, |guard| guard.reach)
     }
 
-    /// Applies a new consensus or new restrictions (guard-spec 4.10). `consensus` is the time from
-    /// which it is valid, and whether it is live, so that it may remove guards. Returns whether
-    /// the stored state has changed.
+    /// Applies a new consensus or new restrictions (guard-spec 4.10). `consensus` holds the time
+    /// from which it is valid, and whether it is live now: only a live one removes guards. Returns
+    /// whether the stored state has changed.
     pub fn renew(
         &mut self,
         now: u64,
@@ -369,7 +369,7 @@ impl<I: Name> Guards<I> {
         }
     }
 
-    /// Chooses the primary guards: confirmed ones in their order, then those that were primary,
+    /// Chooses the primary guards: confirmed ones in their order, then previously primary ones,
     /// then others in the order of sampling.
     fn elect(&mut self) {
         let mut able: Vec<&Guard<I>> = self.sample.iter().filter(|guard| guard.filtered).collect();

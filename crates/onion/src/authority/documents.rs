@@ -14,8 +14,8 @@ use crate::directory::civil::utc;
 use crate::wire::keys::sha256;
 use crate::wire::text::{hex, line};
 
-/// Consensus method, in the numbering of C tor's authorities: the one that puts `family-ids` into
-/// microdescriptors.
+/// Consensus method, in the numbering of C tor's authorities. With this method microdescriptors
+/// contain `family-ids`.
 const METHOD: u32 = 35;
 /// Placeholder for the publication time in a microdescriptor consensus, used since method 33.
 const NEVER: &str = "2038-01-01 00:00:00";

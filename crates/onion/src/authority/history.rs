@@ -14,11 +14,11 @@ pub struct History {
     /// Seconds up and seconds known, weighted.
     up: f64,
     known: f64,
-    /// The time up to which the fields above are computed.
+    /// The end of the time covered by the fields above.
     reckoned: Option<u64>,
     /// The time at which the present run began.
     up_since: Option<u64>,
-    /// The time up to which `FADING` is applied.
+    /// The end of the time for which `FADING` was applied.
     faded: u64,
 }
 

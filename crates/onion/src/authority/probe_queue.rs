@@ -65,8 +65,8 @@ impl ProbeQueue {
         self.first(Standing::Up, now)
     }
 
-    /// Returns a due relay among those that are not running. The three states take turns, so that
-    /// none takes the probes of another.
+    /// Returns a due relay that is not running. The three other states take turns, so that none
+    /// takes the probes of another.
     pub(super) fn next_other(&mut self, now: u64) -> Option<[u8; 20]> {
         let kinds = (0..OTHERS.len()).map(|step| (self.next + step) % OTHERS.len());
         let (kind, id) =
@@ -75,9 +75,9 @@ impl ProbeQueue {
         Some(id)
     }
 
-    /// Returns the relay to evict for a new one that is due at `due`, among those that never
-    /// answered. This is the probed relay that is due first, else the unprobed relay that is due
-    /// last, if that is after `due`.
+    /// Returns the relay to evict for a new one with the turn `due`, if any. The first choice is
+    /// the probed relay that never answered and is due first. The second is the unprobed relay
+    /// with the last turn, if that is after `due`.
     pub(super) fn least(&self, due: u64) -> Option<[u8; 20]> {
         let [silent, new] = [Standing::Silent, Standing::New].map(|one| &self.queues[one as usize]);
         let last = || new.last().filter(|(last, _)| *last > due);

@@ -215,7 +215,8 @@ impl Core for Reachability {
             | LinkInput::Broken { link, .. }
             | LinkInput::Lost { link } => self.closed(link),
             LinkInput::Unreachable { target } => self.unreachable(target),
-            // A client does not authenticate itself, asks for no status, and has no sibling cores.
+            // A client does not authenticate itself, requests no `LinkView`, and has no sibling
+            // shards.
             LinkInput::Exported { .. }
             | LinkInput::Seen { .. }
             | LinkInput::Sibling { .. }

@@ -254,8 +254,8 @@ impl RouterList {
         self.entries.iter().filter(move |(_, entry)| entry.is_current(now))
     }
 
-    /// Returns the current relays with the properties that their flags depend on. Leaves out those
-    /// that exceed the limit per address.
+    /// Returns the current relays with the properties on which their flags depend. Relays that
+    /// exceed the limit per address are left out.
     pub(super) fn judged(&self, now: u64, own: &[u8; 20]) -> Vec<(&[u8; 20], &Entry, Merits)> {
         let mut all: Vec<(&[u8; 20], &Entry, Merits)> = self
             .current(now)
@@ -313,7 +313,7 @@ impl RouterList {
         Ok(UploadOutcome::New(id))
     }
 
-    /// Returns the relays to evict so that `entry` fits, all of which have never answered.
+    /// Returns the relays to evict so that `entry` fits. All of them have never answered.
     fn room_for(
         &self,
         id: &[u8; 20],

@@ -13,8 +13,8 @@ use super::flags::Merits;
 const MOST: usize = 2_000;
 const MOST_OF_ONE: usize = 32;
 const MOST_BY_CIRCUITS: usize = 256;
-/// Ratio of the relays kept for an address to those that may be listed, and the minimum number
-/// kept. The surplus replaces relays that are down.
+/// Number of relays kept for an address, as a multiple of the number listed for it, and the
+/// minimum number kept. The surplus replaces relays that are down.
 const SPARE: usize = 4;
 const LEAST: usize = 8;
 /// Number of address blocks that are remembered. Above it, blocks whose relays have all been
@@ -49,8 +49,8 @@ impl Origin {
     }
 }
 
-/// A limit that is reached. The variant holds the relays that may be evicted if they have never
-/// answered.
+/// A limit that is reached, with the relays from which one must be evicted. Only relays that have
+/// never answered can be evicted.
 pub(super) enum Full {
     /// One of these relays.
     These(BTreeSet<[u8; 20]>),
@@ -109,7 +109,7 @@ impl SybilLimits {
         self.now = self.now.max(turn);
     }
 
-    /// Removes a relay from those that have never answered: it answered, or it was removed.
+    /// Removes a relay from the never-answered ones, because it answered or was removed.
     pub(super) fn know(&mut self, id: &[u8; 20]) {
         if let Some(origin) = self.strangers.remove(id) {
             take(&mut self.of, &origin, id);

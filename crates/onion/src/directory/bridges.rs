@@ -1,5 +1,5 @@
-//! The bridges of a client. Each is asked for its descriptor on its own schedule, so that one that
-//! is down does not delay the others.
+//! The bridges of a client. Each is asked for its descriptor on its own schedule, so that a bridge
+//! which is down does not delay the others.
 
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -13,8 +13,8 @@ use crate::wire::netdoc::{Bridge, DocumentError, check_bridge};
 pub(super) const PATH: &str = "/tor/server/authority.z";
 /// Time after which a descriptor is fetched again (C tor's bridge schedule).
 const RENEWAL: Duration = Duration::from_secs(3 * 3600);
-/// Pauses after failures: the first, which doubles with each further failure, and the maximum for
-/// a bridge that is not known yet and for one that is.
+/// Pauses after failures: the first, which doubles with each further failure; the maximum for an
+/// unknown bridge; and the maximum for a known bridge.
 const FIRST_PAUSE: Duration = Duration::from_millis(500);
 const LAST_PAUSE: Duration = Duration::from_secs(60);
 const LAST_PAUSE_KNOWN: Duration = Duration::from_secs(3600);

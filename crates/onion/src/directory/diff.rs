@@ -16,7 +16,7 @@ use crate::wire::text::{hex, line};
 /// Keyword of a signature line. The signed part of a consensus ends after the first occurrence.
 const SIGNATURE: &str = "directory-signature ";
 
-/// Returns the SHA3-256 of the signed part of a consensus, by which clients name it in requests.
+/// Returns the SHA3-256 of the signed part of a consensus, which names it in clients' requests.
 /// Returns `None` if there is no signature.
 #[must_use]
 pub fn signed_digest(text: &str) -> Option<[u8; 32]> {

@@ -48,11 +48,11 @@ pub(super) fn sign(
     Ok(text)
 }
 
-/// The digests by which a descriptor names an extra-info document: SHA-1 of the signed part, and
-/// SHA-256 of the whole text.
+/// The digests of an extra-info document in a descriptor: SHA-1 of the signed part, and SHA-256 of
+/// the whole text.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ExtraDigests {
-    /// The digest by which the document is requested.
+    /// The digest that names the document in requests.
     pub sha1: [u8; 20],
     /// The second digest. Descriptors from before 2015 lack it.
     pub sha256: Option<[u8; 32]>,

@@ -575,8 +575,8 @@ impl Directory {
             }
         };
         let late = unix_now.saturating_sub(proven.valid_until);
-        // A consensus older than ours is useless, and may be an attack. So is an expired one that
-        // we already have.
+        // A consensus older than ours is useless, and may be an attack. So is our own if it has
+        // expired.
         let is_old_news = |ours: &Network| match ours.consensus().valid_after {
             ours if ours == proven.valid_after => late > 0,
             ours => ours > proven.valid_after,

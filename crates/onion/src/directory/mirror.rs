@@ -85,7 +85,7 @@ impl MirrorRequest {
     }
 }
 
-/// A verified document: its text, and the names by which it is found.
+/// A verified document: its text, with its identity and digest.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Document {
     /// The consensus, and the authorities that signed it.
@@ -107,7 +107,7 @@ struct Held {
     bytes: usize,
 }
 
-/// The documents that were fetched, and those that are missing.
+/// The state of a mirror: which documents it has, and which are missing.
 #[derive(Debug, Default)]
 pub struct Mirror {
     authorities: Vec<[u8; 20]>,

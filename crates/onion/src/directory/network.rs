@@ -252,10 +252,11 @@ impl Network {
             && self.known.iter().zip(&self.listing.weight).all(enough)
     }
 
-    /// Draws a relay for `position` by bandwidth weight, which may share a path with the relays
-    /// `beside`.
+    /// Draws a relay for `position` by bandwidth weight. It must be allowed in one path with the
+    /// relays `beside`.
     ///
     /// # Errors
+    /// Returns [`NoRelay`] if no relay fits.
     /// Returns [`NoRelay`] if no relay fits.
     pub fn choose(
         &self,

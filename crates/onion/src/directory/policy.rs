@@ -1,5 +1,5 @@
-//! Exit policies: rules on the destinations of streams, of which the first match applies
-//! (dir-spec, "exit policy").
+//! Exit policies: rules on the destinations of streams. The first matching rule applies (dir-spec,
+//! "exit policy").
 
 use std::fmt;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};

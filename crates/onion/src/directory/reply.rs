@@ -44,9 +44,9 @@ impl Encoding {
         }
     }
 
-    /// Returns the preferred encoding among those that an `Accept-Encoding` header names. A path
-    /// that ends in `.z` also accepts [`Encoding::Deflate`], even if the header does not
-    /// (dir-spec, "Standard headers").
+    /// Returns the preferred encoding of those in an `Accept-Encoding` header. A path that ends in
+    /// `.z` also accepts [`Encoding::Deflate`], even if the header does not (dir-spec, "Standard
+    /// headers").
     #[must_use]
     pub fn best_of(accepted: &str, suffixed: bool) -> Encoding {
         let named = |one: &Encoding| {

@@ -386,9 +386,9 @@ pub enum LinkSide<'a> {
 
 /// A TLS certificate in DER, and its key in PKCS#8 (DER).
 pub struct LinkKey {
-    /// The certificate.
+    /// The certificate in DER.
     pub certificate: Vec<u8>,
-    /// The private key.
+    /// The private key in PKCS#8 (DER).
     pub key: Vec<u8>,
 }
 

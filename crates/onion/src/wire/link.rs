@@ -126,7 +126,7 @@ pub const COUNTS_IN_CELL: usize = BODY / COUNT;
 /// A circuit ID, and the number of its cells that arrived.
 pub type CellCount = (u32, u32);
 
-/// Appends counts.
+/// Appends counts, 8 bytes each.
 pub fn put_counts(out: &mut Vec<u8>, counts: impl Iterator<Item = CellCount>) {
     for (circuit, count) in counts {
         out.extend_from_slice(&circuit.to_be_bytes());

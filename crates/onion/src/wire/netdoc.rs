@@ -1,7 +1,8 @@
 //! Directory documents as plain values: parsed, with verified signatures and checked times.
 //!
-//! This is the only module that parses documents from peers. A consensus that is not verified
-//! stays inside [`Unproven`]; [`Unproven::prove`] and [`Unproven::prove_old`] return it.
+//! Documents from peers are checked here before other modules read them; onion services'
+//! descriptors are checked in [`hsdesc`](super::hsdesc). A consensus that is not verified stays
+//! inside [`Unproven`]. Only [`Unproven::prove`] and [`Unproven::prove_old`] return it.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -116,7 +117,7 @@ pub struct Speaks {
 /// A microdescriptor: the facts about a relay that a client needs to build a circuit through it.
 #[derive(Clone, Debug)]
 pub struct Microdesc {
-    /// The SHA-256 digest by which a consensus lists it.
+    /// The SHA-256 digest that names it in a consensus.
     pub digest: [u8; 32],
     /// Its public key for ntor and ntor-v3.
     pub ntor: [u8; 32],
@@ -129,7 +130,7 @@ pub struct Microdesc {
     ports: Ports,
 }
 
-/// The ports to which an exit connects.
+/// The ports that an exit permits.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Ports {
     ipv4: PortPolicy,

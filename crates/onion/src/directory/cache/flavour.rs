@@ -30,7 +30,7 @@ struct Present {
     whole: Packed,
     signers: Vec<[u8; 20]>,
     valid_after: u64,
-    /// The digest by which clients name it in requests.
+    /// The digest that names it in clients' requests.
     digest: Option<[u8; 32]>,
     /// Diffs from earlier consensuses, by the digest of the earlier one's signed part.
     diffs: BTreeMap<[u8; 32], Packed>,
@@ -99,7 +99,8 @@ fn towards(old: &[u8], new: &str) -> Option<([u8; 32], Packed)> {
 }
 
 impl Present {
-    /// Returns the whole consensus, a diff from one that the client has, or "Not modified".
+    /// Returns the whole consensus, a diff from a consensus that the client has, or "Not
+    /// modified".
     fn find(&self, list: &str, request: &Request) -> Result<Reply, Refusal> {
         self.check(list)?;
         let has_it = self.digest.is_some_and(|digest| request.has.contains(&digest));

@@ -13,7 +13,7 @@ const TURNS: u8 = 3;
 /// Maximum number of old documents of one relay.
 const MOST_OLD: usize = 4;
 
-/// The documents.
+/// Documents of one kind.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Shelf {
     by_relay: BTreeMap<[u8; 20], Pile>,

@@ -1,9 +1,10 @@
 //! Relays by position with cumulative weights, computed once for a state of the network, so that a
 //! draw examines a few relays instead of all.
 //!
-//! A draw picks a relay by weight and rejects it if it is unsuitable: it shares a family or subnet
-//! with a relay of the path, or the user excludes it. The accepted relays are distributed as in a
-//! draw among the suitable relays alone. After [`TRIES`] rejections such a draw is made.
+//! A draw picks a relay by weight and rejects it if it is unsuitable. It is unsuitable if it
+//! shares a family or subnet with a relay of the path, or the user excludes it. The accepted
+//! relays are distributed as in a draw among the suitable relays alone. After [`TRIES`] rejections
+//! such a draw is made.
 
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::ops::Range;

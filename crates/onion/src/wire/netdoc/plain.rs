@@ -82,7 +82,7 @@ fn signers(document: &UnvalidatedPlainConsensus, certs: &[AuthCert]) -> Vec<[u8;
 pub struct Server {
     /// The relay's RSA identity.
     pub id: [u8; 20],
-    /// The digest by which a consensus lists it.
+    /// The digest that names it in a consensus.
     pub digest: [u8; 20],
     /// The digests of its extra-info document.
     pub extra: Option<ExtraDigests>,
