@@ -257,7 +257,6 @@ impl Network {
     ///
     /// # Errors
     /// Returns [`NoRelay`] if no relay fits.
-    /// Returns [`NoRelay`] if no relay fits.
     pub fn choose(
         &self,
         position: Position,

@@ -139,7 +139,8 @@ impl ExitPolicy {
 
     /// Returns the ports that are open to nearly all of IPv4, as a microdescriptor lists them:
     /// `accept 80,443`. A port is not open if a rule before the accepting one rejects it for a
-    /// network of a /7 or larger. Smaller networks do not count, as in C tor.
+    /// network of a /7 or larger. Smaller networks do not count; C tor ignores rejections of up to
+    /// a /7.
     #[must_use]
     pub fn summary(&self) -> String {
         self.summary_of(true)
