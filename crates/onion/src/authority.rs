@@ -1,10 +1,10 @@
-//! A directory authority as a core (dir-spec 3): takes descriptors and what is known of relays'
-//! reachability, and gives signed documents.
+//! A directory authority as a core (dir-spec 3): it accepts descriptors and the results of
+//! reachability tests, and produces signed documents.
 //!
-//! It is the only authority of its network, so that its vote is the outcome: it makes consensus and
-//! microdescriptors directly from its [router list](Authority::upload). The core keeps no clock and
-//! opens no connection: its owner says the time, probes relays ([`Authority::probes`]) and hands on
-//! what clients ask for ([`Authority::documents`]).
+//! It is the only authority of its network, so its vote is the outcome: it generates the consensus
+//! and the microdescriptors directly from its [router list](Authority::upload). The core has no
+//! clock and opens no connections. Its owner passes the time, probes relays
+//! ([`Authority::probes`]) and serves the [documents](Authority::documents) to clients.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::{IpAddr, Ipv4Addr};
@@ -48,62 +48,62 @@ mod summary;
 mod sybil;
 mod weights;
 
-/// What a consensus says of its authority.
+/// The facts about the authority that its consensus contains.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct About {
-    /// Its name.
+    /// The authority's name.
     pub nickname: String,
-    /// Its identity (v3ident).
+    /// The authority's identity (`v3ident`).
     pub identity: [u8; 20],
-    /// The RSA identity of the relay that it is as well.
+    /// The RSA identity of the relay that runs in the same process.
     pub relay: [u8; 20],
-    /// Where it is reached.
+    /// The authority's IPv4 address.
     pub address: Ipv4Addr,
-    /// Its port for directory requests in the clear.
+    /// The port for unencrypted directory requests.
     pub dir_port: u16,
-    /// Its port for links.
+    /// The port for links.
     pub or_port: u16,
-    /// How to reach the operator; one line.
+    /// The operator's contact information; one line.
     pub contact: String,
 }
 
-/// How an authority works.
+/// An authority's settings.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Settings {
-    /// Seconds from one consensus to the next.
+    /// Seconds between two consensuses.
     pub interval: u64,
-    /// For how many intervals a consensus holds; C tor's figure is 3.
+    /// Number of intervals for which a consensus is valid (C tor: 3).
     pub valid_intervals: u64,
-    /// When the first consensus is made.
+    /// The condition for the first consensus.
     pub first: First,
-    /// For how many seconds a relay counts as running that answered (C tor: 45 minutes).
+    /// Seconds for which a relay counts as running after an answer (C tor: 45 minutes).
     pub running_for: u64,
-    /// Seconds from one probe of a relay that runs to the next (C tor: 1280).
+    /// Seconds between two probes of a running relay (C tor: 1280).
     pub probe_every: u64,
-    /// Whether we reach IPv6, so that relays' addresses there are probed and listed.
+    /// Whether this host reaches IPv6, so that relays' IPv6 addresses are probed and listed.
     pub ipv6: bool,
-    /// How flags are given.
+    /// Settings for the assignment of flags.
     pub judgement: Judgement,
-    /// Which relays are taken.
+    /// Rules on which relays are accepted.
     pub rules: Rules,
     /// The network's parameters (param-spec).
     pub params: BTreeMap<String, i32>,
-    /// Kilobytes a second that relays count for, by RSA identity, until others are measured
-    /// ([`Authority::measure`]).
+    /// Weights of relays in kilobytes per second, by RSA identity, until [`Authority::measure`]
+    /// replaces them.
     pub measured: BTreeMap<[u8; 20], u32>,
 }
 
-/// When the first consensus is made: as soon as so many relays run, or so much time has passed.
+/// Condition for the first consensus: enough relays are running, or enough time has passed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct First {
-    /// How many, the authority itself aside.
+    /// Number of running relays, without the authority itself.
     pub relays: usize,
-    /// Seconds.
+    /// Maximum wait in seconds.
     pub seconds: u64,
 }
 
 impl Default for Settings {
-    /// As in the public network.
+    /// Returns the settings of the public network.
     fn default() -> Settings {
         Settings {
             interval: 3600,
@@ -120,20 +120,21 @@ impl Default for Settings {
     }
 }
 
-/// What clients ask an authority for.
+/// The documents that clients request from an authority.
 #[derive(Clone, Debug, Default)]
 pub struct Documents {
-    /// When they hold.
+    /// The times of the consensus; `None` before the first one.
     pub times: Option<Times>,
     /// The consensus of the flavour `ns`.
     pub ns: String,
-    /// The consensus of microdescriptors.
+    /// The consensus of the flavour `microdesc`.
     pub microdesc: String,
-    /// Microdescriptors by their SHA-256: those of this consensus and of the two before.
+    /// Microdescriptors by SHA-256, each with the time until which it is kept: the end of the last
+    /// consensus that lists it.
     pub microdescs: BTreeMap<[u8; 32], (String, u64)>,
 }
 
-/// An authority.
+/// A directory authority.
 #[derive(Debug)]
 pub struct Authority {
     about: About,
@@ -142,16 +143,16 @@ pub struct Authority {
     routerlist: RouterList,
     documents: Documents,
     shared: Option<SharedRandom>,
-    /// What the next shared random value is made of.
+    /// Entropy for the next shared random value.
     random: Option<[u8; 32]>,
-    /// Since when the first consensus is waited for.
+    /// The time since which the first consensus is awaited.
     since: Option<u64>,
-    /// Whether the present consensus is of this run.
+    /// Whether the present consensus was made by this run.
     has_published: bool,
 }
 
 impl Authority {
-    /// An authority that knows no relay yet.
+    /// Creates an authority that knows no relays.
     #[must_use]
     pub fn new(about: About, settings: Settings, keys: AuthorityKeys) -> Authority {
         let mut routerlist = RouterList::new(settings.rules.clone(), settings.reach());
@@ -170,12 +171,12 @@ impl Authority {
         }
     }
 
-    /// Takes what a relay published: a descriptor, and its extra-info document behind it. Where it
-    /// came from says how many more of those that have never answered may come from there: `None`
-    /// if by a circuit.
+    /// Accepts an upload of a relay: a descriptor, optionally followed by its extra-info document.
+    /// `from` is the uploader's address, or `None` over a circuit. It limits the number of relays
+    /// that have never answered.
     ///
     /// # Errors
-    /// [`Refusal`]: what is known stays as it was.
+    /// Returns a [`Refusal`]; nothing is changed.
     pub fn upload(
         &mut self,
         unix_now: u64,
@@ -185,62 +186,64 @@ impl Authority {
         self.routerlist.upload(unix_now, text, Origin::of(from))
     }
 
-    /// Takes up what an earlier run took, of whatever time.
+    /// Accepts a descriptor that an earlier run stored, however old it is.
     ///
     /// # Errors
-    /// [`Refusal`].
+    /// Returns a [`Refusal`]; nothing is changed.
     pub fn take_up(&mut self, unix_now: u64, text: &str) -> Result<UploadOutcome, Refusal> {
         self.routerlist.restore(unix_now, text)
     }
 
-    /// The relays that are to be probed now, each at one address: all but ourselves, in their
-    /// turns, as many as there is room for.
+    /// Returns the relays to probe now, each at one address, at most as many as `room` allows. The
+    /// authority itself is not among them.
     pub fn probes(&mut self, unix_now: u64, room: Room) -> Vec<Probe> {
         self.routerlist.probes(unix_now, &self.about.relay, room)
     }
 
-    /// A relay answered at the target's address under both its identities, or did not.
+    /// Records whether a relay answered at the target's address under both its identities.
     pub fn probed(&mut self, unix_now: u64, target: &Target, answers: bool) {
         self.routerlist.observe(unix_now, target, answers);
     }
 
-    /// Forgets descriptors that are too old or of the future, once the clock has said so for a day
-    /// by `steady`: seconds of a clock that goes on and that nobody sets.
+    /// Removes descriptors that are too old or from the future. They must have been so for a day
+    /// of `steady`, the seconds of a monotonic clock.
     pub fn forget(&mut self, unix_now: u64, steady: u64) {
         self.routerlist.forget(unix_now, steady);
     }
 
-    /// Whose descriptors were given up since the last call: those that were forgotten, and
-    /// strangers that made way for others.
+    /// Returns the relays whose descriptors were removed since the last call: outdated and banned
+    /// ones, and those evicted for others.
     pub fn dropped(&mut self) -> BTreeSet<[u8; 20]> {
         self.routerlist.dropped()
     }
 
-    /// How many relays have a descriptor.
+    /// Returns the number of relays with a descriptor.
     #[must_use]
     pub fn known(&self) -> usize {
         self.routerlist.known()
     }
 
-    /// How many relays run, the authority itself aside.
+    /// Returns the number of running relays, without the authority itself.
     #[must_use]
     pub fn running(&self, unix_now: u64) -> usize {
         self.routerlist.running(unix_now, &self.about.relay)
     }
 
-    /// When the next consensus is due: a multiple of the interval since 1970, at once if the clock
-    /// has gone back before the present one. For the first see [`First`].
+    /// Returns the time at which the next consensus is due: a multiple of the interval since 1970.
+    /// It is due now if the clock went back before the present consensus. For the first one see
+    /// [`First`].
     pub fn due(&mut self, unix_now: u64) -> u64 {
         match self.documents.times {
             Some(times) if unix_now < times.valid_after => unix_now,
             Some(times) if self.has_published => times.fresh_until,
-            // One of an earlier run: the relays have to be found again before it is replaced.
+            // The present consensus is from an earlier run: relays have to be probed again before
+            // it is replaced.
             Some(times) => times.fresh_until.max(self.first_due(unix_now)),
             None => self.first_due(unix_now),
         }
     }
 
-    /// When the first consensus of this run is due by [`First`].
+    /// Returns the time at which the first consensus of this run is due by [`First`].
     fn first_due(&mut self, unix_now: u64) -> u64 {
         let First { relays, seconds } = self.settings.first;
         let since = self.since.filter(|since| *since <= unix_now).unwrap_or(unix_now);
@@ -248,26 +251,26 @@ impl Authority {
         if self.running(unix_now) >= relays { unix_now } else { since + seconds }
     }
 
-    /// The machine's clock was set forward by so many seconds, or back: nobody has been down for
-    /// that.
+    /// Shifts all times by `by` seconds after the machine's clock was set, so that no relay counts
+    /// as down for that time.
     pub fn shift(&mut self, unix_now: u64, by: i64) {
         self.routerlist.shift(unix_now, by);
     }
 
-    /// Takes the bandwidths that somebody measured, in kilobytes a second, in the place of earlier
-    /// ones.
+    /// Replaces the measured bandwidths, in kilobytes per second.
     pub fn measure(&mut self, measured: BTreeMap<[u8; 20], u32>) {
         self.routerlist.measure(measured);
     }
 
-    /// Takes chance for the next shared random value: consensuses have none before.
+    /// Sets the entropy for the next shared random value. Consensuses before the first call have
+    /// none.
     pub fn stir(&mut self, random: [u8; 32]) {
         self.random = Some(random);
     }
 
-    /// Goes by other settings from now on, and names this contact: they count for the next
-    /// consensus, and who is banned is given up at once. By what relays were counted so far they
-    /// are counted on: interval, probes, IPv6, private addresses.
+    /// Adopts new settings and a new contact. They apply from the next consensus on; banned relays
+    /// are removed at once. Settings on which the records of relays depend keep their values:
+    /// interval, probes, IPv6, private addresses.
     pub fn adopt(&mut self, unix_now: u64, settings: Settings, contact: String) {
         let allow_private = self.settings.rules.allow_private;
         let Settings { interval, running_for, probe_every, ipv6, .. } = self.settings;
@@ -277,15 +280,16 @@ impl Authority {
         self.about.contact = contact;
     }
 
-    /// Signs with these keys from now on.
+    /// Replaces the signing keys.
     pub fn set_keys(&mut self, keys: AuthorityKeys) {
         self.keys = keys;
     }
 
-    /// Makes a consensus.
+    /// Makes and signs a consensus.
     ///
     /// # Errors
-    /// The key does not sign, or does not hold any more: what there was stays.
+    /// Returns a [`SignatureError`] if the key cannot sign or has expired; the documents stay as
+    /// they were.
     pub fn publish(&mut self, unix_now: u64) -> Result<&Documents, SignatureError> {
         self.keys.holds(unix_now)?;
         self.routerlist.is_here(unix_now, &self.about.relay);
@@ -316,12 +320,12 @@ impl Authority {
         Ok(&self.documents)
     }
 
-    /// Takes up the consensus of an earlier run with the same keys, in both flavours, and its
+    /// Restores the consensus of an earlier run with the same keys, in both flavours, and its
     /// microdescriptors.
     ///
     /// # Errors
-    /// [`Unrestored`]: nothing is taken, but for the shared random values of a consensus that has
-    /// expired.
+    /// Returns [`Unrestored`]; nothing is restored, except the shared random values of a consensus
+    /// that has expired.
     pub fn restore(
         &mut self,
         unix_now: u64,
@@ -351,77 +355,79 @@ impl Authority {
         Ok(())
     }
 
-    /// Whether this is no consensus, or one that names the present key as its signer and was
-    /// changed since.
+    /// Returns whether `text` is not a consensus, or names the present key as its signer and was
+    /// changed afterwards.
     fn is_damaged(&self, text: &str, is_ns: bool) -> bool {
         let signed = text.find("directory-signature ").map(|place| text.split_at(place));
         let (Some((body, signature)), Some(_)) = (signed, times_of(text)) else { return true };
         let ours = self.keys.signature(body, is_ns).unwrap_or_default();
-        // The first line names the keys.
+        // The first line contains the digests of the keys.
         ours.lines().next() == signature.lines().next() && ours != signature
     }
 
-    /// Whether the present key signed this text: signatures of RSA are the same each time.
+    /// Returns whether the present key signed `text`. RSA signatures are deterministic, so they
+    /// can be compared.
     fn is_ours(&self, text: &str, is_ns: bool) -> bool {
         let Some(place) = text.find("directory-signature ") else { return false };
         let signature = self.keys.signature(&text[..place], is_ns);
         signature.is_ok_and(|signature| text[place..] == signature)
     }
 
-    /// What there is.
+    /// Returns the present documents.
     #[must_use]
     pub fn documents(&self) -> &Documents {
         &self.documents
     }
 
-    /// The authority's certificate.
+    /// Returns the authority's certificate.
     #[must_use]
     pub fn certificate(&self) -> &str {
         self.keys.certificate()
     }
 
-    /// A relay's descriptor, and its digest.
+    /// Returns a relay's descriptor, and its digest.
     #[must_use]
     pub fn descriptor(&self, rsa: &[u8; 20]) -> Option<(&str, [u8; 20])> {
         self.routerlist.get(rsa).map(|entry| (&entry.text[..], entry.digest))
     }
 
-    /// All descriptors of these days with their relays' identities and their digests.
+    /// Returns all current descriptors: the relay's RSA identity, the digest and the text of each.
     pub fn descriptors(&self, unix_now: u64) -> impl Iterator<Item = (&[u8; 20], [u8; 20], &str)> {
         self.routerlist.current(unix_now).map(|(id, entry)| (id, entry.digest, &entry.text[..]))
     }
 
-    /// A relay's extra-info document, and its digest.
+    /// Returns a relay's extra-info document, and its digest.
     #[must_use]
     pub fn extra(&self, rsa: &[u8; 20]) -> Option<(&str, [u8; 20])> {
         let extra = self.routerlist.get(rsa)?.extra.as_ref();
         extra.map(|(text, digest)| (&text[..], *digest))
     }
 
-    /// Its identity (v3ident).
+    /// Returns the authority's identity (`v3ident`).
     #[must_use]
     pub fn identity(&self) -> [u8; 20] {
         self.about.identity
     }
 
-    /// The RSA identity of the relay that it is as well.
+    /// Returns the RSA identity of the relay that runs in the same process.
     #[must_use]
     pub fn relay(&self) -> [u8; 20] {
         self.about.relay
     }
 
-    /// What is to be kept of relays besides descriptors, by their RSA identities: of those that
+    /// Returns the state of relays to store besides descriptors, by RSA identity, for relays that
     /// have ever answered.
     pub fn pasts(&self) -> impl Iterator<Item = ([u8; 20], Past)> {
         self.routerlist.pasts()
     }
 
-    /// Takes up what an earlier run kept of a relay; false if it contradicts what is known.
+    /// Restores a relay's state of an earlier run. Returns false if it contradicts a known pair of
+    /// identities.
     pub fn remember(&mut self, unix_now: u64, rsa: &[u8; 20], past: Past) -> bool {
         self.routerlist.remember(unix_now, rsa, past)
     }
 
-    /// Flags as they would be given now.
+    /// Returns the flags that a consensus would assign now.
     #[must_use]
     pub fn flags(&self, unix_now: u64) -> Vec<([u8; 20], Flags)> {
         let relays = listed(&self.routerlist, unix_now, &self.settings, &self.about);
@@ -430,8 +436,9 @@ impl Authority {
 
     fn times(&self, now: u64) -> Times {
         let interval = self.settings.interval.max(1);
-        // The first one, too, is of a whole interval, which has begun already: onion services and
-        // their clients count time periods by the interval of the consensus that they know.
+        // The first consensus also covers a whole interval, which has begun already. Onion
+        // services and their clients count time periods by the interval of the consensus that they
+        // know.
         let valid_after = now / interval * interval;
         let fresh_until = valid_after + interval;
         let valid_until = fresh_until + self.settings.valid_intervals.saturating_sub(1) * interval;
@@ -445,16 +452,16 @@ impl Settings {
     }
 }
 
-/// When a consensus says that it holds.
-/// Why a consensus of an earlier run is not served again.
+/// The reason why the consensus of an earlier run is not served again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Unrestored {
-    /// The texts that are true here are damaged: flavour `ns`, flavour `microdesc`.
+    /// The texts marked `true` are damaged: flavour `ns`, flavour `microdesc`.
     Damaged([bool; 2]),
-    /// It has expired, is signed by another key, or its flavours differ.
+    /// The consensus has expired, is signed by another key, or its flavours differ.
     Useless,
 }
 
+/// Returns the validity times in the header of a consensus.
 fn times_of(text: &str) -> Option<Times> {
     let find = |keyword: &str| {
         let mut lines = text.lines();
@@ -479,7 +486,7 @@ fn listed<'a>(
         flags: thresholds.judge(&merits, &settings.judgement),
         microdesc: microdescriptor(entry),
     });
-    // Since method 4 a consensus lists running relays alone.
+    // Since method 4 a consensus lists only running relays.
     judged.filter(|relay| relay.flags.running).collect()
 }
 

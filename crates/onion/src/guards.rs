@@ -1,17 +1,17 @@
-//! The relays by which a client enters the network (guard-spec): few, kept for months, and left for
-//! others only when they cannot be reached. Whoever changes them often will sooner or later have a
-//! hostile one.
+//! The relays through which a client enters the network (guard-spec): few, kept for months, and
+//! replaced only if they are unreachable. A client that changes them often will eventually choose
+//! a hostile one.
 //!
-//! * The *sample*: relays drawn by weight, in the order in which they were drawn. It grows only as
-//!   far as is needed and bounds how many relays can ever see the client in a time.
-//! * *Filtered* are those of the sample that are listed and that the user allows; *confirmed* those
-//!   through which a circuit was built, in that order; *primary* the first few of both, confirmed
-//!   ones first.
-//! * A circuit through a primary guard is good when it is built. One through another guard waits
-//!   until it is sure that there is no better one ([`Guards::ready`]).
+//! * The *sample*: relays drawn by weight, in the order of drawing. It grows only as needed, and
+//!   limits how many relays can observe the client in a period.
+//! * *Filtered* guards are those of the sample which are listed and allowed by the user.
+//!   *Confirmed* guards have carried a built circuit, and are in the order of their first one.
+//!   *Primary* guards are the first few filtered ones, confirmed ones first.
+//! * A circuit through a primary guard is usable when it is built. A circuit through another guard
+//!   waits until it is certain that there is no better one ([`Guards::ready`]).
 //!
-//! The core is generic over what names a relay, so that a simulation of many clients can name them
-//! by small numbers. Times are seconds since 1970.
+//! The core is generic over the identifiers of relays, so that a simulation of many clients can
+//! use small numbers. Times are seconds since 1970.
 
 use rand_core::Rng;
 
@@ -30,33 +30,33 @@ mod params;
 mod retry;
 mod sample;
 
-/// What a relay is named by.
+/// An identifier of a relay.
 pub trait Name: Copy + Ord {}
 
 impl<I: Copy + Ord> Name for I {}
 
-/// What guards are chosen from: a consensus and what the user allows.
+/// The source of guards: a consensus and the user's restrictions.
 pub trait Listing<I> {
-    /// How many relays could be guards.
+    /// Returns the number of relays that could be guards.
     fn count(&self) -> usize;
-    /// Whether this one could be.
+    /// Returns whether `id` could be a guard.
     fn lists(&self, id: I) -> bool;
-    /// Whether the user's wishes and the addresses that can be reached let us use it.
+    /// Returns whether the user's restrictions and the reachable addresses permit its use.
     fn allows(&self, id: I) -> bool;
-    /// Draws one that could be a guard by the weights of path selection, but none that is taken.
+    /// Draws a relay that could be a guard by the weights of path selection, none that is `taken`.
     fn draw(&self, taken: &dyn Fn(I) -> bool, rng: &mut dyn Rng) -> Option<I>;
 }
 
-/// What a circuit is for.
+/// The purpose of a circuit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Purpose {
     /// Streams.
     Traffic,
-    /// Directory requests, which more guards share.
+    /// Directory requests, which are spread over more guards.
     Directory,
 }
 
-/// The guard for one circuit.
+/// The guard for a circuit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Choice<I> {
     /// The relay.
@@ -69,17 +69,18 @@ pub struct Choice<I> {
 #[derive(Clone, Debug)]
 pub struct Guards<I> {
     params: GuardParams,
-    /// In the order of sampling.
+    /// The sample, in the order of sampling.
     sample: Vec<Guard<I>>,
-    /// In the order of preference.
+    /// The primary guards, in the order of preference.
     primary: Vec<I>,
     circuits: Circuits<I>,
-    /// When a circuit was last built.
+    /// The time at which a circuit was last built.
     online: Option<u64>,
 }
 
 impl<I: Name> Guards<I> {
-    /// Those that an earlier run kept, in the order of sampling. [`Guards::renew`] follows.
+    /// Restores the guards of an earlier run, in the order of sampling. [`Guards::renew`] must
+    /// follow.
     #[must_use]
     pub fn restore(kept: Vec<Sampled<I>>) -> Guards<I> {
         Guards {
@@ -91,25 +92,26 @@ impl<I: Name> Guards<I> {
         }
     }
 
-    /// What is to be kept for the next run, in the order of sampling.
+    /// Returns the state to store for the next run, in the order of sampling.
     pub fn kept(&self) -> impl Iterator<Item = &Sampled<I>> {
         self.sample.iter().map(|guard| &guard.kept)
     }
 
-    /// The primary guards, best first.
+    /// Returns the primary guards, best first.
     #[must_use]
     pub fn primary(&self) -> &[I] {
         &self.primary
     }
 
-    /// Whether a guard can be reached, as far as this run knows.
+    /// Returns whether a guard is reachable, as far as this run knows.
     #[must_use]
     pub fn reach(&self, id: I) -> Reach {
         self.find(id).map_or(Reach::Maybe, |guard| guard.reach)
     }
 
-    /// A new consensus, or other wishes (guard-spec 4.10). `live`: the consensus holds now, so that
-    /// it may remove guards. `dated`: from when it is. Returns whether what is kept has changed.
+    /// Applies a new consensus or new restrictions (guard-spec 4.10). `consensus` holds the time
+    /// from which it is valid, and whether it is live now: only a live one removes guards. Returns
+    /// whether the stored state has changed.
     pub fn renew(
         &mut self,
         now: u64,
@@ -133,19 +135,19 @@ impl<I: Name> Guards<I> {
         !self.kept().eq(&before)
     }
 
-    /// When [`Guards::renew`] removes a guard next, in seconds since 1970, if the consensus lists
-    /// until then what it lists now.
+    /// Returns the time in seconds since 1970 at which [`Guards::renew`] removes the next guard,
+    /// if the consensus keeps listing the same relays.
     #[must_use]
     pub fn next_over(&self) -> Option<u64> {
         self.sample.iter().map(|guard| guard.kept.over_at(&self.params)).min()
     }
 
-    /// Guards for the legs of a circuit, one for each of `keys` and none twice. In use are the
-    /// first primary guards that may be reached and that `avoid` does not name, as many as
-    /// `guard-n-primary-guards-to-use` or the legs, whichever is more: the legs take all of them,
-    /// best first, or by lot where there are more than legs. Beyond those others of the sample, as
-    /// guard-spec 4.6 has it. Fewer if there are no more. A client whose circuits have several legs
-    /// gives [`GuardParams::for_legs`] to [`Guards::renew`].
+    /// Chooses distinct guards for the legs of a circuit, one for each of `keys`. In use are the
+    /// first usable primary guards that `avoid` does not exclude. Their number is
+    /// `guard-n-primary-guards-to-use` or that of the legs, whichever is larger. The legs take
+    /// them best first, or at random if there are more than legs. Further legs take others of the
+    /// sample, as in guard-spec 4.6. Returns fewer if there are no more. A client whose circuits
+    /// have several legs passes [`GuardParams::for_legs`] to [`Guards::renew`].
     pub fn choose_legs(
         &mut self,
         now: u64,
@@ -166,8 +168,8 @@ impl<I: Name> Guards<I> {
         legs
     }
 
-    /// A guard for the first leg of a circuit that is to have so many, or for the next one if
-    /// `avoid` names those of the others ([`Guards::choose_legs`]).
+    /// Chooses a guard for the first leg of a circuit with `legs` legs, or for the next one if
+    /// `avoid` excludes those of the others ([`Guards::choose_legs`]).
     pub fn choose_leg(
         &mut self,
         now: u64,
@@ -180,8 +182,9 @@ impl<I: Name> Guards<I> {
         self.choose_among(few, now, key, avoid, listing, rng)
     }
 
-    /// A guard for a further leg: the best of those in use that `avoid` does not name, and never
-    /// one beyond them. A set has fewer legs rather than a guard more (C tor's issue 40876).
+    /// Chooses the guard of an additional leg: the best of those in use that `avoid` does not
+    /// exclude, never one beyond them. A set has fewer legs rather than an additional guard (C
+    /// tor's issue 40876).
     pub fn choose_further_leg(
         &mut self,
         now: u64,
@@ -199,9 +202,9 @@ impl<I: Name> Guards<I> {
         Some(choice)
     }
 
-    /// A guard for the circuit `key` (guard-spec 4.6), none that `avoid` names: those that do not
-    /// go with the circuit's exit. For traffic it is that of a circuit of one leg
-    /// ([`Guards::choose_legs`]). `None` if there is none at the moment.
+    /// Chooses a guard for the circuit `key` (guard-spec 4.6). `avoid` excludes guards that may
+    /// not share a path with the circuit's exit. For traffic it is the guard of a circuit with one
+    /// leg ([`Guards::choose_legs`]). Returns `None` if no guard is available at the moment.
     pub fn choose(
         &mut self,
         now: u64,
@@ -220,7 +223,7 @@ impl<I: Name> Guards<I> {
         }
     }
 
-    /// The same among the first `few` primary guards that may be used.
+    /// Chooses a guard among the first `few` usable primary guards, or beyond them.
     fn choose_among(
         &mut self,
         few: usize,
@@ -236,7 +239,7 @@ impl<I: Name> Guards<I> {
             self.spare(avoid)
         });
         let choice = choice.or_else(|| {
-            // None is left: begin again from the first.
+            // No guard is left: start again with the first.
             self.sample.iter_mut().for_each(|guard| guard.reach = Reach::Maybe);
             self.best(few, avoid, rng)
         })?;
@@ -248,22 +251,22 @@ impl<I: Name> Guards<I> {
         Some(choice)
     }
 
-    /// A circuit was built (guard-spec 4.8): whether it may be used now. If not, [`Guards::ready`]
-    /// will tell.
+    /// Records that a circuit was built (guard-spec 4.8). Returns whether it may be used now. If
+    /// not, [`Guards::ready`] returns it later.
     pub fn succeeded(&mut self, now: u64, key: u64, rng: &mut dyn Rng) -> bool {
         let Some(id) = self.circuits.guard(key) else { return true };
         let away = self.params.internet_likely_down;
         let was_away = self.online.is_none_or(|at| now.saturating_sub(at) > away);
         self.online = Some(now);
         self.confirm(now, id, rng);
-        // The guard may have become primary by that: then none is better that could be waited for
-        // (as C tor has it).
+        // The guard may have become primary by this. Then no better guard is worth waiting for (as
+        // in C tor).
         let is_primary = self.primary.contains(&id);
         if !self.circuits.built(now, key, is_primary) {
             return true;
         }
         if was_away {
-            // Perhaps it was the network that failed the better ones.
+            // Perhaps the network was down when the better ones failed.
             let primary = &self.primary;
             let better = self.sample.iter_mut().filter(|guard| primary.contains(&guard.kept.id));
             better.for_each(|guard| guard.reach = Reach::Maybe);
@@ -271,7 +274,7 @@ impl<I: Name> Guards<I> {
         false
     }
 
-    /// The guard of this circuit could not be reached (guard-spec 4.7).
+    /// Records that the guard of this circuit could not be reached (guard-spec 4.7).
     pub fn failed(&mut self, now: u64, key: u64) {
         let Some(id) = self.circuits.guard(key) else { return };
         self.circuits.closed(key);
@@ -282,7 +285,7 @@ impl<I: Name> Guards<I> {
         }
     }
 
-    /// A circuit is gone, for whatever reason that says nothing of its guard.
+    /// Removes a circuit that closed for a reason unrelated to its guard.
     pub fn closed(&mut self, key: u64) {
         let Some(id) = self.circuits.guard(key) else { return };
         let was_built = self.circuits.closed(key);
@@ -291,7 +294,7 @@ impl<I: Name> Guards<I> {
         }
     }
 
-    /// Circuits that waited for a better guard and may be used now (guard-spec 4.9).
+    /// Returns the circuits that waited for a better guard and may be used now (guard-spec 4.9).
     pub fn ready(&mut self, now: u64) -> Vec<u64> {
         let down = |id| self.find(id).is_none_or(|guard| guard.reach == Reach::No);
         if !self.primary.iter().all(|&id| down(id)) {
@@ -303,26 +306,26 @@ impl<I: Name> Guards<I> {
         self.circuits.upgrade(now, self.params.connect_timeout, &rank)
     }
 
-    /// Circuits that waited for too long, and are to be closed.
+    /// Removes the circuits that waited too long, and returns them for closing.
     pub fn outdated(&mut self, now: u64) -> Vec<u64> {
         self.circuits.outdated(now, self.params.idle_timeout)
     }
 
-    /// What kept guards from being reached may be over: each may be tried again.
+    /// Makes all unreachable guards eligible again, because the cause of the failures may be over.
     pub fn forgive(&mut self) {
         for guard in self.sample.iter_mut().filter(|guard| guard.reach == Reach::No) {
             guard.reach = Reach::Maybe;
         }
     }
 
-    /// Whether circuits wait: then [`Guards::ready`] and [`Guards::outdated`] are to be asked about
-    /// once a second.
+    /// Returns whether circuits are waiting. Then [`Guards::ready`] and [`Guards::outdated`] must
+    /// be called once per second.
     #[must_use]
     pub fn is_waiting(&self) -> bool {
         self.circuits.is_waiting()
     }
 
-    /// The first `few` primary guards that may be reached, one of them by lot.
+    /// Chooses one of the first `few` usable primary guards at random.
     fn best(&self, few: usize, avoid: &dyn Fn(I) -> bool, rng: &mut dyn Rng) -> Option<Choice<I>> {
         let usable = |&id: &I| self.find(id).is_some_and(Guard::is_usable) && !avoid(id);
         let first: Vec<I> = self.primary.iter().copied().filter(usable).take(few).collect();
@@ -331,8 +334,8 @@ impl<I: Name> Guards<I> {
         Some(Choice { id, standing: Standing::OnCompletion })
     }
 
-    /// The best guard that is not primary: a confirmed one, else the first of the sample, each for
-    /// one circuit at a time.
+    /// Chooses the best guard that is not primary: a confirmed one, else the first of the sample.
+    /// Each is tried by one circuit at a time if possible.
     fn spare(&self, avoid: &dyn Fn(I) -> bool) -> Option<Choice<I>> {
         let open = |guard: &&Guard<I>| {
             let id = guard.kept.id;
@@ -350,7 +353,7 @@ impl<I: Name> Guards<I> {
         Some(Choice { id: guard.kept.id, standing: Standing::IfNoBetter })
     }
 
-    /// Draws into the sample until enough of it can be used, or it is as large as it may be.
+    /// Draws guards into the sample until enough of it is usable, or it has its maximum size.
     fn fill(&mut self, now: u64, listing: &impl Listing<I>, rng: &mut dyn Rng) {
         let most = self.params.most_sampled(listing.count());
         while self.sample.len() < most
@@ -366,11 +369,11 @@ impl<I: Name> Guards<I> {
         }
     }
 
-    /// Chooses the primary guards: confirmed ones in their order, then those that were primary,
-    /// then others as they were sampled.
+    /// Chooses the primary guards: confirmed ones in their order, then previously primary ones,
+    /// then others in the order of sampling.
     fn elect(&mut self) {
         let mut able: Vec<&Guard<I>> = self.sample.iter().filter(|guard| guard.filtered).collect();
-        // The sort is stable: what is equal stays in the order of sampling.
+        // The sort is stable, so equal ones stay in the order of sampling.
         able.sort_by_key(|guard| match guard.place() {
             Some(place) => (0, place),
             None if self.primary.contains(&guard.kept.id) => (1, 0),
@@ -411,8 +414,8 @@ impl<I: Name> Guards<I> {
     }
 }
 
-/// A time between `now` and `interval` before, by lot, so that nobody can tell when something began
-/// (guard-spec A.2).
+/// Returns a random time between `now - interval` and `now`, so that stored times do not reveal
+/// when something began (guard-spec A.2).
 fn before(now: u64, interval: u64, rng: &mut dyn Rng) -> u64 {
     now.saturating_sub(below(interval + 1, rng))
 }

@@ -1,5 +1,5 @@
-//! Bytes and what they mean. The only module that imports `tor-*` crates: whatever changes there
-//! from one of their versions to the next stays in here.
+//! Encoding and decoding of cells, messages, keys and documents. This is the only module that
+//! imports `tor-*` crates, so that changes in their versions stay here.
 
 pub mod ancestors;
 pub mod cell;

@@ -1,5 +1,5 @@
-//! The documents that an authority makes of its router list: microdescriptors, and a consensus in
-//! both flavours (dir-spec 3.3, 3.8, 3.9).
+//! The documents that an authority generates from its router list: microdescriptors, and a
+//! consensus in both flavours (dir-spec 3.3, 3.8, 3.9).
 
 use std::net::SocketAddr;
 
@@ -14,13 +14,13 @@ use crate::directory::civil::utc;
 use crate::wire::keys::sha256;
 use crate::wire::text::{hex, line};
 
-/// The way in which documents are made, in the numbers of C tor's authorities: with `family-ids` in
-/// microdescriptors.
+/// Consensus method, in the numbering of C tor's authorities. With this method microdescriptors
+/// contain `family-ids`.
 const METHOD: u32 = 35;
-/// What `published` says in a microdescriptor consensus since method 33.
+/// Placeholder for the publication time in a microdescriptor consensus, used since method 33.
 const NEVER: &str = "2038-01-01 00:00:00";
-/// What a client or relay must speak to take part, and what it should (what C tor 0.4.9's
-/// authorities vote for).
+/// Subprotocol versions that the consensus requires and recommends for clients and relays (the
+/// values that C tor 0.4.9's authorities vote for).
 const PROTOCOLS: [(&str, &str); 4] = [
     (
         "recommended-client",
@@ -37,7 +37,7 @@ const PROTOCOLS: [(&str, &str); 4] = [
     ),
 ];
 
-/// A relay that is listed.
+/// A relay in the consensus.
 pub(super) struct Listed<'a> {
     pub(super) id: [u8; 20],
     pub(super) entry: &'a Entry,
@@ -48,25 +48,24 @@ pub(super) struct Listed<'a> {
 /// A flavour of the consensus.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Flavour {
-    /// With digests of descriptors, and exit policies.
+    /// `ns`: lists digests of descriptors, and exit policies.
     Ns,
-    /// With digests of microdescriptors.
+    /// `microdesc`: lists digests of microdescriptors.
     Microdesc,
 }
 
-/// When a consensus begins to hold, when it is no longer fresh, and when it ends to hold: seconds
-/// since 1970.
+/// The times in a consensus's header, in seconds since 1970.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Times {
-    /// From when on it holds.
+    /// The time from which it is valid.
     pub valid_after: u64,
-    /// From when on there is a newer one.
+    /// The time from which a newer one is available.
     pub fresh_until: u64,
-    /// Until when it holds.
+    /// The time at which it expires.
     pub valid_until: u64,
 }
 
-/// A relay's microdescriptor.
+/// Returns a relay's microdescriptor.
 pub(super) fn microdescriptor(entry: &Entry) -> String {
     let (described, said) = (&entry.described, &entry.said);
     let mut text = "onion-key\n".to_owned();
@@ -89,7 +88,7 @@ pub(super) fn microdescriptor(entry: &Entry) -> String {
     text
 }
 
-/// A consensus of these relays, but for its signature.
+/// Returns the text of a consensus that lists `relays`, without its signature.
 pub(super) fn unsigned(
     flavour: Flavour,
     times: Times,
@@ -153,7 +152,7 @@ fn listed(text: &mut String, flavour: Flavour, relay: &Listed<'_>, ipv6: bool) {
         }
         Flavour::Microdesc => line(text, &format!("r {name} {id} {NEVER} {ip} {port} {dir}")),
     }
-    // Those that nobody can probe are not told.
+    // Without `ipv6`, IPv6 addresses are left out: this authority cannot probe them.
     let v6 = described.addresses.iter().filter(|at| ipv6 && at.is_ipv6());
     v6.for_each(|at: &SocketAddr| line(text, &format!("a {at}")));
     if flavour == Flavour::Microdesc {

@@ -1,5 +1,4 @@
-//! A relay that an authority knows: its descriptor, once all that can be checked by itself is
-//! checked, and how it answered.
+//! A relay that an authority knows: its checked descriptor, and how it answered probes.
 
 use std::net::SocketAddr;
 
@@ -14,23 +13,23 @@ use crate::relay::is_public;
 use crate::wire::netdoc::{Described, DocumentError, check_descriptor};
 use crate::wire::text::signed_digest;
 
-/// The longest upload: a descriptor and its extra-info document (C tor's figure for a descriptor is
-/// 20,000).
+/// Maximum upload in bytes: a descriptor and its extra-info document (C tor's limit for a
+/// descriptor is 20,000).
 pub const LONGEST_UPLOAD: usize = 96 << 10;
 const LONGEST_DESCRIPTOR: usize = 20_000;
-/// A descriptor is listed for so long after its publication (C tor's ROUTER_MAX_AGE_TO_PUBLISH),
-/// seconds.
+/// Maximum age in seconds of a descriptor that is listed (C tor's `ROUTER_MAX_AGE_TO_PUBLISH`).
 const MAX_AGE: u64 = 24 * 3600;
-/// Clocks may differ by so much (ROUTER_ALLOW_SKEW), seconds.
+/// Clock skew allowed between a relay and the authority, in seconds (C tor's `ROUTER_ALLOW_SKEW`).
 const SKEW: u64 = 12 * 3600;
-/// Later than this a descriptor is called stale, seconds.
+/// Age in seconds after which a descriptor gets the flag `StaleDesc`.
 const STALE: u64 = 18 * 3600;
-/// A relay that is down is probed MORE_OFTEN times as often as one that runs. For one that never
-/// answered, each of the first DOUBLED failures doubles the pause, up to a running relay's.
+/// Ratio of the probing rate of a relay that is down to that of a running one. For a relay that
+/// never answered, each of the first `DOUBLED` failures doubles the pause, up to that of a running
+/// relay.
 const MORE_OFTEN: u64 = 4;
 const DOUBLED: u32 = 2;
 
-/// One relay.
+/// A relay.
 #[derive(Clone, Debug)]
 pub(super) struct Entry {
     pub(super) text: String,
@@ -40,44 +39,44 @@ pub(super) struct Entry {
     /// The extra-info document and its digest.
     pub(super) extra: Option<(String, [u8; 20])>,
     pub(super) history: History,
-    /// Its addresses, and when it last answered at each.
+    /// The addresses of the relay, each with the time of its last answer there.
     pub(super) reach: Vec<(SocketAddr, Option<u64>)>,
-    /// When it was probed last, and how often since it was new.
+    /// The time of the last probe, and the number of probes since the relay was new.
     pub(super) probed: Option<u64>,
     pub(super) probes: u32,
-    /// Its turn among those that are new.
+    /// The relay's place in the order in which new relays are probed.
     pub(super) turn: u64,
-    /// Kilobytes a second, and whether somebody measured them.
+    /// Bandwidth in kilobytes per second, and whether it was measured.
     pub(super) weight: (u32, bool),
-    /// Since when its descriptor is not of these days, in seconds of a clock that nobody sets.
+    /// The time in seconds of a monotonic clock since which the descriptor is outdated.
     pub(super) dated: Option<u64>,
 }
 
-/// How relays are probed, and what counts as an answer.
+/// Settings for probes, and for how long an answer counts.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Reach {
-    /// Seconds for which an answer holds.
+    /// Seconds for which an answer counts.
     pub(super) holds: u64,
-    /// Seconds from one probe to the next.
+    /// Seconds between two probes of a running relay.
     pub(super) every: u64,
-    /// Whether addresses of IPv6 count.
+    /// Whether IPv6 addresses are probed.
     pub(super) ipv6: bool,
 }
 
 impl Entry {
-    /// Of what a relay published now.
+    /// Checks an upload `text` that a relay published just now.
     ///
     /// # Errors
-    /// [`Refusal`].
+    /// Returns a [`Refusal`] if the descriptor is invalid, outdated or not allowed by `rules`.
     pub(super) fn published(now: u64, text: &str, rules: &Rules) -> Result<Entry, Refusal> {
         let entry = Entry::checked(now, text, rules)?;
         if entry.is_current(now) { Ok(entry) } else { Err(Refusal::Time) }
     }
 
-    /// Of what a relay published some time ago: it need not be of these days.
+    /// Checks a stored `text`, whose publication time may be long ago.
     ///
     /// # Errors
-    /// [`Refusal`].
+    /// Returns a [`Refusal`] if the descriptor is invalid or not allowed by `rules`.
     pub(super) fn kept(text: &str, rules: &Rules) -> Result<Entry, Refusal> {
         let mut lines = text.lines();
         let then = lines.find_map(|line| from_utc(line.strip_prefix("published ")?));
@@ -117,18 +116,19 @@ impl Entry {
         })
     }
 
-    /// Whether its descriptor is neither too old to be listed nor of the future.
+    /// Returns whether the descriptor is neither too old to be listed nor published in the future.
     pub(super) fn is_current(&self, now: u64) -> bool {
         let published = self.described.published;
         published + MAX_AGE >= now && !self.is_of_the_future(now)
     }
 
-    /// Whether its descriptor is of a time that clocks have not come to yet.
+    /// Returns whether the descriptor's publication time is further in the future than `SKEW`
+    /// allows.
     pub(super) fn is_of_the_future(&self, now: u64) -> bool {
         self.described.published > now + SKEW
     }
 
-    /// What flags depend on.
+    /// Returns the properties on which the relay's flags depend.
     pub(super) fn merits(&self, now: u64, reach: Reach, authority: bool) -> Merits {
         let (uptime, known) = self.history.uptime(now);
         Merits {
@@ -147,7 +147,7 @@ impl Entry {
         }
     }
 
-    /// Where it stands in the order of probes.
+    /// Returns the relay's state in the probe queue.
     pub(super) fn standing(&self, now: u64, reach: Reach) -> Standing {
         match (self.is_up(now, reach), self.is_known(), self.probed) {
             (true, ..) => Standing::Up,
@@ -157,8 +157,8 @@ impl Entry {
         }
     }
 
-    /// When it is to be probed next: at once if its last probe was ahead of our clock; among new
-    /// ones in its turn.
+    /// Returns the time of the next probe. If the last probe is in the future (the clock was set
+    /// back), that is `now`. A new relay has its `turn` instead.
     pub(super) fn due(&self, now: u64, reach: Reach) -> u64 {
         let short = (reach.every / MORE_OFTEN).max(1);
         let pause = match self.standing(now, reach) {
@@ -170,24 +170,25 @@ impl Entry {
         self.probed.filter(|at| *at <= now).map_or(now, |at| at + pause)
     }
 
-    /// Whether it has ever answered.
+    /// Returns whether the relay has ever answered.
     pub(super) fn is_known(&self) -> bool {
         self.history.was_up()
     }
 
-    /// The addresses that count.
+    /// Returns the addresses that are probed, each with the time of its last answer.
     pub(super) fn counted(&self, reach: Reach) -> impl Iterator<Item = &(SocketAddr, Option<u64>)> {
         self.reach.iter().filter(move |(address, _)| reach.ipv6 || address.is_ipv4())
     }
 
-    /// The same, by themselves.
+    /// Returns the addresses that are probed.
     pub(super) fn addresses(&self, reach: Reach) -> Vec<SocketAddr> {
         self.counted(reach).map(|(address, _)| *address).collect()
     }
 
-    /// When it last answered at all addresses that count.
+    /// Returns the time since which the relay has answered at every probed address: the earliest
+    /// of the last answers.
     pub(super) fn answered(&self, reach: Reach) -> Option<u64> {
-        // None is less than any time.
+        // `None` is less than any time.
         self.counted(reach).map(|(_, answered)| *answered).min().flatten()
     }
 
@@ -195,16 +196,16 @@ impl Entry {
         self.answered(reach).is_some_and(|at| at <= now && now - at <= reach.holds)
     }
 
-    /// Takes up what was known of the relay.
+    /// Restores what an earlier run recorded about the relay.
     pub(super) fn take_up(&mut self, history: History, answered: Option<u64>) {
         self.history = history;
         self.reach.iter_mut().for_each(|(_, at)| *at = answered);
     }
 
-    /// Takes up what was known of it by its descriptor before.
+    /// Carries over the state that belongs to the relay's previous descriptor, `before`.
     pub(super) fn follow(&mut self, before: &Entry) {
         (self.history, self.turn) = (before.history.clone(), before.turn);
-        // At another address it has yet to answer.
+        // At a new address the relay has yet to answer.
         for (address, answered) in &mut self.reach {
             let known = before.reach.iter().find(|(known, _)| known == address);
             *answered = known.and_then(|(_, answered)| *answered);
@@ -214,7 +215,7 @@ impl Entry {
         }
     }
 
-    /// What was `by` seconds ago still is.
+    /// Shifts all times by `by` seconds after the machine's clock was set.
     pub(super) fn shift(&mut self, by: i64) {
         self.history.shift(by);
         let answers = self.reach.iter_mut().flat_map(|(_, answered)| answered);
@@ -223,7 +224,7 @@ impl Entry {
     }
 }
 
-/// A descriptor, and what follows it.
+/// Splits an upload into the descriptor and the extra-info document that may follow it.
 fn divided(text: &str) -> Result<(&str, Option<&str>), Refusal> {
     let too_long = |length| Refusal::Document(DocumentError::TooLong(length));
     if text.len() > LONGEST_UPLOAD {

@@ -1,46 +1,48 @@
-//! Which flags relays get (dir-spec 3.4.2): thresholds over all that are active, then each relay by
-//! itself.
+//! Assignment of flags to relays (dir-spec 3.4.2): thresholds come from all active relays, then
+//! each relay is judged against them.
 
-/// What is known of a relay that flags depend on.
+/// The properties of a relay on which its flags depend.
 #[derive(Clone, Debug)]
 pub(super) struct Merits {
-    /// It answered lately at all its addresses.
+    /// Whether it recently answered at all its addresses.
     pub(super) running: bool,
-    /// It asked not to be used now.
+    /// Whether it asked not to be used at present.
     pub(super) hibernating: bool,
-    /// Kilobytes a second that it says to have.
+    /// The weight in the consensus, in kilobytes per second: measured or advertised.
     pub(super) bandwidth: u32,
-    /// Weighted mean time between failures, seconds.
+    /// Weighted mean time between failures, in seconds.
     pub(super) mtbf: f64,
-    /// Weighted fraction of the time in which it was up.
+    /// Weighted fraction of time up, from 0 to 1.
     pub(super) uptime: f64,
-    /// For how many seconds it is known, weighted.
+    /// Weighted number of seconds since the relay became known.
     pub(super) known: f64,
-    /// Seconds since it came up.
+    /// Seconds since it came up; 0 if it is down.
     pub(super) up_for: u64,
-    /// It answers directory requests over its links.
+    /// Whether it answers directory requests over its links.
     pub(super) directory: bool,
-    /// It lets streams out to ports 80 and 443 of some /8 each.
+    /// Whether it permits streams to ports 80 and 443, for each of them to at least one /8.
     pub(super) exits: bool,
-    /// It stores descriptors of onion services.
+    /// Whether it stores descriptors of onion services.
     pub(super) onion_services: bool,
-    /// What it published is more than 18 hours old.
+    /// Whether its descriptor is more than 18 hours old.
     pub(super) stale: bool,
-    /// It is this authority itself.
+    /// Whether it is this authority itself.
     pub(super) authority: bool,
 }
 
-/// How the authority judges.
+/// Settings that decide which relays get which flags.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Judgement {
-    /// Every relay that runs is fast and stable, and can be a guard as soon as it answers directory
-    /// requests: in networks that live for minutes.
+    /// Whether every running relay is `Fast` and `Stable`, and is `Guard` if it answers directory
+    /// requests: for networks that exist for minutes only.
     pub young: bool,
-    /// Kilobytes a second that make a guard in any case (C tor's AuthDirGuardBWGuarantee).
+    /// Bandwidth in kilobytes per second that always suffices for `Guard` (C tor's
+    /// `AuthDirGuardBWGuarantee`).
     pub guard_bandwidth: u32,
-    /// Kilobytes a second that are fast in any case (AuthDirFastGuarantee).
+    /// Bandwidth in kilobytes per second that always suffices for `Fast` (C tor's
+    /// `AuthDirFastGuarantee`).
     pub fast_bandwidth: u32,
-    /// Seconds of uptime that a store of onion services needs (MinUptimeHidServDirectoryV2).
+    /// Uptime in seconds that `HSDir` requires (C tor's `MinUptimeHidServDirectoryV2`).
     pub onion_uptime: u64,
 }
 
@@ -55,16 +57,15 @@ impl Default for Judgement {
     }
 }
 
-/// Relays with less do not count for thresholds, in kilobytes a second.
+/// Minimum bandwidth in kilobytes per second of the relays that thresholds are computed from.
 const LEAST_BANDWIDTH: u32 = 4;
-/// So long a time between failures is stable in any case, in seconds.
+/// Mean time between failures, in seconds, that always suffices for `Stable`.
 const STABLE: f64 = 7.0 * 86_400.0;
-/// So long a relay must be known, in seconds, and so much of the time be up, to be a guard in any
-/// case.
+/// Time known, in seconds, and fraction of time up that always suffice for `Guard`.
 const KNOWN: f64 = 8.0 * 86_400.0;
 const UP: f64 = 0.98;
 
-/// Every flag that may be given, in the order of a consensus.
+/// Every flag that this authority may assign, in the order of a consensus.
 pub(super) const KNOWN_FLAGS: &str =
     "Authority BadExit Exit Fast Guard HSDir MiddleOnly Running Stable StaleDesc Sybil V2Dir Valid";
 
@@ -85,7 +86,7 @@ pub struct Flags {
 }
 
 impl Flags {
-    /// The words of an `s` line, in the order of the alphabet.
+    /// Returns the words of an `s` line, in alphabetical order.
     #[must_use]
     pub fn words(&self) -> String {
         let named = [
@@ -106,7 +107,7 @@ impl Flags {
     }
 }
 
-/// What is asked of relays, by the others that there are.
+/// The minimum values that flags require, computed from the relays of the network.
 #[derive(Clone, Debug)]
 pub(super) struct Thresholds {
     fast: u32,
@@ -117,7 +118,7 @@ pub(super) struct Thresholds {
 }
 
 impl Thresholds {
-    /// Of these relays.
+    /// Computes the thresholds from the active relays among `all`.
     #[must_use]
     pub(super) fn of(all: &[Merits], judgement: &Judgement) -> Thresholds {
         let counts = |one: &&Merits| one.is_active() && one.bandwidth >= LEAST_BANDWIDTH;
@@ -134,7 +135,7 @@ impl Thresholds {
         }
     }
 
-    /// The flags of one relay.
+    /// Returns the flags of the relay `one`.
     #[must_use]
     pub(super) fn judge(&self, one: &Merits, judgement: &Judgement) -> Flags {
         let active = one.is_active();
@@ -170,7 +171,7 @@ fn sorted(values: impl Iterator<Item = f64>) -> Vec<f64> {
     values
 }
 
-/// The value that a share of all is below; 0 of none.
+/// Returns the quantile of `sorted` at `share` (0 to 1); 0 if it is empty.
 fn at(sorted: &[f64], share: f64) -> f64 {
     let place = (sorted.len() as f64 * share) as usize;
     sorted.get(place.min(sorted.len().saturating_sub(1))).copied().unwrap_or(0.0)

@@ -1,31 +1,32 @@
-//! How reliable a relay has been (dir-spec 3.4.2): what is long ago counts less.
+//! The reliability of a relay (dir-spec 3.4.2). Older observations weigh less than recent ones.
 
-/// After each such interval all that was counts so much less (C tor's figures).
+/// Interval in seconds after which all weights are multiplied by `FADING` (C tor's values).
 const INTERVAL: u64 = 12 * 3600;
 const FADING: f64 = 0.95;
 
-/// When a relay answered and when it did not. Times are seconds since 1970.
+/// The times at which a relay answered and at which it did not, in seconds since 1970.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct History {
-    /// Runs that ended: their lengths in seconds, weighted, and the sum of the weights.
+    /// Runs that ended: the weighted sum of their lengths in seconds, and the sum of their
+    /// weights.
     runs: f64,
     run_weight: f64,
-    /// Seconds up, and seconds known, weighted.
+    /// Seconds up and seconds known, weighted.
     up: f64,
     known: f64,
-    /// Until when the above is reckoned.
+    /// The end of the time covered by the fields above.
     reckoned: Option<u64>,
-    /// Since when the present run goes on.
+    /// The time at which the present run began.
     up_since: Option<u64>,
-    /// Until when all is faded.
+    /// The end of the time for which `FADING` was applied.
     faded: u64,
 }
 
-/// A history's fields for keeping, in the order of [`History::fields`].
+/// The fields of a history in storage, in the order of [`History::fields`].
 pub type Fields = [f64; 7];
 
 impl History {
-    /// The relay answered, or did not.
+    /// Records that the relay answered, or did not.
     pub fn observe(&mut self, now: u64, answers: bool) {
         self.reckon(now);
         match (self.up_since, answers) {
@@ -39,25 +40,26 @@ impl History {
         }
     }
 
-    /// Whether it is up, as far as is known.
+    /// Returns whether the relay answered at the last observation.
     #[must_use]
     pub fn is_up(&self) -> bool {
         self.up_since.is_some()
     }
 
-    /// Whether it has ever been up.
+    /// Returns whether the relay has ever been up.
     #[must_use]
     pub fn was_up(&self) -> bool {
         self.is_up() || self.run_weight > 0.0
     }
 
-    /// For how long it has been up.
+    /// Returns the seconds since the present run began; 0 if the relay is down.
     #[must_use]
     pub fn up_for(&self, now: u64) -> u64 {
         self.up_since.map_or(0, |since| now.saturating_sub(since))
     }
 
-    /// Weighted mean time between failures, seconds. The present run counts as if it ended now.
+    /// Returns the weighted mean time between failures, in seconds. The present run counts as if
+    /// it ended now.
     #[must_use]
     pub fn mtbf(&self, now: u64) -> f64 {
         let present = self.up_since.map_or(0.0, |since| now.saturating_sub(since) as f64);
@@ -65,7 +67,7 @@ impl History {
         if weight < 1e-9 { 0.0 } else { (self.runs + present) / weight }
     }
 
-    /// The weighted fraction of the time in which it was up, and the weighted time, seconds.
+    /// Returns the weighted fraction of time up, and the weighted time known in seconds.
     #[must_use]
     pub fn uptime(&self, now: u64) -> (f64, f64) {
         let mut until_now = self.clone();
@@ -74,7 +76,7 @@ impl History {
         (if known < 1.0 { 0.0 } else { until_now.up / known }, known)
     }
 
-    /// Its numbers, to be kept: a missing time is below zero.
+    /// Returns the fields for storage. A missing time is -1.
     #[must_use]
     pub fn fields(&self) -> Fields {
         let time = |time: Option<u64>| time.map_or(-1.0, |time| time as f64);
@@ -82,7 +84,7 @@ impl History {
         [self.runs, self.run_weight, self.up, self.known, reckoned, since, self.faded as f64]
     }
 
-    /// From what was kept; `None` if a number is none that a history has.
+    /// Restores a history from stored fields. Returns `None` if a number is invalid.
     #[must_use]
     pub fn from_fields(fields: Fields) -> Option<History> {
         let [runs, run_weight, up, known, reckoned, since, faded] = fields;
@@ -93,14 +95,14 @@ impl History {
         sound.then_some(History { runs, run_weight, up, known, reckoned, up_since, faded })
     }
 
-    /// The machine's clock was set to another time: what was `by` seconds ago still is.
+    /// Shifts all times by `by` seconds after the machine's clock was set.
     pub(super) fn shift(&mut self, by: i64) {
         let times = [&mut self.reckoned, &mut self.up_since].into_iter().flatten();
         let faded = (self.faded > 0).then_some(&mut self.faded);
         times.chain(faded).for_each(|time| *time = time.saturating_add_signed(by));
     }
 
-    /// Counts the time since the last look. A clock that went back counts for nothing.
+    /// Adds the time since the last observation. Time does not count if the clock went back.
     fn reckon(&mut self, now: u64) {
         let since = self.reckoned.replace(now).unwrap_or(now);
         let passed = now.saturating_sub(since) as f64;

@@ -1,20 +1,20 @@
-//! Bandwidths that somebody measured, in the files that bandwidth authorities write
-//! (bandwidth-file-spec), of any version.
+//! Measured bandwidths, from the files of bandwidth authorities (bandwidth-file-spec), in any
+//! version of the format.
 
 use std::collections::BTreeMap;
 use std::fmt;
 
 use crate::wire::text::twenty;
 
-/// Older than this, what was measured counts no longer (C tor's figure), seconds.
+/// Age in seconds after which a measurement no longer counts (C tor's value).
 const OLD: u64 = 15 * 86_400;
 
-/// Why a file is not taken.
+/// The reason why a bandwidth file is rejected.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum MeasuredError {
-    /// The first line is no time.
+    /// The first line is not a time.
     NoTime,
-    /// It was written too long ago, or ahead of our clock.
+    /// The file was written too long ago, or in the future by our clock.
     Time,
 }
 
@@ -32,11 +32,12 @@ impl fmt::Display for MeasuredError {
 
 impl std::error::Error for MeasuredError {}
 
-/// Kilobytes a second by RSA identity. Lines that name no relay or no bandwidth say something else,
-/// and are passed over.
+/// Parses a bandwidth file into kilobytes per second by RSA identity. Skips lines without a relay
+/// or a bandwidth.
 ///
 /// # Errors
-/// [`MeasuredError`].
+/// Returns a [`MeasuredError`] if the first line is not a time, or one too long ago or in the
+/// future.
 pub fn read(text: &str, unix_now: u64) -> Result<BTreeMap<[u8; 20], u32>, MeasuredError> {
     let mut lines = text.lines();
     let time = lines.next().and_then(|line| line.trim().parse::<u64>().ok());
@@ -49,7 +50,7 @@ pub fn read(text: &str, unix_now: u64) -> Result<BTreeMap<[u8; 20], u32>, Measur
 
 fn relay(line: &str) -> Option<([u8; 20], u32)> {
     let field = |name: &str| line.split_whitespace().find_map(|word| word.strip_prefix(name));
-    // What was not measured well enough to count is told all the same.
+    // `vote=0` marks a relay with too few measurements; the file lists it nevertheless.
     if field("vote=") == Some("0") {
         return None;
     }

@@ -1,40 +1,41 @@
-//! What a descriptor says in plain lines: read from a text whose signatures are checked already.
+//! The fields of a descriptor, parsed from a text whose signatures are already verified.
 
 use super::summary;
 use crate::directory::extra::ExtraDigests;
 use crate::directory::policy::ExitPolicy;
 
-/// The fields that documents repeat.
+/// The fields of a descriptor that the authority's documents repeat.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct ParsedDescriptor {
     pub(super) nickname: String,
-    /// The dir port, if any, over which it answers in the clear.
+    /// The unencrypted directory port; 0 if there is none.
     pub(super) dir_port: u16,
-    /// What stands behind `platform` up to the words `on …`: `Tor 0.4.9.1`.
+    /// The value of `platform` up to ` on …`, such as `Tor 0.4.9.1`.
     pub(super) version: Option<String>,
     pub(super) protocols: Option<String>,
-    /// Kilobytes (1,000 bytes) a second: the least of what it allows itself and what was observed.
+    /// Kilobytes (1,000 bytes) per second: the minimum of the configured rate and burst and the
+    /// observed bandwidth.
     pub(super) bandwidth: u32,
     pub(super) hibernating: bool,
-    /// Directory requests are answered over links.
+    /// Whether it answers directory requests over its links.
     pub(super) directory: bool,
-    /// It stores what onion services publish.
+    /// Whether it stores descriptors of onion services.
     pub(super) hsdir: bool,
-    /// The TAP key, as it is written.
+    /// The TAP key, a PEM object as it appears in the descriptor.
     pub(super) onion_key: Option<String>,
-    /// What it calls its family, in the order of the alphabet.
+    /// The members of its declared family, in alphabetical order.
     pub(super) family: Vec<String>,
-    /// Ports that it exits to: `accept 80,443`.
+    /// Summary of the ports that it exits to, such as `accept 80,443`.
     pub(super) policy: String,
-    /// The same for IPv6.
+    /// Summary of the ports that it exits to over IPv6.
     pub(super) policy_v6: Option<String>,
-    /// Exits to ports 80 and 443 of one /8 at least.
+    /// Whether it permits exits to ports 80 and 443, for each of them to at least one /8.
     pub(super) exits: bool,
-    /// By which it names its extra-info document.
+    /// The digests of its extra-info document.
     pub(super) extra: Option<ExtraDigests>,
 }
 
-/// Reads a checked descriptor.
+/// Parses a checked descriptor.
 pub(super) fn read(text: &str) -> ParsedDescriptor {
     let find = |keyword: &str| lines(text).find_map(|line| after(line, keyword));
     let router: Vec<&str> = find("router").unwrap_or_default().split(' ').collect();
@@ -58,7 +59,7 @@ pub(super) fn read(text: &str) -> ParsedDescriptor {
     }
 }
 
-/// Lines outside of objects.
+/// Returns the lines outside PEM objects.
 fn lines(text: &str) -> impl Iterator<Item = &str> {
     let mut inside = false;
     text.lines().filter(move |line| {
@@ -88,14 +89,14 @@ fn bandwidth(rest: &str) -> u32 {
     u32::try_from(least).unwrap_or(u32::MAX)
 }
 
-/// Members as a microdescriptor has them: fingerprints in upper case, nicknames in lower case, each
-/// once (dir-spec, "family").
+/// Returns the members of a family as a microdescriptor lists them: fingerprints in upper case,
+/// nicknames in lower case, without duplicates (dir-spec, "family").
 fn family(rest: &str) -> Vec<String> {
     let mut members: Vec<String> = rest
         .split(' ')
         .filter(|member| !member.is_empty())
         .map(|member| match member.strip_prefix('$') {
-            // What follows the fingerprint is a nickname that proves nothing.
+            // A nickname may follow the fingerprint; it proves nothing.
             Some(id) => format!("${}", id.split(['~', '=']).next().unwrap_or(id).to_uppercase()),
             None => member.to_lowercase(),
         })
@@ -105,7 +106,7 @@ fn family(rest: &str) -> Vec<String> {
     members
 }
 
-/// The PEM object behind a keyword's line, with its head and foot.
+/// Returns the PEM object after a line with `keyword`, with its `BEGIN` and `END` lines.
 fn object_after(text: &str, keyword: &str) -> Option<String> {
     let start = format!("\n{keyword}\n-----BEGIN ");
     let begin = text.find(&start)? + keyword.len() + 2;

@@ -1,12 +1,12 @@
-//! Which RSA identity belongs to which Ed25519 identity: the first pair that came holds (dir-spec
-//! 3.4, "key pinning"), for good once the relay has answered under both.
+//! Pairs of RSA and Ed25519 identities (dir-spec 3.4, "key pinning"). The first pair received is
+//! kept, and is permanent once the relay has answered under both identities.
 
 use std::collections::BTreeMap;
 
-/// Pairs that are kept: beyond, none is taken that is not known.
+/// Maximum number of pairs. Above it, no new pair is accepted.
 const MOST: usize = 500_000;
 
-/// The pairs.
+/// The known pairs.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Pins {
     by_rsa: BTreeMap<[u8; 20], [u8; 32]>,
@@ -14,13 +14,13 @@ pub(super) struct Pins {
 }
 
 impl Pins {
-    /// Whether this pair contradicts none that is known.
+    /// Returns whether the pair contradicts no known pair.
     pub(super) fn agree(&self, rsa: &[u8; 20], edwards: &[u8; 32]) -> bool {
         self.by_rsa.get(rsa).is_none_or(|known| known == edwards)
             && self.by_edwards.get(edwards).is_none_or(|known| known == rsa)
     }
 
-    /// Takes a pair; false if it contradicts one that is known.
+    /// Records a pair. Returns false if it contradicts a known pair.
     pub(super) fn pin(&mut self, rsa: [u8; 20], edwards: [u8; 32]) -> bool {
         let agree = self.agree(&rsa, &edwards);
         if agree {
@@ -30,19 +30,20 @@ impl Pins {
         agree
     }
 
-    /// Forgets a pair: its relay was named, and never seen.
+    /// Removes the pair of a relay that has never answered.
     pub(super) fn unpin(&mut self, rsa: &[u8; 20]) {
         if let Some(edwards) = self.by_rsa.remove(rsa) {
             self.by_edwards.remove(&edwards);
         }
     }
 
-    /// Whether a pair with this identity can be kept: it is known, or there is room for one more.
+    /// Returns whether a pair with `rsa` can be kept: it is known, or there is room for another
+    /// pair.
     pub(super) fn has_place(&self, rsa: &[u8; 20]) -> bool {
         self.by_rsa.len() < MOST || self.by_rsa.contains_key(rsa)
     }
 
-    /// All pairs, in the order of their RSA identities.
+    /// Returns all pairs, in the order of their RSA identities.
     pub(super) fn iter(&self) -> impl Iterator<Item = (&[u8; 20], &[u8; 32])> {
         self.by_rsa.iter()
     }

@@ -1,71 +1,72 @@
-//! Whose turn it is to be probed. Anybody can name relays that are not there, in any number, and
-//! each costs a probe that takes long; who runs must not wait for those.
+//! The order in which relays are probed. Anybody can publish any number of relays that do not
+//! exist, and each costs a slow probe. Running relays must not wait for those.
 
 use std::collections::{BTreeMap, BTreeSet};
 
-/// How many more probes there is room for.
+/// The number of additional probes that may start now.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Room {
-    /// Of relays that run.
+    /// Probes of any relays.
     pub running: usize,
-    /// Of others; not more than for those that run, among which they count.
+    /// Probes of relays that are not known to run. At most `running`, which includes them.
     pub others: usize,
 }
 
-/// What a relay has shown so far.
+/// The state of a relay, as far as probes have shown it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Standing {
-    /// It runs.
+    /// It is running.
     Up,
-    /// It ran once.
+    /// It was running once, but is not now.
     Away,
-    /// It was not asked yet.
+    /// It was not probed yet.
     New,
-    /// It was asked, and has never answered.
+    /// It was probed, and has never answered.
     Silent,
 }
 
-/// Those that share what relays that run leave.
+/// The states of relays that get only the probes which running relays leave.
 const OTHERS: [Standing; 3] = [Standing::Away, Standing::New, Standing::Silent];
 
-/// Relays by RSA identity, each with the time at which it is due: new ones with a number by which
-/// they are asked, always due. No operation looks at more than a few of them.
+/// Relays by RSA identity, each with the time at which its probe is due. New relays are always due
+/// and have a turn number instead of a time. No operation examines more than a few relays, except
+/// [`ProbeQueue::least_of`].
 #[derive(Clone, Debug, Default)]
 pub(super) struct ProbeQueue {
     queues: [BTreeSet<(u64, [u8; 20])>; 4],
     places: BTreeMap<[u8; 20], (Standing, u64)>,
-    /// Which of [`OTHERS`] comes next.
+    /// The index in [`OTHERS`] of the state that is next.
     next: usize,
 }
 
 impl ProbeQueue {
-    /// Puts a relay where it belongs, from wherever it was.
+    /// Puts a relay into the queue of `standing`, out of any other queue.
     pub(super) fn put(&mut self, id: [u8; 20], standing: Standing, due: u64) {
         self.remove(&id);
         self.places.insert(id, (standing, due));
         self.queues[standing as usize].insert((due, id));
     }
 
-    /// Forgets a relay.
+    /// Removes a relay.
     pub(super) fn remove(&mut self, id: &[u8; 20]) {
         if let Some((standing, due)) = self.places.remove(id) {
             self.queues[standing as usize].remove(&(due, *id));
         }
     }
 
-    /// Where a relay stands, and when it is due.
+    /// Returns a relay's state, and the time at which its probe is due.
     pub(super) fn place(&self, id: &[u8; 20]) -> Option<(Standing, u64)> {
         self.places.get(id).copied()
     }
 
-    /// The one that runs and has been due for longest, if any is. It stays where it is until it is
-    /// put elsewhere.
+    /// Returns the running relay whose probe has been due for longest, if any is due. The relay
+    /// stays in its queue until [`ProbeQueue::put`] moves it.
     pub(super) fn next_up(&self, now: u64) -> Option<[u8; 20]> {
         self.first(Standing::Up, now)
     }
 
-    /// One of the others that are due: those who were away, those who are new and those who are
-    /// silent in turns, so that no kind takes the place of another.
+    /// Returns a due relay that is not running. The three other states take turns, so that none
+    /// takes the probes of another.
     pub(super) fn next_other(&mut self, now: u64) -> Option<[u8; 20]> {
         let kinds = (0..OTHERS.len()).map(|step| (self.next + step) % OTHERS.len());
         let (kind, id) =
@@ -74,16 +75,16 @@ impl ProbeQueue {
         Some(id)
     }
 
-    /// The relay to evict for a newcomer that is due at `due`, among those that never answered: the
-    /// probed one that is due first, else the unprobed one that is due last, if that is after
-    /// `due`.
+    /// Returns the relay to evict for a new one with the turn `due`, if any. The first choice is
+    /// the probed relay that never answered and is due first. The second is the unprobed relay
+    /// with the last turn, if that is after `due`.
     pub(super) fn least(&self, due: u64) -> Option<[u8; 20]> {
         let [silent, new] = [Standing::Silent, Standing::New].map(|one| &self.queues[one as usize]);
         let last = || new.last().filter(|(last, _)| *last > due);
         silent.first().or_else(last).map(|(_, id)| *id)
     }
 
-    /// The same, of these relays.
+    /// Returns the relay to evict among `these`, by the rule of [`ProbeQueue::least`].
     pub(super) fn least_of(&self, these: &BTreeSet<[u8; 20]>, due: u64) -> Option<[u8; 20]> {
         let places = || these.iter().filter_map(|id| Some((self.place(id)?, *id)));
         let of = |wanted| places().filter(move |((standing, _), _)| *standing == wanted);

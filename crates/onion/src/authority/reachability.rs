@@ -1,11 +1,11 @@
-//! Whether relays answer at their OR ports, and prove to be who they say: a core that opens links
-//! and uses none of them.
+//! Reachability tests: a core that opens links to relays' OR ports, verifies their identities, and
+//! uses none of the links further.
 //!
-//! [`Reachability::probe`] takes a relay's identities and one address, and [`Reachability::poll`]
-//! tells what came of it. Proof is the link's whole handshake: CERTS for both identities, bound to
-//! the TLS certificate (tor-spec, "Negotiating and initializing channels"). Half of the links are
-//! for relays that ran when they were asked last: those that are not there take long to say
-//! nothing.
+//! [`Reachability::probe`] takes a relay's identities and one address; [`Reachability::poll`]
+//! returns the result. A relay answers if the link's whole handshake succeeds: CERTS for both
+//! identities, bound to the TLS certificate (tor-spec, "Negotiating and initializing channels").
+//! Half of the links are reserved for relays that were running at the last probe, because relays
+//! that do not exist take long to time out.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::Duration;
@@ -21,42 +21,42 @@ use crate::io::{Core, LinkInput, LinkOutput};
 use crate::wire::cell::Cells;
 use crate::wire::extend::Target;
 
-/// A relay has so long for its handshake: less than others of whom something is wanted.
+/// Timeout for a relay's handshake. It is shorter than on links that carry circuits.
 const PATIENCE: Duration = Duration::from_secs(20);
 
-/// A relay that is to be probed.
+/// A relay to probe.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Probe {
-    /// The relay, and the one address at which it is probed.
+    /// The relay, and the address at which it is probed.
     pub target: Target,
-    /// Whether it ran when it was last asked.
+    /// Whether it was running at the last probe.
     pub runs: bool,
 }
 
-/// What is to be done outside.
+/// An action for the driver.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Output {
-    /// Something with a link. Who opens one gives up after a while.
+    /// An action on a link. The driver gives up a connection attempt after a while.
     Link(LinkOutput),
-    /// This probe is over.
+    /// A probe has finished.
     Probed {
         /// The relay, and the address at which it was probed.
         target: Target,
-        /// Whether it is there, under both its identities.
+        /// Whether it answered under both its identities.
         answers: bool,
     },
 }
 
-/// Probes, a few at once.
+/// Concurrent probes, up to a limit.
 pub struct Reachability {
     rng: Box<dyn CryptoRng + Send>,
-    /// How many links there may be at once.
+    /// Maximum number of concurrent links.
     most: usize,
     waiting: VecDeque<Probe>,
-    /// Those that are being opened.
+    /// Probes whose links are being opened.
     dialled: Vec<Probe>,
     links: BTreeMap<LinkId, Attempt>,
-    /// Those of which nothing was told yet.
+    /// Targets of probes whose results are not reported yet.
     under_way: BTreeSet<Target>,
     outputs: VecDeque<Output>,
 }
@@ -66,12 +66,13 @@ struct Attempt {
     channel: Channel,
     until: Time,
     inbox: Vec<u8>,
-    /// What came of it was told; only the link is still there.
+    /// Whether the result is reported; only the link is still open.
     over: bool,
 }
 
 impl Reachability {
-    /// Probes at most `most` relays at once; `rng` is all the chance that it takes.
+    /// Creates a core that probes at most `most` relays at once. `rng` is its only source of
+    /// randomness.
     #[must_use]
     pub fn new(most: usize, rng: Box<dyn CryptoRng + Send>) -> Reachability {
         let (waiting, dialled, outputs) = (VecDeque::new(), Vec::new(), VecDeque::new());
@@ -79,8 +80,8 @@ impl Reachability {
         Reachability { rng, most, waiting, dialled, links, under_way, outputs }
     }
 
-    /// Probes a relay at the one address that the target names, at once if there is room. One that
-    /// is being probed there is not probed twice.
+    /// Starts a probe of a relay at the target's address, at once if there is room. Does nothing
+    /// if a probe of the same target is in progress.
     pub fn probe(&mut self, probe: Probe) {
         if self.under_way.insert(probe.target.clone()) {
             self.waiting.push_back(probe);
@@ -88,7 +89,7 @@ impl Reachability {
         }
     }
 
-    /// How many more can be probed at once.
+    /// Returns the number of additional probes that may start now.
     #[must_use]
     pub fn room(&self) -> Room {
         let links = self.links.values().map(|attempt| &attempt.probe);
@@ -99,12 +100,12 @@ impl Reachability {
         Room { running, others: self.most.div_ceil(2).saturating_sub(others).min(running) }
     }
 
-    /// The next thing to do.
+    /// Returns the next action.
     pub fn poll(&mut self) -> Option<Output> {
         self.outputs.pop_front()
     }
 
-    /// Gives up links whose handshakes take too long.
+    /// Closes links whose handshakes have timed out.
     pub fn expire(&mut self, now: Time) {
         let late = |attempt: &Attempt| !attempt.over && attempt.until <= now;
         let late: Vec<LinkId> =
@@ -152,7 +153,7 @@ impl Reachability {
         }
     }
 
-    /// The link has served; it goes when its last bytes have.
+    /// Reports the result and closes the link after its last bytes.
     fn finish(&mut self, link: LinkId, answers: bool) {
         let Some(attempt) = self.links.get_mut(&link) else { return };
         attempt.over = true;
@@ -177,7 +178,8 @@ impl Reachability {
 }
 
 impl Attempt {
-    /// Takes the cells that are whole; whether the relay is who it says, once that is clear.
+    /// Processes the complete cells. Returns whether the relay has the target's identities, once
+    /// this is known.
     fn work(&mut self, rng: &mut dyn CryptoRng) -> Option<bool> {
         let Attempt { probe: Probe { target, .. }, channel, inbox, .. } = self;
         let mut cells = Cells::new(inbox, channel.width(), channel.longest());
@@ -213,7 +215,8 @@ impl Core for Reachability {
             | LinkInput::Broken { link, .. }
             | LinkInput::Lost { link } => self.closed(link),
             LinkInput::Unreachable { target } => self.unreachable(target),
-            // A client proves nothing, asks for no look, and there is but one of us.
+            // A client does not authenticate itself, requests no `LinkView`, and has no sibling
+            // shards.
             LinkInput::Exported { .. }
             | LinkInput::Seen { .. }
             | LinkInput::Sibling { .. }
@@ -235,7 +238,7 @@ impl Core for Reachability {
         false
     }
 
-    // Nothing is carried, so there are no streams.
+    // Links carry no circuits here, so there are no streams.
     fn write(&mut self, _: Time, _: StreamKey, bytes: &[u8]) -> usize {
         bytes.len()
     }

@@ -1,33 +1,34 @@
-//! What is refused, and what the relay's operator is told.
+//! The reasons for refusing an upload, with the messages for the relay's operator.
 
 use std::fmt;
 use std::net::IpAddr;
 
 use crate::wire::netdoc::DocumentError;
 
-/// Why an upload is refused.
+/// The reason why an upload is refused.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Refusal {
-    /// It is no descriptor, or one whose signatures do not hold.
+    /// It is not a descriptor, or its signatures are invalid.
     Document(DocumentError),
-    /// There is something else beside it than its extra-info document.
+    /// It contains more than one descriptor and its extra-info document.
     Beside,
-    /// It was published too long ago, or too far ahead.
+    /// It was published too long ago, or too far in the future.
     Time,
-    /// A later one is known.
+    /// A later descriptor is known.
     Older,
-    /// One of its two identities is known with another one.
+    /// One of its two identities is known together with a different one.
     Identity,
-    /// An address that is not of the public Internet.
+    /// It has an address that is not public.
     Private(IpAddr),
     /// The operator has banned the relay.
     Banned,
-    /// There are too many relays, here or from there, and none that can make way.
+    /// Too many relays are known, in total or from this origin, and none can be evicted.
     Full,
 }
 
 impl Refusal {
-    /// Whether the relay need not mind: what it published is not newer than what is known.
+    /// Returns whether the relay can ignore the refusal: its upload is no newer than the known
+    /// descriptor.
     #[must_use]
     pub fn is_no_news(&self) -> bool {
         matches!(self, Refusal::Older)

@@ -1,4 +1,4 @@
-//! The relays that an authority knows: whose descriptors it took, and how they answered.
+//! The relays that an authority knows: their accepted descriptors, and how they answered probes.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -13,39 +13,39 @@ use super::rules::Rules;
 use super::sybil::{Candidate, Full, Origin, SybilLimits, sybils};
 use crate::wire::extend::Target;
 
-/// Relays that are kept: beyond, none is taken that is not known.
+/// Maximum number of relays. Above it, no unknown relay is accepted.
 const MOST: usize = 50_000;
-/// Seconds for which an outdated descriptor is still kept: our own clock may be the wrong one.
+/// Seconds for which an outdated descriptor is kept, because our own clock may be wrong.
 const GRACE: u64 = 24 * 3600;
-/// The most that an unmeasured relay's claim counts for, in kB/s, once any relay is measured (C
-/// tor's maxunmeasuredbw).
+/// Maximum weight in kB/s of an unmeasured relay once any relay is measured (C tor's
+/// `maxunmeasuredbw`).
 const UNMEASURED: u32 = 20;
-/// The same of one that was not seen to carry anything yet: at 0 nobody would ever try it where
-/// others have more.
+/// Minimum weight in kB/s of an unmeasured relay. With 0 no client would ever try a relay that has
+/// not carried any traffic yet.
 const LEAST: u32 = 1;
 
-/// What became of an upload.
+/// The result of an accepted upload.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum UploadOutcome {
-    /// It is listed from now on: the RSA identity of the relay.
+    /// The descriptor is new. Contains the relay's RSA identity.
     New([u8; 20]),
-    /// It was known.
+    /// The descriptor was known.
     Known,
 }
 
-/// What is known of a relay besides its descriptor, and kept from one run to the next.
+/// State of a relay besides its descriptor, which is stored from one run to the next.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Past {
-    /// The Ed25519 identity that belongs to its RSA identity, for good once it has answered under
+    /// The Ed25519 identity that belongs to its RSA identity; permanent once it has answered under
     /// both.
     pub edwards: [u8; 32],
-    /// How reliable it was.
+    /// The relay's reliability.
     pub history: History,
-    /// When it last answered at all its addresses, seconds since 1970.
+    /// The time in seconds since 1970 at which it last answered at all its addresses.
     pub answered: Option<u64>,
 }
 
-/// All relays.
+/// All known relays.
 #[derive(Clone, Debug, Default)]
 pub(super) struct RouterList {
     rules: Rules,
@@ -54,28 +54,29 @@ pub(super) struct RouterList {
     pins: Pins,
     probe_queue: ProbeQueue,
     sybil: SybilLimits,
-    /// Histories of relays without a descriptor, and when each last answered.
+    /// Histories of relays without a descriptor, and the time of each relay's last answer.
     gone: BTreeMap<[u8; 20], (History, Option<u64>)>,
-    /// Kilobytes a second that somebody measured.
+    /// Measured bandwidths in kilobytes per second.
     measured: BTreeMap<[u8; 20], u32>,
-    /// Whose descriptors were given up and not yet told.
+    /// Relays whose descriptors were removed since the last call of [`RouterList::dropped`].
     dropped: BTreeSet<[u8; 20]>,
 }
 
 impl RouterList {
-    /// An empty one.
+    /// Creates an empty list.
     pub(super) fn new(rules: Rules, reach: Reach) -> RouterList {
         RouterList { rules, reach, ..RouterList::default() }
     }
 
-    /// Goes by other rules: relays that they ban are given up.
+    /// Replaces the rules, and removes the relays that they ban.
     pub(super) fn adopt(&mut self, now: u64, rules: Rules) {
         self.rules = rules;
         let banned = self.rules.banned.clone();
         banned.iter().for_each(|id| self.remove(now, id));
     }
 
-    /// Takes a descriptor, and the extra-info document that may follow it, from a visitor.
+    /// Accepts a descriptor, optionally followed by an extra-info document, from a visitor at
+    /// `origin`.
     pub(super) fn upload(
         &mut self,
         now: u64,
@@ -86,15 +87,15 @@ impl RouterList {
         self.admit(now, entry, Some(origin))
     }
 
-    /// Takes a descriptor that an earlier run took.
+    /// Accepts a descriptor that an earlier run stored.
     pub(super) fn restore(&mut self, now: u64, text: &str) -> Result<UploadOutcome, Refusal> {
         let entry = Entry::kept(text, &self.rules)?;
         self.admit(now, entry, None)
     }
 
-    /// The relays that are to be probed now, but for `own`: one target for each address. They count
-    /// as probed. Who runs comes first, and there may be one target more than there is room for
-    /// where a relay has two addresses.
+    /// Returns the relays to probe now except `own`, one target for each address, and marks them
+    /// as probed. Running relays are first. There may be one target more than `room` allows if a
+    /// relay has two addresses.
     pub(super) fn probes(&mut self, now: u64, own: &[u8; 20], mut room: Room) -> Vec<Probe> {
         let mut probes = Vec::new();
         while room.running > 0 {
@@ -107,7 +108,7 @@ impl RouterList {
             };
             let standing = entry.standing(now, self.reach);
             if up.is_some() && standing != Standing::Up {
-                // It ran when its turn was noted. Now it waits among others.
+                // It was running when it was queued. Now it waits among the others.
                 self.probe_queue.put(id, standing, entry.due(now, self.reach));
                 continue;
             }
@@ -128,7 +129,7 @@ impl RouterList {
         probes
     }
 
-    /// A relay answered at one address under both its identities, or did not.
+    /// Records whether a relay answered at one address under both its identities.
     pub(super) fn observe(&mut self, now: u64, target: &Target, answers: bool) {
         let Some(entry) = self.entries.get_mut(&target.rsa) else { return };
         let probed =
@@ -136,7 +137,7 @@ impl RouterList {
         if answers {
             probed.for_each(|(_, answered)| *answered = Some(now));
         }
-        // One answer that is missing says little: a relay is down when none holds any more.
+        // One missing answer proves little: a relay is down when no answer is recent enough.
         let up = entry.is_up(now, self.reach);
         if up || !answers {
             entry.history.observe(now, up);
@@ -144,7 +145,7 @@ impl RouterList {
         self.note(now, &target.rsa);
     }
 
-    /// This relay runs, as we know without asking.
+    /// Records that the relay `id` is running, without a probe.
     pub(super) fn is_here(&mut self, now: u64, id: &[u8; 20]) {
         if let Some(entry) = self.entries.get_mut(id) {
             entry.history.observe(now, true);
@@ -153,7 +154,7 @@ impl RouterList {
         }
     }
 
-    /// Notes who is down.
+    /// Records which relays are down because their answers have expired.
     pub(super) fn settle(&mut self, now: u64) {
         for entry in self.entries.values_mut().filter(|entry| entry.history.is_up()) {
             let up = entry.is_up(now, self.reach);
@@ -161,8 +162,8 @@ impl RouterList {
         }
     }
 
-    /// Forgets descriptors that have not been of these days for a day, by the seconds of a clock
-    /// that nobody sets.
+    /// Removes descriptors that have been outdated for [`GRACE`] seconds of `steady`, a monotonic
+    /// clock.
     pub(super) fn forget(&mut self, now: u64, steady: u64) {
         let mut over = Vec::new();
         for (id, entry) in &mut self.entries {
@@ -177,18 +178,18 @@ impl RouterList {
         over.iter().for_each(|id| self.remove(now, id));
     }
 
-    /// Whose descriptors were given up since the last call.
+    /// Returns the relays whose descriptors were removed since the last call.
     pub(super) fn dropped(&mut self) -> BTreeSet<[u8; 20]> {
         std::mem::take(&mut self.dropped)
     }
 
-    /// How many relays have a descriptor.
+    /// Returns the number of relays with a descriptor.
     pub(super) fn known(&self) -> usize {
         self.entries.len()
     }
 
-    /// The machine's clock was set to another time: what was `by` seconds ago still is, and all are
-    /// asked again.
+    /// Shifts all times by `by` seconds after the machine's clock was set, and schedules new
+    /// probes.
     pub(super) fn shift(&mut self, now: u64, by: i64) {
         self.entries.values_mut().for_each(|entry| entry.shift(by));
         for (history, answered) in self.gone.values_mut() {
@@ -199,7 +200,7 @@ impl RouterList {
         ids.iter().for_each(|id| self.note(now, id));
     }
 
-    /// Takes what somebody measured, in kilobytes a second.
+    /// Replaces the measured bandwidths, in kilobytes per second.
     pub(super) fn measure(&mut self, measured: BTreeMap<[u8; 20], u32>) {
         self.measured = measured;
         let ids: Vec<[u8; 20]> = self.entries.keys().copied().collect();
@@ -211,14 +212,14 @@ impl RouterList {
         }
     }
 
-    /// How many relays run, `own` aside.
+    /// Returns the number of running relays, without `own`.
     pub(super) fn running(&self, now: u64, own: &[u8; 20]) -> usize {
         let runs = |entry: &Entry| entry.is_current(now) && entry.is_up(now, self.reach);
         self.entries.iter().filter(|(id, entry)| *id != own && runs(entry)).count()
     }
 
-    /// What is to be kept of all relays that have ever answered: others are as new as when they
-    /// came.
+    /// Returns the state to store, for all relays that have ever answered. Other relays start as
+    /// new ones.
     pub(super) fn pasts(&self) -> impl Iterator<Item = ([u8; 20], Past)> {
         let past = |(id, edwards): (&[u8; 20], &[u8; 32])| {
             let (history, answered) = match self.entries.get(id) {
@@ -231,7 +232,8 @@ impl RouterList {
         self.pins.iter().filter_map(past)
     }
 
-    /// Takes up what was kept of a relay; false if it contradicts what is known.
+    /// Restores the stored state of a relay. Returns false if it contradicts a known pair of
+    /// identities.
     pub(super) fn remember(&mut self, now: u64, id: &[u8; 20], past: Past) -> bool {
         if !past.history.was_up() {
             return true;
@@ -247,12 +249,13 @@ impl RouterList {
         true
     }
 
-    /// The relays whose descriptors are of these days, in the order of their RSA identities.
+    /// Returns the relays whose descriptors are current, in the order of their RSA identities.
     pub(super) fn current(&self, now: u64) -> impl Iterator<Item = (&[u8; 20], &Entry)> {
         self.entries.iter().filter(move |(_, entry)| entry.is_current(now))
     }
 
-    /// The same with what flags depend on, without those that are one too many at their address.
+    /// Returns the current relays with the properties on which their flags depend. Relays that
+    /// exceed the limit per address are left out.
     pub(super) fn judged(&self, now: u64, own: &[u8; 20]) -> Vec<(&[u8; 20], &Entry, Merits)> {
         let mut all: Vec<(&[u8; 20], &Entry, Merits)> = self
             .current(now)
@@ -271,7 +274,8 @@ impl RouterList {
         self.entries.get(id)
     }
 
-    /// Takes a relay of these identities if it may be taken; from a visitor, or from ourselves.
+    /// Accepts a relay if the rules permit it. `origin` is `None` for a descriptor from our own
+    /// storage.
     fn admit(
         &mut self,
         now: u64,
@@ -287,7 +291,7 @@ impl RouterList {
             if known.digest == entry.digest {
                 return Ok(UploadOutcome::Known);
             }
-            // One of the future was taken by a clock that was wrong.
+            // A descriptor from the future was accepted while the clock was wrong.
             let later = known.described.published >= entry.described.published;
             if later && !known.is_of_the_future(now) {
                 return Err(Refusal::Older);
@@ -309,8 +313,7 @@ impl RouterList {
         Ok(UploadOutcome::New(id))
     }
 
-    /// Who has to go so that this one finds room, which is to be asked in its turn: relays that
-    /// have never answered.
+    /// Returns the relays to evict so that `entry` fits. All of them have never answered.
     fn room_for(
         &self,
         id: &[u8; 20],
@@ -351,7 +354,7 @@ impl RouterList {
         self.note(now, &id);
     }
 
-    /// Forgets a descriptor, and all of a relay that has never answered.
+    /// Removes a descriptor, and all state of the relay if it has never answered.
     fn remove(&mut self, now: u64, id: &[u8; 20]) {
         let Some(mut entry) = self.entries.remove(id) else { return };
         self.probe_queue.remove(id);
@@ -367,7 +370,7 @@ impl RouterList {
         }
     }
 
-    /// Notes when a relay is to be probed next, and whether it is a stranger still.
+    /// Updates the time of a relay's next probe, and whether it counts as never seen.
     fn note(&mut self, now: u64, id: &[u8; 20]) {
         let Some(entry) = self.entries.get(id) else { return };
         self.probe_queue.put(*id, entry.standing(now, self.reach), entry.due(now, self.reach));
@@ -376,7 +379,7 @@ impl RouterList {
         }
     }
 
-    /// The weight of a relay that claims `said` kB/s, and whether somebody measured it.
+    /// Returns the weight of a relay that advertises `said` kB/s, and whether it was measured.
     fn weight(&self, id: &[u8; 20], said: u32) -> (u32, bool) {
         match self.measured.get(id) {
             Some(&measured) => (measured, true),
@@ -386,7 +389,7 @@ impl RouterList {
     }
 }
 
-/// Where a relay is probed: a target for each address.
+/// Returns the targets at which a relay is probed, one for each address.
 fn targets(id: [u8; 20], entry: &Entry, reach: Reach) -> Vec<Target> {
     let ed25519 = Some(entry.described.ed_identity);
     let to = |address| Target { addresses: vec![address], rsa: id, ed25519 };

@@ -1,18 +1,19 @@
-//! What an authority's operator decides of relays.
+//! Decisions about relays that an authority's operator makes.
 
-/// What the operator decided.
+/// The operator's decisions.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Rules {
-    /// Whether relays may have private addresses: in networks for tests.
+    /// Whether relays may have private addresses, for test networks.
     pub allow_private: bool,
-    /// Relays that are not taken, by RSA identity.
+    /// RSA identities of relays that are refused.
     pub banned: Vec<[u8; 20]>,
-    /// How many relays of one address count (C tor's AuthDirMaxServersPerAddr); 0 for any number.
+    /// Maximum number of relays that are listed for one address (C tor's
+    /// `AuthDirMaxServersPerAddr`); 0 for no limit.
     pub per_address: usize,
 }
 
 impl Default for Rules {
-    /// As in the public network.
+    /// Returns the rules of the public network.
     fn default() -> Rules {
         Rules { allow_private: false, banned: Vec::new(), per_address: 2 }
     }

@@ -1,6 +1,6 @@
-//! Shared random values (srv-spec): every 24 consensuses a new one that nobody could foretell, by
-//! which clients and onion services find where descriptors of onion services are. Alone, an
-//! authority has nobody to commit to: it reveals its value when it makes it.
+//! Shared random values (srv-spec): every 24 consensuses a fresh value that nobody can predict.
+//! Clients and onion services derive from it where descriptors of onion services are stored. A
+//! single authority has nobody to commit to, so it reveals its value when it makes it.
 
 use base64ct::{Base64, Encoding};
 use digest::Digest;
@@ -8,28 +8,28 @@ use digest::Digest;
 use crate::wire::crypto::Sha3_256;
 use crate::wire::text::hex;
 
-/// Consensuses of one run of the protocol.
+/// Number of consensuses in a run of the protocol.
 const ROUNDS: u64 = 24;
 /// The protocol's version.
 const VERSION: u32 = 1;
-/// Values that were revealed for each: our own.
+/// Number of revealed values for each shared value: our own only.
 const REVEALED: u64 = 1;
 const PREVIOUS: &str = "shared-rand-previous-value";
 const CURRENT: &str = "shared-rand-current-value";
 
-/// The values of a run.
+/// The shared random values of a run.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct SharedRandom {
-    /// The run's number, since 1970.
+    /// The number of the run, counted from 1970.
     run: u64,
     current: [u8; 32],
-    /// That of the run before, if we made it.
+    /// The value of the previous run, if it is known.
     previous: Option<[u8; 32]>,
 }
 
 impl SharedRandom {
-    /// The shared random values of the consensus that is valid from `valid_after`: those of the
-    /// last one, or, when a run of 24 begins, a fresh one made of `random`.
+    /// Returns the values of the consensus that is valid from `valid_after`. They are those of
+    /// `last`, or, when a run of 24 begins, a fresh one derived from `random`.
     pub(super) fn of(
         last: Option<&SharedRandom>,
         [valid_after, interval]: [u64; 2],
@@ -45,7 +45,7 @@ impl SharedRandom {
         Some(SharedRandom { run, current, previous })
     }
 
-    /// The lines of a consensus.
+    /// Returns the lines for the consensus.
     pub(super) fn lines(&self) -> String {
         let line = |keyword: &str, value: &[u8; 32]| {
             format!("{keyword} {REVEALED} {}\n", Base64::encode_string(value))
@@ -54,7 +54,7 @@ impl SharedRandom {
         previous.unwrap_or_default() + &line(CURRENT, &self.current)
     }
 
-    /// Those of a consensus of ours that began to hold then.
+    /// Parses the values from a consensus of ours that is valid from `valid_after`.
     pub(super) fn read(text: &str, [valid_after, interval]: [u64; 2]) -> Option<SharedRandom> {
         let find = |keyword: &str| -> Option<[u8; 32]> {
             let mut lines = text.lines();
@@ -67,20 +67,20 @@ impl SharedRandom {
     }
 }
 
-/// Runs begin with rounds whose number can be divided by 24: at midnight, where there is a round
-/// each hour.
+/// Returns the number of the run. Runs begin at consensus numbers divisible by 24: at midnight, if
+/// there is one consensus per hour.
 fn run(valid_after: u64, interval: u64) -> u64 {
     valid_after / interval.max(1) / ROUNDS
 }
 
-/// srv-spec 3.3.1 and 4.1.1, of one authority's reveal.
+/// Computes a value with the reveal of one authority (srv-spec 3.3.1 and 4.1.1).
 fn value(time: u64, identity: &[u8; 20], random: [u8; 32], previous: [u8; 32]) -> [u8; 32] {
     let hash = |parts: &[&[u8]]| -> [u8; 32] {
         let mut hash = Sha3_256::new();
         parts.iter().for_each(|part| hash.update(part));
         hash.finalize().into()
     };
-    // No raw bytes of a generator are shown.
+    // Hashed, so that no raw bytes of the generator are published.
     let hidden = hash(&[&hash(&[&random])]);
     let reveal = Base64::encode_string(&[&time.to_be_bytes()[..], &hidden].concat());
     let reveals = hash(&[hex(identity).as_bytes(), reveal.as_bytes()]);

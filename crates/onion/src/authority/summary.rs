@@ -1,14 +1,14 @@
-//! Whether a policy makes an exit.
+//! The test whether an exit policy qualifies a relay as an exit.
 
 use std::net::{IpAddr, Ipv4Addr};
 
 use crate::directory::policy::ExitPolicy;
 
-/// Ports that an exit must let out to (dir-spec 3.4.2).
+/// Ports that an exit must permit (dir-spec 3.4.2).
 const PORTS: [u16; 2] = [80, 443];
 
-/// Whether streams are let out to ports 80 and 443 of at least one /8 each. A /8 is looked at in
-/// 4,096 places, spread over it.
+/// Returns whether `policy` permits streams to port 80 of at least one /8, and to port 443 of at
+/// least one. A /8 is sampled at 4,096 evenly spaced addresses.
 pub(super) fn exits(policy: &ExitPolicy) -> bool {
     let open = |first: u32, port: u16| {
         (0..4096u32).all(|place| {

@@ -1,6 +1,6 @@
-//! Who is where. Descriptors can be made in any number and name any address, so that relays of one
-//! address, and such as have never answered, are kept up to a number; and the parts of the Internet
-//! take turns with their new relays.
+//! Limits against fake relays. Anybody can make any number of descriptors with any addresses. The
+//! relays of one address, and the relays that have never answered, are therefore limited in
+//! number. New relays from different parts of the Internet take turns.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
@@ -8,26 +8,26 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
 use super::flags::Merits;
 
-/// Relays that have never answered: of all, of one visitor, and of all visitors who come by
-/// circuits and have no address.
+/// Maximum numbers of relays that have never answered: in total, from one visitor, and from all
+/// visitors over circuits, whose addresses are unknown.
 const MOST: usize = 2_000;
 const MOST_OF_ONE: usize = 32;
 const MOST_BY_CIRCUITS: usize = 256;
-/// An address may hold SPARE times as many relays as may be listed of it, and at least LEAST: the
-/// surplus replaces relays that are down.
+/// Number of relays kept for an address, as a multiple of the number listed for it, and the
+/// minimum number kept. The surplus replaces relays that are down.
 const SPARE: usize = 4;
 const LEAST: usize = 8;
-/// The most address blocks that are remembered. Beyond it, those whose relays have all been probed
-/// are forgotten first.
+/// Number of address blocks that are remembered. Above it, blocks whose relays have all been
+/// probed are dropped first.
 const PARTS: usize = 4_096;
 
-/// Whence a descriptor came: an address of IPv4, or 48 bits of IPv6, which is what one customer may
-/// have; or by a circuit.
+/// The origin of a descriptor: an IPv4 address, the first 48 bits of an IPv6 address (one
+/// customer's block), or a circuit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Origin(Option<IpAddr>);
 
 impl Origin {
-    /// Of a visitor from this address, if that is known.
+    /// Returns the origin of a visitor, whose address is `None` over a circuit.
     pub(super) fn of(visitor: Option<IpAddr>) -> Origin {
         Origin(visitor.map(|visitor| match visitor.to_canonical() {
             IpAddr::V6(v6) => Ipv6Addr::from_bits(v6.to_bits() >> 80 << 80).into(),
@@ -35,7 +35,8 @@ impl Origin {
         }))
     }
 
-    /// 16 bits of an address of IPv4, or 32 of IPv6: more than that few have many of.
+    /// Returns the part of the Internet: the first 16 bits of an IPv4 address, or 32 of IPv6. Few
+    /// operators own many of those.
     fn part(self) -> Origin {
         Origin(self.0.map(|from| match from {
             IpAddr::V4(v4) => Ipv4Addr::from_bits(v4.to_bits() >> 16 << 16).into(),
@@ -48,54 +49,54 @@ impl Origin {
     }
 }
 
-/// An address or block that has no place for one more: who of it may have to go, for those that
-/// never answered.
+/// A limit that is reached, with the relays from which one must be evicted. Only relays that have
+/// never answered can be evicted.
 pub(super) enum Full {
-    /// One of these.
+    /// One of these relays.
     These(BTreeSet<[u8; 20]>),
-    /// Anyone.
+    /// Any relay.
     All,
 }
 
-/// Relays by RSA identity.
+/// The known relays by address and by origin, for the limits.
 #[derive(Clone, Debug, Default)]
 pub(super) struct SybilLimits {
     at: BTreeMap<IpAddr, BTreeSet<[u8; 20]>>,
-    /// Those that have never answered, and whence each came.
+    /// Relays that have never answered, and the origin of each.
     strangers: BTreeMap<[u8; 20], Origin>,
     of: BTreeMap<Origin, BTreeSet<[u8; 20]>>,
-    /// The turn that was taken last by a relay of each part of the Internet.
+    /// The last turn assigned to each part of the Internet.
     parts: BTreeMap<Origin, u64>,
-    /// The last turn that came.
+    /// The latest turn that was served.
     now: u64,
 }
 
 impl SybilLimits {
-    /// A relay is at these addresses.
+    /// Records that a relay has these addresses.
     pub(super) fn settle(&mut self, id: [u8; 20], addresses: &[SocketAddr]) {
         for address in addresses {
             self.at.entry(address.ip()).or_default().insert(id);
         }
     }
 
-    /// It is there no longer.
+    /// Removes a relay from these addresses.
     pub(super) fn leave(&mut self, id: &[u8; 20], addresses: &[SocketAddr]) {
         addresses.iter().for_each(|address| take(&mut self.at, &address.ip(), id));
     }
 
-    /// A relay is new, and came from there.
+    /// Records a relay that has never answered, and its origin.
     pub(super) fn meet(&mut self, id: [u8; 20], origin: Origin) {
         self.strangers.insert(id, origin);
         self.of.entry(origin).or_default().insert(id);
     }
 
-    /// The turn of a new relay from there: after one more of each other part, however many of those
-    /// there are (start-time fair queueing).
+    /// Returns the turn of a new relay from `origin`: after one more relay of each other part of
+    /// the Internet, however many those have (start-time fair queueing).
     pub(super) fn turn(&self, origin: Origin) -> u64 {
         self.now.max(self.parts.get(&origin.part()).copied().unwrap_or(0)) + 1
     }
 
-    /// The turn is taken.
+    /// Assigns `turn` to the part of `origin`.
     pub(super) fn take_turn(&mut self, origin: Origin, turn: u64) {
         if self.parts.len() > PARTS {
             self.parts.retain(|_, last| *last > self.now);
@@ -103,20 +104,20 @@ impl SybilLimits {
         self.parts.insert(origin.part(), turn);
     }
 
-    /// The turn has come.
+    /// Records that `turn` is served.
     pub(super) fn come(&mut self, turn: u64) {
         self.now = self.now.max(turn);
     }
 
-    /// A relay has answered, or is gone: it is no stranger any more.
+    /// Removes a relay from the never-answered ones, because it answered or was removed.
     pub(super) fn know(&mut self, id: &[u8; 20]) {
         if let Some(origin) = self.strangers.remove(id) {
             take(&mut self.of, &origin, id);
         }
     }
 
-    /// What is too full for a relay at these addresses, if `most` of each count (0: any number),
-    /// and for a stranger if it comes from there.
+    /// Returns the limits that the relay `id` would exceed at `addresses`, if `most` relays of
+    /// each may be listed (0 for no limit). `stranger` is its origin if it has never answered.
     pub(super) fn full(
         &self,
         id: &[u8; 20],
@@ -151,17 +152,16 @@ fn take<K: Ord>(crowds: &mut BTreeMap<K, BTreeSet<[u8; 20]>>, key: &K, id: &[u8;
     }
 }
 
-/// A relay that may count.
+/// A relay that may be listed.
 pub(super) struct Candidate<'a> {
     pub(super) id: [u8; 20],
     pub(super) merits: &'a Merits,
-    /// Its addresses that are looked at.
+    /// The addresses that the limit counts.
     pub(super) at: BTreeSet<IpAddr>,
 }
 
-/// Those that do not count because `most` others of their address do (dir-spec, "Sybil"; 0: any
-/// number): authorities before others, those that run before those that do not, and more bandwidth
-/// before less.
+/// Returns the relays to leave out because more than `most` share an address (dir-spec, "Sybil"; 0
+/// for no limit). Authorities are preferred, then running relays, then those with more bandwidth.
 pub(super) fn sybils(mut all: Vec<Candidate<'_>>, most: usize) -> BTreeSet<[u8; 20]> {
     if most == 0 {
         return BTreeSet::new();

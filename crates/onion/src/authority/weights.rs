@@ -1,10 +1,10 @@
-//! The bandwidth weights of a consensus (dir-spec 3.8.3): how likely a relay of a kind is taken for
-//! a position, so that no position is short of bandwidth.
+//! The bandwidth weights of a consensus (dir-spec 3.8.3): factors on a relay's bandwidth, by kind
+//! of relay and position, so that no position runs short of bandwidth.
 
-/// Weights are in parts of this (`bwweightscale`).
+/// The weight that stands for 1 (`bwweightscale`).
 const SCALE: i64 = 10_000;
 
-/// The bandwidth of a network by kind of relay, in the units of a consensus.
+/// Sums of bandwidth by kind of relay, in the units of a consensus.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Totals {
     guard: i64,
@@ -14,14 +14,14 @@ pub(super) struct Totals {
 }
 
 impl Default for Totals {
-    /// One each, so that a network of a few relays has weights, too.
+    /// Returns 1 for each kind, so that the weights of a small network are defined too.
     fn default() -> Totals {
         Totals { guard: 1, middle: 1, exit: 1, both: 1 }
     }
 }
 
 impl Totals {
-    /// Adds a relay. What exits badly counts as no exit.
+    /// Adds a relay. The caller passes `is_exit` as false for a bad exit.
     pub(super) fn add(&mut self, bandwidth: u32, is_guard: bool, is_exit: bool) {
         let kind = match (is_guard, is_exit) {
             (true, true) => &mut self.both,
@@ -33,8 +33,8 @@ impl Totals {
     }
 }
 
-/// The weights that a network's totals determine: of guards (g), exits (e) and relays that are both
-/// (d), for the positions of guard, middle and exit.
+/// The weights for the positions guard, middle and exit, of guards (g), exits (e) and relays that
+/// are both (d).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Weights {
     gg: i64,
@@ -47,7 +47,7 @@ pub(super) struct Weights {
 }
 
 impl Weights {
-    /// For a network.
+    /// Computes the weights of a network from its totals.
     #[must_use]
     pub(super) fn of(totals: Totals) -> Weights {
         let Totals { guard: g, middle: m, exit: e, both: d } = totals;
@@ -61,7 +61,7 @@ impl Weights {
         weights.bounded()
     }
 
-    /// The line of a consensus, in the order of the names.
+    /// Returns the line of a consensus, in the order of the names.
     #[must_use]
     pub(super) fn line(&self) -> String {
         let Weights { gg, gd, mg, me, md, ee, ed } = *self;
@@ -109,7 +109,7 @@ impl Weights {
     }
 }
 
-/// Case 1.
+/// Computes the weights of case 1, in which neither guards nor exits are scarce.
 fn neither_scarce(g: i64, m: i64, e: i64) -> Weights {
     let third = SCALE / 3;
     let ee = SCALE * (e + g + m) / (3 * e);
@@ -117,7 +117,7 @@ fn neither_scarce(g: i64, m: i64, e: i64) -> Weights {
     Weights { gd: third, ed: third, md: third, ee, me: SCALE - ee, mg, gg: SCALE - mg }
 }
 
-/// Case 2.
+/// Computes the weights of case 2, in which both are scarce.
 fn both_scarce(g: i64, m: i64, e: i64, d: i64, third: i64) -> Weights {
     let full = Weights { gg: SCALE, ee: SCALE, ..Weights::default() };
     if g.min(e) + d < g.max(e) {
@@ -142,7 +142,7 @@ fn both_scarce(g: i64, m: i64, e: i64, d: i64, third: i64) -> Weights {
     Weights { ed, md, gd: SCALE - ed - md, ..full }
 }
 
-/// Case 3, where guards are scarce.
+/// Computes the weights of case 3 in which guards are scarce.
 fn guards_scarce(g: i64, m: i64, e: i64, d: i64, third: i64) -> Weights {
     if g + d < third {
         let me = if e < m { 0 } else { SCALE * (e - m) / (2 * e) };
@@ -154,7 +154,7 @@ fn guards_scarce(g: i64, m: i64, e: i64, d: i64, third: i64) -> Weights {
     Weights { gg: SCALE, gd, mg: 0, ee, me: SCALE - ee, md: rest, ed: rest }
 }
 
-/// Case 3, where exits are scarce.
+/// Computes the weights of case 3 in which exits are scarce.
 fn exits_scarce(g: i64, m: i64, e: i64, d: i64, third: i64) -> Weights {
     if e + d < third {
         let mg = if g < m { 0 } else { SCALE * (g - m) / (2 * g) };

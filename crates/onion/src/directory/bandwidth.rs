@@ -1,5 +1,5 @@
-//! What a relay carried: how much in each of the last days, and the most in ten seconds (dir-spec,
-//! "bandwidth" and "write-history").
+//! A relay's bandwidth history: the bytes carried on each of the last days, and the maximum rate
+//! over ten seconds (dir-spec, "bandwidth" and "write-history").
 
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -8,58 +8,58 @@ use anabranch_multipath::Time;
 
 use super::civil::utc;
 
-/// A period of the history, in seconds; C tor's figure.
+/// Length of a period of the history, in seconds (C tor's value).
 pub const PERIOD_S: u64 = 86_400;
-/// Whole periods that are remembered.
+/// Number of complete periods that are kept.
 const PERIODS: usize = 5;
-/// A rate counts that was held for so long.
+/// Time over which a rate must be sustained to count.
 const SPAN: Duration = Duration::from_secs(10);
-/// A stall of the machine that is longer than this begins the span anew.
+/// Pause between two notes after which the measurement starts again, because the machine stalled.
 const STALL: Duration = Duration::from_secs(60);
-/// What is told is rounded down to a multiple of this, in bytes.
+/// Published byte counts are rounded down to a multiple of this.
 const ROUNDED: u64 = 1024;
 
-/// Bytes received, and bytes sent.
+/// Bytes received and bytes sent.
 pub type Ways = [u64; 2];
 
-/// One period.
+/// A period of the history.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Period {
-    /// Bytes in all.
+    /// Total bytes.
     pub carried: Ways,
-    /// The most bytes a second that were carried for ten seconds.
+    /// Maximum bytes per second, sustained for ten seconds.
     pub most: Ways,
 }
 
-/// The history, and what is needed to go on with it.
+/// The bandwidth history, and the state needed to continue it.
 #[derive(Clone, Debug, Default)]
 pub struct BandwidthHistory {
-    /// When the present period ends, in seconds since 1970; 0 before anything was noted.
+    /// The end of the present period, in seconds since 1970; 0 before the first note.
     ends: u64,
     present: Period,
-    /// The oldest first.
+    /// Past periods, oldest first.
     past: VecDeque<Period>,
-    /// Counters at each time of the present span, the oldest first.
+    /// Byte counters with their times over the last `SPAN`, oldest first.
     span: VecDeque<(Time, Ways)>,
 }
 
 impl BandwidthHistory {
-    /// What an earlier run kept: when its last period was to end, that period, and those before
-    /// with the oldest first.
+    /// Restores the history that an earlier run stored: the end of its last period, that period,
+    /// and those before, oldest first.
     #[must_use]
     pub fn kept(ends: u64, present: Period, past: &[Period]) -> BandwidthHistory {
         let past = past[past.len().saturating_sub(PERIODS)..].iter().copied().collect();
         BandwidthHistory { ends, present, past, span: VecDeque::new() }
     }
 
-    /// What is to be kept for [`BandwidthHistory::kept`].
+    /// Returns the values to store, for [`BandwidthHistory::kept`].
     #[must_use]
     pub fn fields(&self) -> (u64, Period, Vec<Period>) {
         (self.ends, self.present, self.past.iter().copied().collect())
     }
 
-    /// Takes what was carried since the start, about once a second. `now` never goes back, while
-    /// `unix_now` may.
+    /// Records `total`, the bytes carried since the start; called about once per second. `now`
+    /// never goes back; `unix_now` may.
     pub fn note(&mut self, now: Time, unix_now: u64, total: Ways) {
         self.go_on(unix_now);
         let Some(&(last, before)) = self.span.back() else {
@@ -75,17 +75,17 @@ impl BandwidthHistory {
         self.measure();
     }
 
-    /// Bytes a second that the relay was seen to carry in the days that are remembered: the lesser
-    /// of what it received and what it sent for ten seconds. What only came, or only went, was not
-    /// carried.
+    /// Returns the bytes per second that the relay carried in the periods kept. It is the lesser
+    /// of the receive and the send maximum, because data that only arrived or only left was not
+    /// relayed.
     #[must_use]
     pub fn observed(&self) -> u64 {
         let most = |way: usize| self.periods().map(|period| period.most[way]).max().unwrap_or(0);
         most(0).min(most(1))
     }
 
-    /// The lines of an extra-info document; none before the first period is over. A day's bytes are
-    /// told as no more than the rate allows, in bytes a second.
+    /// Returns the lines for an extra-info document; empty before the first period has ended. The
+    /// bytes of a day are limited to what `rate`, in bytes per second, allows.
     #[must_use]
     pub fn lines(&self, rate: u64) -> String {
         if self.past.is_empty() {
@@ -110,7 +110,7 @@ impl BandwidthHistory {
     /// Ends the periods that are over.
     fn go_on(&mut self, unix_now: u64) {
         if self.ends == 0 || self.ends > unix_now + PERIOD_S {
-            // The first one; or the clock was set back, and the present one begins anew.
+            // The first period; or the clock was set back, and the present period starts again.
             self.ends = unix_now + PERIOD_S;
         }
         for _ in 0..=PERIODS {
@@ -124,12 +124,12 @@ impl BandwidthHistory {
             }
         }
         if unix_now >= self.ends {
-            // Nothing is known of so long a time.
+            // Nothing is known about such a long gap.
             (self.past, self.ends) = (VecDeque::new(), unix_now + PERIOD_S);
         }
     }
 
-    /// Compares the last ten seconds with the most.
+    /// Updates the maximum with the rate of the last ten seconds.
     fn measure(&mut self) {
         let Some(&(now, total)) = self.span.back() else { return };
         while self.span.get(1).is_some_and(|(then, _)| now.since(*then) >= SPAN) {

@@ -1,5 +1,5 @@
-//! The bridges of a client: each is asked for its descriptor, at a pace of its own, so that one
-//! that is away keeps no other waiting.
+//! The bridges of a client. Each is asked for its descriptor on its own schedule, so that a bridge
+//! which is down does not delay the others.
 
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -9,41 +9,41 @@ use anabranch_multipath::Time;
 use crate::wire::extend::{ANYBODY, Target};
 use crate::wire::netdoc::{Bridge, DocumentError, check_bridge};
 
-/// Where every relay has its own descriptor.
+/// Path at which every relay serves its own descriptor.
 pub(super) const PATH: &str = "/tor/server/authority.z";
-/// A descriptor is asked for again so long after it came (C tor's bridge schedule).
+/// Time after which a descriptor is fetched again (C tor's bridge schedule).
 const RENEWAL: Duration = Duration::from_secs(3 * 3600);
-/// After a failure the first pause, doubled with each further one up to the last: that of a bridge
-/// which is not known yet, and that of one which is.
+/// Pauses after failures: the first, which doubles with each further failure; the maximum for an
+/// unknown bridge; and the maximum for a known bridge.
 const FIRST_PAUSE: Duration = Duration::from_millis(500);
 const LAST_PAUSE: Duration = Duration::from_secs(60);
 const LAST_PAUSE_KNOWN: Duration = Duration::from_secs(3600);
 const MOST_DOUBLINGS: u32 = 13;
 
-/// A bridge as its user names it.
+/// A bridge as its user configures it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct BridgeIdentity {
-    /// Where it is reached: at one address after the other. Those of its descriptor do not count,
-    /// as a transport may stand before it.
+    /// The bridge's addresses, tried in turn. Those in its descriptor are ignored, because a
+    /// transport may run in front of it.
     pub addresses: Vec<SocketAddr>,
-    /// Its RSA identity; without one, whoever is at the address.
+    /// The bridge's RSA identity; `None` for any bridge at the address.
     pub rsa: Option<[u8; 20]>,
-    /// Its ed25519 identity, if it was named.
+    /// The bridge's Ed25519 identity, if configured.
     pub ed25519: Option<[u8; 32]>,
 }
 
 impl BridgeIdentity {
-    /// Whom a link is to lead to.
+    /// Returns the target of a link to the bridge.
     #[must_use]
     pub fn target(&self) -> Target {
         let (addresses, rsa) = (self.addresses.clone(), self.rsa.unwrap_or(ANYBODY));
         Target { addresses, rsa, ed25519: self.ed25519 }
     }
 
-    /// What its descriptor says, if that is its own.
+    /// Checks that the descriptor `text` is the bridge's own, and returns its contents.
     ///
     /// # Errors
-    /// It is not, or is no descriptor that holds now.
+    /// Returns a [`DocumentError`] if the descriptor is another relay's, invalid or expired.
     pub fn check(&self, text: &str, unix_now: u64) -> Result<Bridge, DocumentError> {
         let mut bridge = check_bridge(text, unix_now)?;
         let ours = self.rsa.is_none_or(|rsa| rsa == bridge.status.rsa_identity)
@@ -81,34 +81,34 @@ impl AskedBridges {
         AskedBridges(identities.into_iter().map(entry).collect())
     }
 
-    /// Whether one is known, by which others can be asked for.
+    /// Returns whether a bridge is known, over which other documents can be fetched.
     pub(super) fn is_any_known(&self) -> bool {
         self.0.iter().any(|entry| entry.known)
     }
 
-    /// The next that is to be asked.
+    /// Returns the index of the next bridge to ask, if one is due.
     pub(super) fn poll(&mut self, now: Time) -> Option<usize> {
         let place = self.0.iter().position(|entry| !entry.asked && entry.due <= now)?;
         self.0[place].asked = true;
         Some(place)
     }
 
-    /// When the next is.
+    /// Returns the time at which the next bridge is due.
     pub(super) fn next_timeout(&self) -> Option<Time> {
         self.0.iter().filter(|entry| !entry.asked).map(|entry| entry.due).min()
     }
 
-    /// Those that are not known are asked now: the way to them may have come up.
+    /// Makes all unknown bridges due at once: the network may be reachable again.
     pub(super) fn ask_now(&mut self) {
         for entry in self.0.iter_mut().filter(|entry| !entry.known) {
             (entry.failures, entry.due) = (0, Time::ZERO);
         }
     }
 
-    /// One has answered.
+    /// Processes the descriptor of the bridge at `place`.
     ///
     /// # Errors
-    /// Not with its descriptor.
+    /// Returns a [`DocumentError`] if `text` is not the bridge's valid descriptor.
     pub(super) fn came(
         &mut self,
         now: Time,
@@ -118,13 +118,13 @@ impl AskedBridges {
     ) -> Result<Bridge, DocumentError> {
         let bridge = self.0[place].identity.check(text, unix_now)?;
         let entry = &mut self.0[place];
-        // From now on it is nobody else.
+        // From now on only this identity is accepted.
         entry.identity.rsa = Some(bridge.status.rsa_identity);
         (entry.known, entry.asked, entry.failures, entry.due) = (true, false, 0, now + RENEWAL);
         Ok(bridge)
     }
 
-    /// One has not.
+    /// Schedules the bridge at `place` again after a failure.
     pub(super) fn failed(&mut self, now: Time, place: usize) {
         let entry = &mut self.0[place];
         let last = if entry.known { LAST_PAUSE_KNOWN } else { LAST_PAUSE };

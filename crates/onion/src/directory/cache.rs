@@ -1,6 +1,6 @@
 //! Answers to directory requests (dir-spec, "Directory caches"), by the paths that clients, relays
-//! and caches ask for: a relay hands on what it has proven itself, an authority what it made and
-//! took.
+//! and caches request. A relay serves what it has verified; an authority serves what it made and
+//! accepted.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -17,22 +17,21 @@ use shelf::Shelf;
 mod flavour;
 mod shelf;
 
-/// Where the consensus is asked for; the flavour and the authorities that must have signed it
-/// follow.
+/// Path of the consensus; the flavour and the authorities that must have signed it follow.
 pub const CONSENSUS: &str = "/tor/status-vote/current/consensus";
-/// The most items that one request may name: what a client packs into one.
+/// Maximum number of items in one request: what a client puts into one.
 const MOST_ITEMS: usize = 500;
 
-/// What a cache has to give.
+/// The documents that a directory cache serves.
 #[derive(Clone, Debug, Default)]
 pub struct Cache {
     microdesc: Flavour,
     ns: Flavour,
     certs: Vec<AuthorityCert>,
-    /// Our own certificate, if we are an authority: its two keys.
+    /// The identity and the signing key of our own certificate, if we are an authority.
     own_cert: Option<([u8; 20], [u8; 20])>,
     microdescs: BTreeMap<[u8; 32], Arc<str>>,
-    /// Who we are.
+    /// Our own RSA identity.
     own: Option<[u8; 20]>,
     servers: Shelf,
     extras: Shelf,
@@ -40,9 +39,8 @@ pub struct Cache {
 }
 
 impl Cache {
-    /// Takes a proven consensus of either flavour, and the authorities that signed it. Of relays'
-    /// documents that were replaced, those of three consensuses stay for clients that come with an
-    /// older one.
+    /// Stores a verified consensus of either flavour, and the authorities that signed it. Relays'
+    /// replaced documents are kept for three consensuses, for clients with an older consensus.
     pub fn consensus(&mut self, text: &str, signers: Vec<[u8; 20]>) {
         let is_microdesc = text.starts_with("network-status-version 3 microdesc");
         if is_microdesc {
@@ -54,46 +52,46 @@ impl Cache {
         }
     }
 
-    /// Whether there is no consensus to give.
+    /// Returns whether there is no consensus.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.microdesc.is_empty() && self.ns.is_empty()
     }
 
-    /// Takes the authorities' certificates.
+    /// Stores the authorities' certificates.
     pub fn certs(&mut self, certs: Vec<AuthorityCert>) {
         self.certs = certs;
     }
 
-    /// Takes those of an authority that we are ourselves: the newest one is our own.
+    /// Stores the certificates of an authority that we are ourselves: the newest one is our own.
     pub fn own_certs(&mut self, certs: Vec<AuthorityCert>) {
         let newest = certs.iter().max_by_key(|cert| cert.holds());
         self.own_cert = newest.map(AuthorityCert::keys);
         self.certs = certs;
     }
 
-    /// Takes a microdescriptor and its text.
+    /// Stores a microdescriptor and its text.
     pub fn microdesc(&mut self, microdesc: &Microdesc, text: &str) {
         self.microdescs.insert(microdesc.digest, text.into());
     }
 
-    /// Takes a microdescriptor's text and its SHA-256.
+    /// Stores a microdescriptor's text under its SHA-256.
     pub fn microdesc_text(&mut self, digest: [u8; 32], text: &str) {
         self.microdescs.insert(digest, text.into());
     }
 
-    /// Forgets microdescriptors that are not among these.
+    /// Removes the microdescriptors that are not in `named`.
     pub fn keep_microdescs(&mut self, named: &BTreeSet<[u8; 32]>) {
         self.microdescs.retain(|digest, _| named.contains(digest));
     }
 
-    /// Which relay we are ourselves.
+    /// Sets our own RSA identity.
     pub fn we_are(&mut self, id: [u8; 20]) {
         self.own = Some(id);
     }
 
-    /// Takes a relay's descriptor and its digest, and the same of its extra-info document; the ones
-    /// before become old.
+    /// Stores a relay's descriptor and its extra-info document, each with its digest. The previous
+    /// ones become old.
     pub fn relay(
         &mut self,
         id: [u8; 20],
@@ -108,26 +106,26 @@ impl Cache {
         self.edition += u64::from(server || extra);
     }
 
-    /// Takes a descriptor and its digest that somebody else had. What others have of ours is at
-    /// best as new as what we have.
+    /// Stores a descriptor and its digest from another cache. A copy of our own descriptor counts
+    /// as old, because ours is at least as new.
     pub fn server(&mut self, id: [u8; 20], server: (&str, [u8; 20])) {
         let put = if self.own == Some(id) { Shelf::put_old } else { Shelf::put };
         self.edition += u64::from(put(&mut self.servers, id, server));
     }
 
-    /// The same of an extra-info document.
+    /// Stores an extra-info document and its digest from another cache.
     pub fn extra(&mut self, id: [u8; 20], extra: (&str, [u8; 20])) {
         let put = if self.own == Some(id) { Shelf::put_old } else { Shelf::put };
         self.edition += u64::from(put(&mut self.extras, id, extra));
     }
 
-    /// Forgets a relay.
+    /// Removes a relay's documents.
     pub fn forget_relay(&mut self, id: &[u8; 20]) {
         let (server, extra) = (self.servers.remove(id), self.extras.remove(id));
         self.edition += u64::from(server || extra);
     }
 
-    /// Documents of relays that are not among these become old; ours do not.
+    /// Makes the documents of relays outside `known` old, except our own.
     pub fn keep_relays(&mut self, known: &BTreeSet<[u8; 20]>) {
         let known = known.iter().copied().chain(self.own).collect();
         let servers = self.servers.keep(&known);
@@ -135,31 +133,31 @@ impl Cache {
         self.edition += u64::from(servers || extras);
     }
 
-    /// All relays' present descriptors, one behind the other.
+    /// Returns all relays' present descriptors, concatenated.
     #[must_use]
     pub fn servers(&self) -> String {
         self.servers.present().map(|text| &**text).collect()
     }
 
-    /// All relays' present extra-info documents, one behind the other.
+    /// Returns all relays' present extra-info documents, concatenated.
     #[must_use]
     pub fn extras(&self) -> String {
         self.extras.present().map(|text| &**text).collect()
     }
 
-    /// A number that changes with relays' documents.
+    /// Returns a number that changes whenever relays' documents change.
     #[must_use]
     pub fn edition(&self) -> u64 {
         self.edition
     }
 
-    /// The bytes that answer a request.
+    /// Returns the bytes of the response to a request.
     #[must_use]
     pub fn answer(&self, request: &Request) -> Vec<u8> {
         self.find(request).bytes()
     }
 
-    /// The answer to a request.
+    /// Returns the response to a request.
     #[must_use]
     pub fn find(&self, request: &Request) -> Reply {
         if !request.get {
@@ -174,7 +172,7 @@ impl Cache {
         }
     }
 
-    /// How many bytes are to be packed before a request is answered.
+    /// Returns the number of bytes that must be compressed to answer the request.
     #[must_use]
     pub fn unpacked(&self, request: &Request) -> usize {
         let texts = self.text(request).unwrap_or_default();
@@ -201,7 +199,7 @@ impl Cache {
         Ok(found.into_iter().map(|text| &**text).collect())
     }
 
-    /// The consensus, or what is new in it.
+    /// Returns the consensus, or a diff to it.
     fn consensus_for(&self, rest: &str, request: &Request) -> Result<Reply, Refusal> {
         let (flavour, rest) = rest.split_once('/').unwrap_or((rest, ""));
         match flavour {
@@ -222,7 +220,8 @@ impl Cache {
         Ok(found.map(|text| &**text).collect())
     }
 
-    /// Certificates, but for those that were there before the time of If-Modified-Since.
+    /// Returns certificates. With `since`, the time of `If-Modified-Since`, older ones are left
+    /// out.
     fn certs_of(&self, rest: &str, since: Option<u64>) -> Result<Vec<&str>, Refusal> {
         let found = match rest.split_once('/') {
             None if rest == "all" => self.certs.iter().collect(),
@@ -249,7 +248,7 @@ impl Cache {
         if news.is_empty() && !found.is_empty() { Err((304, "Not modified")) } else { Ok(news) }
     }
 
-    /// The newest certificate of each authority.
+    /// Returns the newest certificate of each authority.
     fn newest(&self) -> impl Iterator<Item = &AuthorityCert> {
         let mut newest: BTreeMap<[u8; 20], &AuthorityCert> = BTreeMap::new();
         for cert in &self.certs {
@@ -262,12 +261,12 @@ impl Cache {
     }
 }
 
-/// What a list of hexadecimal names names, in upper case.
+/// Returns the hexadecimal names of a list in upper case.
 fn upper(list: &str) -> Result<BTreeSet<String>, Refusal> {
     Ok(items(list, '+')?.into_iter().map(str::to_uppercase).collect())
 }
 
-/// A status and why.
+/// An HTTP status and its reason.
 type Refusal = (u16, &'static str);
 
 const NOT_FOUND: Refusal = (404, "Not found");

@@ -1,5 +1,5 @@
-//! A relay's server descriptor, with all that authorities of 0.4.9 demand (dir-spec, "Server
-//! descriptor format").
+//! A relay's server descriptor, with all the fields that authorities of version 0.4.9 require
+//! (dir-spec, "Server descriptor format").
 
 use std::fmt::Write as _;
 use std::net::{Ipv4Addr, SocketAddrV4, SocketAddrV6};
@@ -16,59 +16,59 @@ use crate::wire::family::FamilyKey;
 use crate::wire::keys::{KeyError, RelayKeys};
 use crate::wire::text::{SIGNATURE_PREFIX, line, object};
 
-/// What a relay says of itself. Keys are said by [`RelayKeys`].
+/// The fields of a relay's descriptor, except the keys, which are in [`RelayKeys`].
 #[derive(Clone, Debug)]
 pub struct Description {
-    /// 1 to 19 letters and digits.
+    /// Nickname of 1 to 19 letters and digits.
     pub nickname: String,
-    /// Where the relay is reached.
+    /// The relay's IPv4 address.
     pub address: Ipv4Addr,
     /// The port for links.
     pub orport: u16,
-    /// The port for directory requests in the clear, which authorities alone have; 0 for none.
+    /// The port for unencrypted directory requests, which only authorities have; 0 for none.
     pub dir_port: u16,
-    /// Where it is reached by IPv6, too.
+    /// The relay's IPv6 address, if it has one.
     pub v6: Option<SocketAddrV6>,
-    /// What software this is, such as `Anabranch 0.1.0 on Linux`.
+    /// Name of the software, such as `Anabranch 0.1.0 on Linux`.
     pub platform: String,
-    /// The subprotocols that we really speak, such as `Link=4-5 Relay=2-4`.
+    /// The subprotocols that this software supports, such as `Link=4-5 Relay=2-4`.
     pub protocols: String,
-    /// Bytes a second: long-term, in bursts, and the most that was observed in the last days.
+    /// Bytes per second: long-term rate, burst, and maximum observed in the last days.
     pub bandwidth: [u64; 3],
-    /// What it carried, for its extra-info document.
+    /// The bandwidth history for the extra-info document.
     pub history: BandwidthHistory,
-    /// How long the relay has run, in seconds.
+    /// Seconds since the relay started.
     pub uptime: u64,
-    /// How to reach the operator; on one line.
+    /// The operator's contact information; one line.
     pub contact: Option<String>,
     /// Fingerprints of the other relays of the same operator, upper-case hex.
     pub family: Vec<String>,
     /// Keys of the operator's families, which certify this relay.
     pub family_keys: Vec<FamilyKey>,
-    /// Where streams may go.
+    /// The exit policy.
     pub policy: ExitPolicy,
-    /// Whether directory requests are answered over BEGIN_DIR.
+    /// Whether the relay answers directory requests over `BEGIN_DIR`.
     pub directory_cache: bool,
-    /// Of a bridge, the transports by which it is reached besides its port; `None` for a relay that
-    /// everybody may know of.
+    /// The transports of a bridge, besides its port for links; `None` for a public relay.
     pub bridge: Option<Vec<Transport>>,
 }
 
-/// What a relay publishes.
+/// The documents that a relay publishes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RelayDocuments {
-    /// Its server descriptor.
+    /// The server descriptor.
     pub server: String,
-    /// Its extra-info document, which the descriptor names.
+    /// The extra-info document, whose digests the descriptor contains.
     pub extra: String,
 }
 
-/// Why a description cannot be published.
+/// The reason why a description cannot be published.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum DescriptionError {
-    /// The nickname has other characters than letters and digits, or not 1 to 19 of them.
+    /// The nickname has a character that is not a letter or digit, or is not 1 to 19 characters
+    /// long.
     Nickname(String),
-    /// What stands in this field would not stay on its line.
+    /// The value of the named field is more than one line.
     NotOneLine(&'static str),
     /// A signature could not be made.
     Keys(KeyError),
@@ -89,12 +89,12 @@ impl std::fmt::Display for DescriptionError {
 
 impl std::error::Error for DescriptionError {}
 
-/// Bytes a second of who sets no limit (C tor's figure).
+/// Bytes per second of a relay without a configured limit (C tor's value).
 const RATE: u64 = 1 << 30;
 
 impl Description {
-    /// Of a relay at this address that speaks all we do, answers directory requests, has no limits,
-    /// was not seen to carry anything and lets no stream out.
+    /// Creates the description of a relay at address `at`. It supports all our subprotocols,
+    /// answers directory requests, has no limits, no observed bandwidth, and permits no exits.
     #[must_use]
     pub fn new(nickname: String, at: SocketAddrV4, platform: String) -> Description {
         Description {
@@ -117,15 +117,15 @@ impl Description {
         }
     }
 
-    /// The signed descriptor, as of `unix_now`, of a relay that publishes no extra-info document.
+    /// Returns the signed descriptor, as of `unix_now`, of a relay without an extra-info document.
     ///
     /// # Errors
-    /// A field that does not fit its place, or keys that do not sign.
+    /// Returns a [`DescriptionError`] if a field is invalid or the keys cannot sign.
     pub fn sign(&self, keys: &RelayKeys, unix_now: u64) -> Result<String, DescriptionError> {
         self.sign_with(keys, unix_now, None)
     }
 
-    /// The signed descriptor and the signed extra-info document that it names.
+    /// Returns the signed descriptor, and the signed extra-info document that it names.
     ///
     /// # Errors
     /// As [`Description::sign`].
@@ -164,8 +164,8 @@ impl Description {
         Ok(text)
     }
 
-    /// Whether `other` says something new, other than how time has passed: only then authorities
-    /// want to hear of it (dir-spec, "Uploading server descriptors").
+    /// Returns whether the description differs from `other` by more than the passage of time. Only
+    /// then does the relay upload it (dir-spec, "Uploading server descriptors").
     #[must_use]
     pub fn differs_from(&self, other: &Description) -> bool {
         let plain = |one: &Description| {
@@ -173,8 +173,8 @@ impl Description {
             Description { uptime: 0, bandwidth: [0; 3], ..one.clone() }.write_rest(&mut text);
             (text, one.nickname.clone(), one.address, one.orport, one.protocols.clone())
         };
-        // What the operator allows is news, and so is an observation that more than doubles or
-        // halves.
+        // A change of the configured bandwidth counts, and an observed bandwidth that more than
+        // doubles or halves.
         let far = |a: u64, b: u64| a > b.saturating_mul(2) || b > a.saturating_mul(2);
         let ([rate, burst, observed], before) = (self.bandwidth, other.bandwidth);
         let moved = plain(self) != plain(other)
@@ -183,8 +183,9 @@ impl Description {
         moved || [rate, burst] != before[..2] || far(observed, before[2])
     }
 
-    /// Whether streams may go to IPv6: the policy accepts it by name, or accepts it and the relay
-    /// has an address of IPv6. A relay without one would refuse hosts that have both kinds.
+    /// Returns whether streams may exit to IPv6. The policy must accept IPv6 by name, or accept it
+    /// while the relay has an IPv6 address. Without one it would refuse hosts that have addresses
+    /// of both kinds.
     #[must_use]
     pub fn exits_to_v6(&self) -> bool {
         let (some, none) = (self.v6.is_some(), "reject 1-65535");
@@ -248,7 +249,7 @@ impl Description {
         let (bit, cert) = keys.ntor_cross_cert(now)?;
         line(text, &format!("ntor-onion-key-crosscert {bit}"));
         object(text, "ED25519 CERT", &cert);
-        // Padded, unlike its fellows: so the specification has it, and so C tor writes it.
+        // Padded, unlike the other keys, as in the specification and in C tor.
         line(text, &format!("ntor-onion-key {}", Base64::encode_string(&keys.ntor().1)));
         Ok(())
     }
@@ -286,13 +287,13 @@ impl Description {
             line(text, "tunnelled-dir-server");
         }
         if self.bridge.is_some() {
-            // Its operator gives the line to whom he wants.
+            // The operator distributes the bridge line himself.
             line(text, "bridge-distribution-request none");
         }
     }
 }
 
-/// Upper-case hex in groups of four.
+/// Returns upper-case hex in groups of four.
 fn in_fours(bytes: &[u8]) -> String {
     bytes.chunks(2).enumerate().fold(String::new(), |mut text, (place, pair)| {
         let space = if place == 0 { "" } else { " " };

@@ -1,9 +1,8 @@
-//! What differs between two consensuses of one flavour (dir-spec 4.5 and appendix E): whoever has
-//! the old one need not fetch all of the new one.
+//! Diffs between two consensuses of one flavour (dir-spec 4.5 and appendix E). A client that has
+//! the old consensus need not fetch the whole new one.
 //!
-//! Relays stand in the order of their identities, so that both texts are walked once, relay by
-//! relay. Of a relay, of the head and of the foot, lines are replaced from the first that differs
-//! to the last.
+//! Relays are sorted by identity, so both texts are read once, relay by relay. In a relay's entry,
+//! the head or the foot, all lines from the first to the last difference are replaced.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -14,19 +13,19 @@ use digest::Digest;
 use crate::wire::crypto::Sha3_256;
 use crate::wire::text::{hex, line};
 
-/// Where a consensus' signatures begin. What is signed ends behind this.
+/// Keyword of a signature line. The signed part of a consensus ends after the first occurrence.
 const SIGNATURE: &str = "directory-signature ";
 
-/// SHA3-256 of what a consensus' signatures are over, by which a client says what it has; `None` if
-/// there is no signature.
+/// Returns the SHA3-256 of the signed part of a consensus, which names it in clients' requests.
+/// Returns `None` if there is no signature.
 #[must_use]
 pub fn signed_digest(text: &str) -> Option<[u8; 32]> {
     let end = text.find(&format!("\n{SIGNATURE}"))? + 1 + SIGNATURE.len();
     Some(digest(&text[..end]))
 }
 
-/// What makes the new consensus of the old one; `None` if the old one has no signatures, or a line
-/// is such that no diff can have it.
+/// Returns the diff from `old` to `new`. Returns `None` if `old` has no signatures, or `new`
+/// contains the line `.`, which a diff cannot express.
 #[must_use]
 pub fn diff(old: &str, new: &str) -> Option<String> {
     let (from, to) = (signed_digest(old)?, digest(new));
@@ -38,7 +37,7 @@ pub fn diff(old: &str, new: &str) -> Option<String> {
     let mut text = "network-status-diff-version 1\n".to_owned();
     line(&mut text, &format!("hash {} {}", hex(&from), hex(&to)));
     line(&mut text, &format!("{},$d", signed + 1));
-    // From back to front, so that numbers of lines hold.
+    // From last to first, so that the line numbers stay valid.
     for hunk in hunks(&old[..signed], &new).into_iter().rev() {
         hunk.write(&mut text, &new);
     }
@@ -49,7 +48,7 @@ fn digest(text: &str) -> [u8; 32] {
     Sha3_256::digest(text.as_bytes()).into()
 }
 
-/// Lines of the old text, and those of the new one that take their place; counted from 0.
+/// A range of old lines, and the range of new lines that replaces them; counted from 0.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Hunk {
     old: Range<usize>,
@@ -57,7 +56,7 @@ struct Hunk {
 }
 
 impl Hunk {
-    /// What differs in these lines, if anything.
+    /// Returns the differing lines within the ranges `a` and `b`, if any.
     fn of(old: &[&str], new: &[&str], [mut a, mut b]: [Range<usize>; 2]) -> Option<Hunk> {
         while !a.is_empty() && !b.is_empty() && old[a.start] == new[b.start] {
             (a.start, b.start) = (a.start + 1, b.start + 1);
@@ -75,7 +74,7 @@ impl Hunk {
             (false, true) => 'd',
             (false, false) => 'c',
         };
-        // It is appended behind the line before, and lines count from 1.
+        // New lines are appended after the line before, and lines count from 1.
         let first = if self.old.is_empty() { start } else { start + 1 };
         let _ = match self.old.len() {
             0 | 1 => writeln!(text, "{first}{command}"),
@@ -88,7 +87,7 @@ impl Hunk {
     }
 }
 
-/// All that differs, in the order of lines, with a line between any two.
+/// Returns all differences in line order, with at least one line between any two.
 fn hunks(old: &[&str], new: &[&str]) -> Vec<Hunk> {
     let mut hunks: Vec<Hunk> = Vec::new();
     for pair in pairs(old, new) {
@@ -101,7 +100,7 @@ fn hunks(old: &[&str], new: &[&str]) -> Vec<Hunk> {
     hunks
 }
 
-/// Parts of both texts that belong together; each text is covered by them, in order.
+/// Returns matching ranges of both texts, in order, which together cover both texts.
 fn pairs(old: &[&str], new: &[&str]) -> Vec<[Range<usize>; 2]> {
     let (olds, news) = (parts(old), parts(new));
     let places: BTreeMap<&str, usize> =
@@ -124,7 +123,7 @@ fn pairs(old: &[&str], new: &[&str]) -> Vec<[Range<usize>; 2]> {
     pairs
 }
 
-/// A relay's lines by its identity, or head or foot.
+/// The lines of a relay, named by its identity, or those of the head or the foot.
 struct Part<'a> {
     name: &'a str,
     lines: Range<usize>,

@@ -1,5 +1,5 @@
-//! A relay's extra-info document: what it says of its past, for those who study the network
-//! (dir-spec, "Extra-info document format").
+//! A relay's extra-info document: its statistics, for research on the network (dir-spec,
+//! "Extra-info document format").
 
 use std::net::SocketAddr;
 
@@ -10,19 +10,19 @@ use super::civil::utc;
 use crate::wire::keys::{KeyError, RelayKeys, sha256};
 use crate::wire::text::{SIGNATURE_PREFIX, hex, line, object, signed_digest};
 
-/// A transport of a bridge, as its extra-info document tells.
+/// A transport of a bridge in its extra-info document.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Transport {
-    /// Its name: letters, digits and underscores.
+    /// The transport's name: letters, digits and underscores.
     pub name: String,
-    /// Where it listens.
+    /// The address on which it listens.
     pub address: SocketAddr,
-    /// What clients are to be told, as `SMETHOD` lines have it: `k=v,k=v`.
+    /// Arguments for clients, as in `SMETHOD` lines: `k=v,k=v`.
     pub args: String,
 }
 
-/// The signed text, as of `unix_now`, of a relay of this name that carried this and may carry so
-/// many bytes a second; with the transports of a bridge.
+/// Returns the signed text, as of `unix_now`, with the bandwidth history of a relay that may carry
+/// `rate` bytes per second, and the transports of a bridge.
 pub(super) fn sign(
     nickname: &str,
     (history, transports): (&BandwidthHistory, &[Transport]),
@@ -48,25 +48,25 @@ pub(super) fn sign(
     Ok(text)
 }
 
-/// The digests by which a descriptor names an extra-info document: SHA-1 of what is signed, SHA-256
-/// of all of it.
+/// The digests of an extra-info document in a descriptor: SHA-1 of the signed part, and SHA-256 of
+/// the whole text.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ExtraDigests {
-    /// By which it is asked for.
+    /// The digest that names the document in requests.
     pub sha1: [u8; 20],
-    /// Descriptors of before 2015 lack it.
+    /// The second digest. Descriptors from before 2015 lack it.
     pub sha256: Option<[u8; 32]>,
 }
 
 impl ExtraDigests {
-    /// Those of a document.
+    /// Computes the digests of a document.
     #[must_use]
     pub fn of(document: &str) -> ExtraDigests {
         let sha256 = Some(sha256(document.as_bytes()));
         ExtraDigests { sha1: signed_digest(document), sha256 }
     }
 
-    /// Those that a descriptor names, in the text behind `extra-info-digest`.
+    /// Parses the digests after `extra-info-digest` in a descriptor.
     #[must_use]
     pub fn named(rest: &str) -> Option<ExtraDigests> {
         let mut words = rest.split(' ');
@@ -76,14 +76,14 @@ impl ExtraDigests {
         Some(ExtraDigests { sha1, sha256 })
     }
 
-    /// Whether they are a document's.
+    /// Returns whether the digests match `document`.
     #[must_use]
     pub fn fit(&self, document: &str) -> bool {
         let own = ExtraDigests::of(document);
         self.sha1 == own.sha1 && (self.sha256.is_none() || self.sha256 == own.sha256)
     }
 
-    /// As a descriptor names them.
+    /// Returns the descriptor's line with the digests.
     pub(super) fn line(&self) -> String {
         let second =
             self.sha256.map(|sha256| format!(" {}", Base64Unpadded::encode_string(&sha256)));

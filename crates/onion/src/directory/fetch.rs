@@ -1,9 +1,10 @@
-//! What to download next, from whom, and what to make of it: a client's way to a network that it
-//! can build circuits in, and a relay's way to what it hands on.
+//! The downloads of directory documents: what to request next, from which source, and how to
+//! process the result. A client fetches what it needs to build circuits; a cache fetches what it
+//! serves.
 //!
-//! The owner asks [`Directory::poll`] for jobs, carries their bytes, and brings each [`Job`]'s
-//! outcome to [`Directory::done`]. A proven document comes back as an [`Event`] with its text, to
-//! be kept.
+//! The owner takes jobs from [`Directory::poll`], transfers their bytes, and passes each [`Job`]'s
+//! outcome to [`Directory::done`]. A verified document is returned as an [`Event`] with its text,
+//! for storage.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -23,38 +24,40 @@ use crate::wire::netdoc::{
 };
 use crate::wire::text::hex;
 
-/// Microdescriptors in one request: so many keep its line short enough for every server.
+/// Number of microdescriptors in one request. Its request line is short enough for every server.
 const BATCH: usize = 90;
-/// Jobs that are under way at a time.
+/// Maximum number of concurrent jobs.
 const AT_ONCE: usize = 3;
-/// The first pause after a failure, and the longest, in milliseconds (dir-spec, "retries").
+/// Pauses after a failure in milliseconds (dir-spec, "retries"): the first, the maximum, and the
+/// maximum while there is no live consensus.
 const FIRST_PAUSE: u64 = 500;
 const LONGEST_PAUSE: u64 = 600_000;
 const LONGEST_FIRST_PAUSE: u64 = 8_000;
-/// How often to look whether the consensus is to be renewed, as the world's clock may be set: at
-/// the least and at the most, in seconds.
+/// Minimum and maximum interval, in seconds, of the check whether the consensus must be renewed.
+/// The check repeats because the system clock may be set.
 const LOOK: (u64, u64) = (1, 3_600);
-/// After so many failures in a row authorities are asked in turn with caches.
+/// Number of consecutive failures after which authorities are asked alternately with caches.
 const CACHE_TRIES: u32 = 5;
-/// While there is no consensus, the authorities' directory ports are tried after this many failures
-/// in a row by circuits.
+/// Number of consecutive failures over circuits after which the authorities' directory ports are
+/// tried, while there is no consensus.
 const LINK_TRIES: u32 = 2;
 
-/// An authority as the user names it.
+/// An authority as the user configures it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct AuthorityIdentity {
-    /// The digest of its v3 identity key, which signs consensuses.
+    /// The digest of the v3 identity key that signs consensuses.
     pub v3: [u8; 20],
-    /// Whether it can be asked by a circuit of one hop: its OR port is known, and we make circuits.
+    /// Whether it can be asked over a one-hop circuit: its OR port is known, and we build
+    /// circuits.
     pub by_circuit: bool,
 }
 
-/// What is being asked for.
+/// The document that a job requests.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Want {
-    /// The descriptor of the bridge at this place of the list.
+    /// The descriptor of the bridge with this index.
     Bridge(usize),
-    /// Certificates of authorities whose signature is to be checked.
+    /// Certificates of authorities whose signatures are to be verified.
     Certificates,
     /// The consensus.
     Consensus,
@@ -62,51 +65,51 @@ pub enum Want {
     Microdescs(Vec<[u8; 32]>),
 }
 
-/// Whom to ask.
+/// The server that a job asks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Source {
-    /// The bridge at this place of the list, by a circuit of one hop.
+    /// The bridge with this index, over a one-hop circuit.
     Bridge(usize),
-    /// The authority at this place of the list, by a circuit of one hop to its OR port.
+    /// The authority with this index, over a one-hop circuit to its OR port.
     Authority(usize),
-    /// That authority, by plain HTTP at its directory port.
+    /// The authority with this index, over plain HTTP to its directory port.
     Plain(usize),
-    /// Any relay that caches, such as a guard; a bridge that is known, where there are any.
+    /// Any relay that caches, such as a guard; with bridges, any known bridge.
     Cache,
 }
 
-/// One request to make.
+/// A request to make.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Job {
-    /// Its number, for [`Directory::done`].
+    /// The number for [`Directory::done`].
     pub number: u64,
-    /// What it asks for.
+    /// The document to request.
     pub want: Want,
-    /// Whom it is for.
+    /// The server to ask.
     pub source: Source,
     /// The path of the request.
     pub path: String,
-    /// The most bytes that an honest answer has.
+    /// Maximum number of bytes in a valid response.
     pub limit: usize,
 }
 
-/// Why a job brought nothing.
+/// The reason why a job failed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Failure {
-    /// Nobody could be reached, or the stream broke.
+    /// No server could be reached, or the stream broke.
     Unreachable,
-    /// The server was reached, and sent nothing. An authority does so until it has a consensus.
+    /// The server was reached, but sent nothing. An authority does so until it has a consensus.
     Silent,
-    /// What came is no answer.
+    /// The response is not valid HTTP.
     Http(HttpError),
-    /// The server has not got it.
+    /// The server answered with this status instead of 200.
     Status(u16),
-    /// What came is not what was asked for, or is not proven.
+    /// The response is not the requested document, or its verification failed.
     Document(DocumentError),
 }
 
 impl Want {
-    /// In a few words.
+    /// Returns a short name.
     #[must_use]
     pub fn name(&self) -> &'static str {
         match self {
@@ -133,12 +136,12 @@ impl std::fmt::Display for Failure {
     }
 }
 
-/// A document that is kept on disk from one run to the next.
+/// A document that is stored on disk from one run to the next.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum KeptDocument {
     /// The authorities' certificates.
     Certificates,
-    /// The consensus of microdescriptors.
+    /// The consensus of the flavour `microdesc`.
     Consensus,
     /// The microdescriptors.
     Microdescs,
@@ -150,30 +153,31 @@ pub enum KeptDocument {
     Extras,
 }
 
-/// What a job led to.
+/// The result of a job, or of restoring documents.
 #[derive(Clone, Debug)]
 pub enum Event {
-    /// A document of an earlier run is damaged: what is wrong with it. Its good parts are used.
+    /// A stored document is damaged; contains the error. Its valid parts are used.
     Damaged(KeptDocument, DocumentError),
-    /// The bridge at this place of the list is known, or known anew.
+    /// The descriptor of the bridge with this index was received, for the first time or again.
     Bridge(usize, Box<Bridge>),
-    /// A consensus was proven; its text, and the authorities whose certificates proved it.
+    /// A consensus was verified; contains its text, and the authorities whose certificates
+    /// verified it.
     Consensus(String, Vec<[u8; 20]>),
-    /// Certificates came in: the text of all that are known.
+    /// Certificates were received; contains the text of all known ones.
     Certificates(String),
-    /// A microdescriptor came in, with its text.
+    /// A microdescriptor was received; contains its digest and text.
     Microdesc([u8; 32], String),
-    /// The consensus that was proven, the newest that could be had, ended to hold so many seconds
-    /// ago. Whether it is used all the same ([`Consensus::is_reasonably_live`]); else its relays
-    /// are but asked for a newer one.
+    /// The newest available consensus expired this many seconds ago. The flag is true if it is
+    /// used nevertheless ([`Consensus::is_reasonably_live`]). Otherwise its relays only serve to
+    /// fetch a newer one.
     Late(u64, bool),
-    /// The network can be used now, and could not before.
+    /// Circuits can be built from now on.
     Ready,
     /// A job failed; it will be repeated.
     Failed(Want, Source, Failure),
 }
 
-/// How a consensus is proven.
+/// The function that verifies a consensus.
 type Prove = fn(Unproven, &[[u8; 20]], &[AuthorityCert], u64) -> Result<Consensus, DocumentError>;
 
 /// The state of all downloads.
@@ -181,28 +185,29 @@ type Prove = fn(Unproven, &[[u8; 20]], &[AuthorityCert], u64) -> Result<Consensu
 pub struct Directory {
     authorities: Vec<AuthorityIdentity>,
     certs: Vec<AuthorityCert>,
-    /// A consensus whose signatures wait for certificates.
+    /// A consensus whose signatures cannot be verified before certificates arrive.
     waiting: Option<String>,
     network: Option<Network>,
     share_subnets: bool,
-    /// Whether others fetch from us.
+    /// Whether we serve the documents to others.
     for_a_cache: bool,
-    /// By whom alone the network is entered, and everything is asked for.
+    /// The bridges through which everything is fetched, if bridges are used.
     bridges: Option<AskedBridges>,
     under_way: Vec<Job>,
     next_number: u64,
-    /// How often in a row the network said no, and until when we wait for that.
+    /// Number of consecutive failures; `paused_until` is the end of the pause after the last.
     failures: u32,
-    /// How often in a row authorities could not be asked by circuits.
+    /// Number of consecutive failures to ask authorities over circuits.
     unlinked: u32,
     paused_until: Time,
-    /// When the next consensus is to be fetched, in seconds since 1970.
+    /// The time in seconds since 1970 at which the next consensus is due.
     renew_at: u64,
     was_ready: bool,
 }
 
 impl Directory {
-    /// Knows the authorities and nothing else. `share_subnets` as in [`Network::share_subnets`].
+    /// Creates a directory that knows only the authorities. `share_subnets` is as in
+    /// [`Network::share_subnets`].
     #[must_use]
     pub fn new(authorities: Vec<AuthorityIdentity>, share_subnets: bool) -> Directory {
         Directory {
@@ -223,23 +228,25 @@ impl Directory {
         }
     }
 
-    /// Fetches each consensus before clients do, who are to find it here.
+    /// Makes the directory fetch each consensus before clients do, so that it can be served to
+    /// them.
     pub fn for_a_cache(&mut self) {
         self.for_a_cache = true;
     }
 
-    /// Asks these bridges alone, first for their descriptors: no authority hears of us.
+    /// Makes the directory use only these bridges, and fetch their descriptors first. Authorities
+    /// are never contacted.
     pub fn by_bridges(&mut self, identities: Vec<BridgeIdentity>) {
         self.bridges = Some(AskedBridges::new(identities));
     }
 
-    /// The way to bridges may have come up: those that are not known are asked at once.
+    /// Makes unknown bridges due at once, because the network may be reachable again.
     pub fn ask_bridges(&mut self) {
         self.bridges.iter_mut().for_each(AskedBridges::ask_now);
     }
 
-    /// Forgets all but the numbers of jobs, the bridges, and goes by other authorities: jobs
-    /// that are under way count no more, but for bridges' descriptors.
+    /// Restarts with other authorities. Job numbers and bridges are kept; outcomes of jobs in
+    /// progress are ignored, except bridges' descriptors.
     pub fn begin_anew(&mut self, authorities: Vec<AuthorityIdentity>, share_subnets: bool) {
         let Directory { next_number, for_a_cache, .. } = *self;
         let anew = Directory::new(authorities, share_subnets);
@@ -249,13 +256,13 @@ impl Directory {
         *self = Directory { next_number, for_a_cache, bridges, under_way, ..anew };
     }
 
-    /// The network, as soon as a consensus is proven. It may lack microdescriptors.
+    /// Returns the network once a consensus is verified. Microdescriptors may be missing.
     #[must_use]
     pub fn network(&self) -> Option<&Network> {
         self.network.as_ref()
     }
 
-    /// Whether circuits can be built.
+    /// Returns whether circuits can be built.
     #[must_use]
     pub fn is_ready(&self, unix_now: u64) -> bool {
         self.is_live(unix_now) && self.network.as_ref().is_some_and(Network::is_enough)
@@ -265,15 +272,15 @@ impl Directory {
         self.network.as_ref().is_some_and(|one| one.consensus().is_reasonably_live(unix_now))
     }
 
-    /// The certificates that are known.
+    /// Returns the known certificates.
     #[must_use]
     pub fn certs(&self) -> &[AuthorityCert] {
         &self.certs
     }
 
-    /// Takes up what an earlier run kept on disk; an empty text is none. What is not proven is left
-    /// aside, and what is damaged is reported; a consensus that ended long ago still names relays
-    /// to ask.
+    /// Restores documents that an earlier run stored; an empty text means none. Documents that
+    /// cannot be verified are skipped, and damaged ones are reported. A consensus that expired
+    /// long ago still provides relays to ask.
     pub fn restore(
         &mut self,
         certs: &str,
@@ -297,7 +304,8 @@ impl Directory {
                 Err(Failure::Document(error)) if error.is_damage() => {
                     events.push(damaged(KeptDocument::Consensus, error));
                 }
-                // It may be of other authorities, or of a clock that was ahead.
+                // It may be signed by other authorities, or have been stored while the clock was
+                // ahead.
                 Err(_) => {}
             }
         }
@@ -313,7 +321,7 @@ impl Directory {
         events
     }
 
-    /// The next request to make, if there is one.
+    /// Returns the next request to make, if there is one.
     pub fn poll(&mut self, at: Moment, rng: &mut impl Rng) -> Option<Job> {
         if let Some(place) = self.bridges.as_mut().and_then(|bridges| bridges.poll(at.now)) {
             return Some(self.begin(Want::Bridge(place), Source::Bridge(place)));
@@ -334,13 +342,15 @@ impl Directory {
         job
     }
 
-    /// Whether as much is under way as may be, beside bridges' descriptors.
+    /// Returns whether the maximum number of jobs is in progress, without those for bridges'
+    /// descriptors.
     fn is_busy(&self) -> bool {
         let counts = |job: &&Job| !matches!(job.want, Want::Bridge(_));
         self.under_way.iter().filter(counts).count() >= AT_ONCE
     }
 
-    /// When [`Directory::poll`] may have something new though nothing was done.
+    /// Returns the time at which [`Directory::poll`] may return a job although no job has
+    /// finished.
     #[must_use]
     pub fn next_timeout(&self, at: Moment) -> Time {
         let due = match self.next_want(at.unix) {
@@ -354,7 +364,7 @@ impl Directory {
         bridges.map_or(due, |bridges| due.min(bridges.max(at.now)))
     }
 
-    /// Brings the outcome of a job.
+    /// Processes the outcome of a job.
     pub fn done(
         &mut self,
         number: u64,
@@ -385,7 +395,7 @@ impl Directory {
         events
     }
 
-    /// A bridge was asked for its descriptor.
+    /// Processes the outcome of a request for a bridge's descriptor.
     fn bridge_done(
         &mut self,
         place: usize,
@@ -412,19 +422,19 @@ impl Directory {
         }
     }
 
-    /// Remembers whether authorities can be asked by circuits.
+    /// Records whether authorities can be asked over circuits.
     fn note_way(&mut self, source: Source, outcome: &Result<Response, Failure>) {
         self.unlinked = match (source, outcome) {
             (Source::Authority(_), Err(Failure::Silent)) => 0,
             (Source::Authority(_), Err(_)) => self.unlinked + 1,
-            // What is tried next after a port that failed is a circuit again.
+            // After a directory port failed, the next attempt uses a circuit again.
             (Source::Authority(_), Ok(_)) | (Source::Plain(_), Err(_)) => 0,
             (Source::Plain(_), Ok(_)) | (Source::Cache | Source::Bridge(_), _) => self.unlinked,
         };
     }
 
     fn next_want(&self, unix_now: u64) -> Option<Want> {
-        // Nobody else is asked.
+        // With bridges no other source is asked.
         if self.bridges.as_ref().is_some_and(|bridges| !bridges.is_any_known()) {
             return None;
         }
@@ -440,14 +450,14 @@ impl Directory {
         (!digests.is_empty()).then_some(Want::Microdescs(digests))
     }
 
-    /// Whether a late consensus is to be made use of before a newer one is asked for: unless that
-    /// failed, as then the newer one may be all that helps.
+    /// Returns whether a late consensus should be put to use before a newer one is fetched. After
+    /// a failure it should not, because only the newer one may help.
     fn comes_first(&self, unix_now: u64) -> bool {
         let lacks = |network: &Network| !network.is_enough() && network.missing().next().is_some();
         self.failures == 0 && self.is_live(unix_now) && self.network.as_ref().is_some_and(lacks)
     }
 
-    /// Microdescriptors that nobody was asked for yet.
+    /// Returns the digests of missing microdescriptors that no job in progress requests.
     fn missing(&self) -> Vec<[u8; 32]> {
         let asked = self.under_way.iter().flat_map(|job| match &job.want {
             Want::Microdescs(asked) => &asked[..],
@@ -458,9 +468,10 @@ impl Directory {
         network.filter(|digest| !asked.contains(digest)).take(BATCH).collect()
     }
 
-    /// Caches, so that authorities need not serve everybody; authorities at the beginning, and in
-    /// turn with caches where these do not help. Whoever knows relays and can build no circuits
-    /// asks both in turn: one dead authority must keep nobody out.
+    /// Chooses the source of the next request. Caches are preferred, to spare the authorities.
+    /// Authorities are asked first at the start, and alternately with caches after failures. A
+    /// client that knows relays but cannot build circuits also alternates, so that one dead
+    /// authority cannot block it.
     fn source(&self, unix_now: u64, rng: &mut impl Rng) -> Source {
         if self.bridges.is_some() {
             return Source::Cache;
@@ -506,7 +517,7 @@ impl Directory {
         }
     }
 
-    /// The certificates that the waiting consensus needs, of authorities that we know.
+    /// Returns the certificates of known authorities that the waiting consensus needs.
     fn wanted_certs(&self) -> Vec<([u8; 20], [u8; 20])> {
         let waiting = self.waiting.as_deref().and_then(|text| Unproven::parse(text).ok());
         let signers = waiting.map(|consensus| consensus.signers()).unwrap_or_default();
@@ -524,7 +535,7 @@ impl Directory {
         events: &mut Vec<Event>,
     ) -> Result<(), Failure> {
         match want {
-            // They have a way of their own.
+            // [`Directory::bridge_done`] processes these.
             Want::Bridge(_) => Ok(()),
             Want::Consensus => self.adopt(text, Unproven::prove, unix_now, rng, events),
             Want::Certificates => {
@@ -533,7 +544,7 @@ impl Directory {
                 let all = self.certs.iter().map(AuthorityCert::text).collect();
                 events.push(Event::Certificates(all));
                 let Some(waiting) = self.waiting.take() else { return Ok(()) };
-                // What still lacks signers now is given up, and asked for anew.
+                // A consensus that still lacks signers is dropped, and requested again.
                 let outcome = self.adopt(&waiting, Unproven::prove, unix_now, rng, events);
                 self.waiting = None;
                 outcome
@@ -556,7 +567,7 @@ impl Directory {
         self.waiting = Some(text.to_owned());
         let lacks = !self.wanted_certs().is_empty();
         let proven = match prove(unproven, &ids, &self.certs, unix_now) {
-            // Its signers' certificates come first; then it is looked at again.
+            // The certificates of its signers are fetched first; then it is verified again.
             Err(DocumentError::TooFewSigners(..)) if lacks => return Ok(()),
             outcome => {
                 self.waiting = None;
@@ -564,8 +575,8 @@ impl Directory {
             }
         };
         let late = unix_now.saturating_sub(proven.valid_until);
-        // An older one than ours is no news, and may be somebody's trick; nor is one that ended and
-        // that we have.
+        // A consensus older than ours is useless, and may be an attack. So is our own if it has
+        // expired.
         let is_old_news = |ours: &Network| match ours.consensus().valid_after {
             ours if ours == proven.valid_after => late > 0,
             ours => ours > proven.valid_after,
@@ -609,7 +620,7 @@ impl Directory {
         Err(Failure::Document(nothing))
     }
 
-    /// Takes microdescriptors that the consensus names; whether one was new.
+    /// Adds the microdescriptors that the consensus lists. Returns whether any was new.
     fn learn(&mut self, parsed: Vec<(Microdesc, &str)>, events: &mut Vec<Event>) -> bool {
         let Some(network) = &mut self.network else { return false };
         let before = events.len();
@@ -630,10 +641,10 @@ impl Directory {
         self.was_ready = ready;
     }
 
-    /// Waits for a random time up to a bound that grows threefold with each failure.
+    /// Pauses for a random time, up to a bound that triples with each failure.
     fn pause(&mut self, at: Moment, rng: &mut impl Rng) {
         let bound = FIRST_PAUSE.saturating_mul(3u64.saturating_pow(self.failures.min(10)));
-        // Without any network there is nothing to do but to ask; a young one has no consensus yet.
+        // Without a network there is nothing else to do, and a young network has no consensus yet.
         let longest = if self.is_live(at.unix) { LONGEST_PAUSE } else { LONGEST_FIRST_PAUSE };
         let bound = bound.min(longest);
         self.failures = self.failures.saturating_add(1);
@@ -642,22 +653,22 @@ impl Directory {
     }
 }
 
-/// The digest as requests name it.
+/// Encodes a digest as in requests.
 pub(super) fn base64(digest: &[u8; 32]) -> String {
     Base64Unpadded::encode_string(digest)
 }
 
-/// A random time in the first half of what is left when the consensus ceases to be fresh, so that
-/// not all clients ask at once (dir-spec, "when to download").
+/// Returns a random time in the first half of the period from the end of freshness to expiry, so
+/// that not all clients fetch at once (dir-spec, "when to download").
 fn renewal(fresh_until: u64, valid_until: u64, unix_now: u64, rng: &mut impl Rng) -> u64 {
     let from = fresh_until.max(unix_now);
     let room = (valid_until.saturating_sub(from) / 2).max(1);
     from + rng.next_u64() % room
 }
 
-/// A random time in the half interval after the consensus ceases to be fresh and authorities have
-/// had time to agree on the next one (dir-spec, "Directory caches"; C tor's figures), of a
-/// consensus with these times: valid-after, fresh-until, valid-until.
+/// Returns a random time for a cache's next fetch, for a consensus with the times valid-after,
+/// fresh-until and valid-until. It is within half an interval after the end of freshness plus the
+/// time that authorities need to vote (dir-spec, "Directory caches"; C tor's values).
 pub(super) fn cache_renewal(
     [after, fresh, until]: [u64; 3],
     unix_now: u64,

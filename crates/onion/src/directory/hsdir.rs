@@ -1,10 +1,10 @@
-//! The directory of onion services: what they publish here, for those who know whom to ask for
-//! (rend-spec-v3 2.2.6).
+//! The directory of onion services: it stores the descriptors that services publish, for clients
+//! that request them by key (rend-spec-v3 2.2.6).
 //!
-//! Which directories are responsible for a service follows from the time period, the shared random
-//! value and the replica, and is worked out by services and clients. A directory takes what it is
-//! given, as C tor does: a service and its directory may know different consensuses. A blinded key
-//! serves for one time period, and its certificate ends soon after that.
+//! Services and clients compute which directories are responsible from the time period, the shared
+//! random value and the replica. A directory accepts every descriptor, as C tor does, because a
+//! service and its directory may have different consensuses. A blinded key is used for one time
+//! period, and its certificate expires soon afterwards.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -13,26 +13,26 @@ use super::http::Request;
 use super::reply::{Encoding, Reply};
 use crate::wire::hsdesc::{HsDescError, HsDescOuter, read_blinded_key};
 
-/// Where descriptors are asked for: the blinded key follows.
+/// Path for requests of descriptors; the blinded key follows.
 const BY_KEY: &str = "/tor/hs/3/";
-/// Where they are published.
+/// Path for publishing descriptors.
 const PUBLISH: &str = "/tor/hs/3/publish";
-/// Bytes that all descriptors of a directory may take.
+/// Maximum total bytes of all descriptors in a directory.
 pub const MOST_BYTES: usize = 100 << 20;
-/// What a descriptor takes beside its own bytes: its key, its place in the table.
+/// Overhead per descriptor in bytes: its key and its table entry.
 const BESIDE: usize = 128;
-/// The share of [`MOST_BYTES`] that is made free at once: an eighth.
+/// Divisor of [`MOST_BYTES`]: an eighth is freed at once.
 const SPARE: usize = 8;
-/// Descriptors that have ended are looked for this often, in seconds.
+/// Interval in seconds at which expired descriptors are removed.
 const SWEEP: u64 = 60;
 const SIGNATURE: usize = 64;
 
-/// Why a descriptor is not taken.
+/// The reason why a descriptor is rejected.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum NotStored {
-    /// It is none that its service can have made.
+    /// It is not a valid descriptor of its service.
     Bad(HsDescError),
-    /// One with this revision counter is here, which is as high or higher.
+    /// A stored descriptor has this revision counter, which is as high or higher.
     Old(u64),
 }
 
@@ -45,7 +45,7 @@ impl fmt::Display for NotStored {
     }
 }
 
-/// Descriptors by their blinded keys.
+/// Descriptors by blinded key.
 #[derive(Debug)]
 pub struct HsDir {
     stored: BTreeMap<[u8; 32], Stored>,
@@ -60,23 +60,24 @@ impl Default for HsDir {
     }
 }
 
-/// A descriptor.
+/// A stored descriptor.
 #[derive(Debug)]
 struct Stored {
     revision: u64,
-    /// Seconds since 1970.
+    /// Time of expiry, in seconds since 1970.
     ends: u64,
     kept: Kept,
     lifetime: u16,
     fetched: u32,
 }
 
-/// What its text is made of again: base64 takes a third more.
+/// The parts from which the text is rebuilt. Base64 would take a third more.
 #[derive(Debug)]
 enum Kept {
-    /// Certificate (so many bytes), signature, encrypted part, one behind the other.
+    /// Certificate (its length in bytes is the second value), signature and encrypted part,
+    /// concatenated.
     Parts(Box<[u8]>, u16),
-    /// The text itself, which is not as stock services write it.
+    /// The text itself, if its format differs from that of standard services.
     Text(Box<str>),
 }
 
@@ -120,20 +121,20 @@ impl Stored {
 }
 
 impl HsDir {
-    /// An empty one, whose descriptors may take `most` bytes.
+    /// Creates an empty directory, whose descriptors may take `most` bytes.
     #[must_use]
     pub fn new(most: usize) -> HsDir {
         HsDir { stored: BTreeMap::new(), bytes: 0, most, swept: 0 }
     }
 
-    /// Whether a request is for a directory of onion services.
+    /// Returns whether a request is for a directory of onion services.
     #[must_use]
     pub fn is_asked(request: &Request) -> bool {
         request.path.starts_with("/tor/hs/")
     }
 
-    /// The answer to such a request. `by_relay` says whether it came through a relay: else who asks
-    /// could be seen to, and is refused, as C tor does.
+    /// Answers such a request. `by_relay` is whether it arrived through a relay. Otherwise the
+    /// client could be observed, and the request is refused, as in C tor.
     pub fn answer(&mut self, request: &Request, by_relay: bool, unix_now: u64) -> Reply {
         if !by_relay {
             return Reply::new(503, "Requests about onion services need a circuit of several hops");
@@ -153,10 +154,10 @@ impl HsDir {
         }
     }
 
-    /// Takes a descriptor.
+    /// Checks and stores a descriptor.
     ///
     /// # Errors
-    /// [`NotStored`].
+    /// Returns [`NotStored`] if it is invalid or not newer than the stored one.
     pub fn publish(&mut self, text: &str, unix_now: u64) -> Result<(), NotStored> {
         self.sweep(unix_now);
         let outer = HsDescOuter::check(text, unix_now).map_err(NotStored::Bad)?;
@@ -175,32 +176,32 @@ impl HsDir {
         Ok(())
     }
 
-    /// The text of a descriptor that has not ended.
+    /// Returns the text of a descriptor that has not expired.
     pub fn find(&mut self, blinded_key: &[u8; 32], unix_now: u64) -> Option<String> {
         let stored = self.stored.get_mut(blinded_key).filter(|stored| stored.ends > unix_now)?;
         stored.fetched = stored.fetched.saturating_add(1);
         Some(stored.text(*blinded_key))
     }
 
-    /// Descriptors that are here.
+    /// Returns the number of stored descriptors.
     #[must_use]
     pub fn len(&self) -> usize {
         self.stored.len()
     }
 
-    /// Whether there are none.
+    /// Returns whether no descriptors are stored.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.stored.is_empty()
     }
 
-    /// Bytes that they take.
+    /// Returns the bytes that the descriptors take.
     #[must_use]
     pub fn bytes(&self) -> usize {
         self.bytes
     }
 
-    /// Forgets what has ended, once a minute; and when the clock was set back.
+    /// Removes expired descriptors once a minute, and when the clock was set back.
     fn sweep(&mut self, unix_now: u64) {
         if (self.swept..self.swept + SWEEP).contains(&unix_now) {
             return;
@@ -210,9 +211,9 @@ impl HsDir {
         self.bytes = self.stored.values().map(Stored::bytes).sum();
     }
 
-    /// Makes room, if there is none: those that were fetched least go first, of these those that
-    /// end first. What was just published stays (C tor: who publishes cannot see where the limit
-    /// is).
+    /// Frees space if the limit is exceeded. Descriptors with the fewest fetches are removed
+    /// first, and among these the ones that expire first. The newest stays (C tor: a publisher
+    /// cannot know where the limit is).
     fn relieve(&mut self, newest: &[u8; 32]) {
         if self.bytes <= self.most {
             return;

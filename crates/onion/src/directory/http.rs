@@ -1,6 +1,8 @@
-//! HTTP/1.0 as directories speak it (dir-spec, "HTTP"): one request, one answer, both bounded.
+//! HTTP/1.0 between directories (dir-spec, "HTTP"): one request and one response, both limited in
+//! size.
 //!
-//! Bytes in, bytes out; what carries them is a stream of a circuit, or a TCP connection.
+//! The module works on bytes only. They are carried by a stream of a circuit or by a TCP
+//! connection.
 
 use std::fmt;
 use std::io::Read;
@@ -11,22 +13,22 @@ use super::civil::from_http_date;
 use super::reply::Encoding;
 use crate::wire::text::bytes;
 
-/// The most bytes of a head, and headers in it.
+/// Maximum size of a head in bytes, and maximum number of headers in it.
 const LONGEST_HEAD: usize = 16 << 10;
 const MOST_HEADERS: usize = 64;
-/// Consensuses that one request may name.
+/// Maximum number of consensuses that one request may name.
 const MOST_CONSENSUSES: usize = 16;
 
-/// Why a request or an answer is refused.
+/// The reason why a request or a response is rejected.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum HttpError {
-    /// It is longer than the limit that was set for it.
+    /// It is longer than its limit in bytes.
     TooLong(usize),
-    /// It is not HTTP; what is wrong.
+    /// It is not valid HTTP; contains the reason.
     Malformed(&'static str),
-    /// It ended before it was whole.
+    /// It ended before it was complete.
     Truncated,
-    /// It is encoded in a way that was not asked for.
+    /// Its encoding was not requested.
     Encoding(String),
 }
 
@@ -46,14 +48,14 @@ impl fmt::Display for HttpError {
 
 impl std::error::Error for HttpError {}
 
-/// The bytes that ask for `path`.
+/// Returns the bytes of a GET request for `path`.
 #[must_use]
 pub fn get(path: &str) -> Vec<u8> {
     let encodings = "Accept-Encoding: x-zstd, deflate, identity";
     format!("GET {path} HTTP/1.0\r\n{encodings}\r\n\r\n").into_bytes()
 }
 
-/// The bytes that publish `body` at `path`.
+/// Returns the bytes of a POST request with `body` to `path`.
 #[must_use]
 pub fn post(path: &str, host: &str, body: &[u8]) -> Vec<u8> {
     let length = body.len();
@@ -61,18 +63,18 @@ pub fn post(path: &str, host: &str, body: &[u8]) -> Vec<u8> {
     [head.as_bytes(), body].concat()
 }
 
-/// An answer, decoded.
+/// A decoded response.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Response {
-    /// 200 if all is well.
+    /// The status; 200 for success.
     pub status: u16,
-    /// What the status means, in the server's words.
+    /// The server's reason phrase.
     pub reason: String,
-    /// The body without its encoding.
+    /// The decoded body.
     pub body: Vec<u8>,
 }
 
-/// Takes an answer as it comes.
+/// Incremental reader of a response.
 #[derive(Debug)]
 pub struct ResponseReader {
     bytes: Vec<u8>,
@@ -80,16 +82,16 @@ pub struct ResponseReader {
 }
 
 impl ResponseReader {
-    /// A reader of an answer whose body, encoded or not, has at most `limit` bytes.
+    /// Creates a reader of a response whose body has at most `limit` bytes, encoded or decoded.
     #[must_use]
     pub fn new(limit: usize) -> ResponseReader {
         ResponseReader { bytes: Vec::new(), limit }
     }
 
-    /// Takes the next bytes.
+    /// Appends received bytes.
     ///
     /// # Errors
-    /// [`HttpError::TooLong`], as soon as that shows.
+    /// Returns [`HttpError::TooLong`] as soon as the limit is exceeded.
     pub fn push(&mut self, bytes: &[u8]) -> Result<(), HttpError> {
         if self.bytes.len() + bytes.len() > LONGEST_HEAD + self.limit {
             self.bytes = Vec::new();
@@ -99,16 +101,17 @@ impl ResponseReader {
         Ok(())
     }
 
-    /// How many bytes have come.
+    /// Returns the number of bytes received.
     #[must_use]
     pub fn received(&self) -> usize {
         self.bytes.len()
     }
 
-    /// The whole answer, when the stream has ended.
+    /// Parses the response after the stream has ended.
     ///
     /// # Errors
-    /// It is not whole, malformed, too long, or encoded strangely.
+    /// Returns an [`HttpError`] if it is incomplete, malformed, too long, or has an encoding that
+    /// was not requested.
     pub fn finish(self) -> Result<Response, HttpError> {
         let mut headers = [httparse::EMPTY_HEADER; MOST_HEADERS];
         let mut head = httparse::Response::new(&mut headers);
@@ -127,25 +130,25 @@ impl ResponseReader {
     }
 }
 
-/// A request to us.
+/// A request from a client.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Request {
-    /// Whether it asks for something; otherwise it publishes something.
+    /// Whether the method is GET; otherwise it is POST.
     pub get: bool,
-    /// What it names, such as `/tor/status-vote/current/consensus-microdesc`.
+    /// The requested path, such as `/tor/status-vote/current/consensus-microdesc`.
     pub path: String,
-    /// How the answer may be packed.
+    /// The encoding to use for the response.
     pub encoding: Encoding,
-    /// If-Modified-Since, in seconds since 1970.
+    /// The time in `If-Modified-Since`, in seconds since 1970.
     pub since: Option<u64>,
-    /// Consensuses that it has, by SHA3-256 of what their signatures are over
-    /// (X-Or-Diff-From-Consensus).
+    /// The consensuses that the client has, by the SHA3-256 of their signed parts
+    /// (`X-Or-Diff-From-Consensus`).
     pub has: Vec<[u8; 32]>,
-    /// What it publishes.
+    /// The body of a POST request.
     pub body: Vec<u8>,
 }
 
-/// Takes a request as it comes.
+/// Incremental reader of a request.
 #[derive(Debug)]
 pub struct RequestReader {
     bytes: Vec<u8>,
@@ -153,16 +156,16 @@ pub struct RequestReader {
 }
 
 impl RequestReader {
-    /// A reader of a request whose body has at most `limit` bytes.
+    /// Creates a reader of a request whose body has at most `limit` bytes.
     #[must_use]
     pub fn new(limit: usize) -> RequestReader {
         RequestReader { bytes: Vec::new(), limit }
     }
 
-    /// Takes the next bytes; gives the request once it is whole. What follows it is ignored.
+    /// Appends received bytes. Returns the request once it is complete; further bytes are ignored.
     ///
     /// # Errors
-    /// It is malformed, or longer than any honest one.
+    /// Returns an [`HttpError`] if it is malformed or exceeds the limit.
     pub fn push(&mut self, bytes: &[u8]) -> Result<Option<Request>, HttpError> {
         if self.bytes.len() + bytes.len() > LONGEST_HEAD + self.limit {
             self.bytes = Vec::new();
@@ -201,7 +204,7 @@ impl RequestReader {
     }
 }
 
-/// Where the body begins.
+/// Returns the length of the head, at which the body begins.
 fn head_length(
     parsed: Result<httparse::Status<usize>, httparse::Error>,
     there: usize,
@@ -224,7 +227,7 @@ fn content_length(headers: &[httparse::Header<'_>]) -> Result<Option<usize>, Htt
     header(headers, "content-length").map(parse).transpose()
 }
 
-/// The body without its encoding, of at most `limit` bytes: what inflates to more is not inflated.
+/// Decodes a body to at most `limit` bytes, and stops decompressing there.
 fn decode(encoding: &str, body: &[u8], limit: usize) -> Result<Vec<u8>, HttpError> {
     let decoded = match encoding {
         "identity" => body.to_vec(),
@@ -244,7 +247,7 @@ fn decode(encoding: &str, body: &[u8], limit: usize) -> Result<Vec<u8>, HttpErro
 fn unzstd(body: &[u8], limit: usize) -> Result<Vec<u8>, HttpError> {
     let malformed = |_| HttpError::Malformed("its zstd body");
     let mut decoder = zstd::stream::read::Decoder::new(body).map_err(malformed)?;
-    // A frame may ask for a window of 2 GiB; C tor packs with at most 8 MiB.
+    // A frame may request a window of 2 GiB; C tor compresses with at most 8 MiB.
     decoder.window_log_max(23).map_err(malformed)?;
     let mut plain = Vec::new();
     let room = u64::try_from(limit).unwrap_or(u64::MAX).saturating_add(1);

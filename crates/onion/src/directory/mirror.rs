@@ -1,10 +1,10 @@
-//! What a directory cache fetches besides what a client does, so that it can answer all that
-//! dir-spec wants of it: the consensus of flavour `ns`, the server descriptors that this names, and
-//! the extra-info documents that those name.
+//! The documents that a directory cache fetches besides those of a client, so that it can answer
+//! every request in dir-spec. They are the consensus of the flavour `ns`, the server descriptors
+//! that it lists, and the extra-info documents that those name.
 //!
-//! The owner asks [`Mirror::poll`] for a request, has an authority answer it, and brings the
-//! outcome to [`Mirror::done`]. What is proven comes back as a [`Document`]. The mirror keeps names
-//! alone; texts are the owner's.
+//! The owner takes a request from [`Mirror::poll`], sends it to an authority, and passes the
+//! outcome to [`Mirror::done`]. A verified text is returned as a [`Document`]. The mirror stores
+//! only names; the owner stores the texts.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -19,19 +19,19 @@ use crate::wire::netdoc::{
 };
 use crate::wire::text::hex;
 
-/// Documents in one request (C tor's figure).
+/// Number of documents in one request (C tor's value).
 const BATCH: usize = 96;
-/// The longest descriptor and the longest extra-info document that authorities take, in bytes.
+/// Maximum length of a descriptor and of an extra-info document that authorities accept, in bytes.
 const LONGEST_SERVER: usize = 20_000;
 const LONGEST_EXTRA: usize = 50_000;
-/// Bytes of all present descriptors, and of all extra-info documents; what is beyond is not
-/// fetched.
+/// Maximum total bytes of all present descriptors, and of all extra-info documents. Above it, no
+/// more are fetched.
 const MOST_BYTES: usize = 128 << 20;
-/// The first pause after a failure, and the longest, in milliseconds.
+/// First and maximum pause after a failure, in milliseconds.
 const FIRST_PAUSE: u64 = 1_000;
 const LONGEST_PAUSE: u64 = 600_000;
 
-/// What is asked for.
+/// The documents to request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum MirrorRequest {
     /// The consensus of flavour `ns`.
@@ -43,7 +43,7 @@ pub enum MirrorRequest {
 }
 
 impl MirrorRequest {
-    /// In a few words.
+    /// Returns a short name.
     #[must_use]
     pub fn name(&self) -> &'static str {
         match self {
@@ -53,7 +53,7 @@ impl MirrorRequest {
         }
     }
 
-    /// The path of the request.
+    /// Returns the path of the request.
     #[must_use]
     pub fn path(&self) -> String {
         let list = |digests: &[[u8; 20]]| {
@@ -67,7 +67,7 @@ impl MirrorRequest {
         }
     }
 
-    /// The most bytes that an honest answer has.
+    /// Returns the maximum number of bytes in a valid response.
     #[must_use]
     pub fn limit(&self) -> usize {
         match self {
@@ -85,21 +85,21 @@ impl MirrorRequest {
     }
 }
 
-/// A document that is proven: its text, and by what it is found.
+/// A verified document: its text, with its identity and digest.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Document {
     /// The consensus, and the authorities that signed it.
     Consensus(String, Vec<[u8; 20]>),
     /// A server descriptor: its relay's RSA identity, and its digest.
     Server([u8; 20], [u8; 20], String),
-    /// An extra-info document: the same.
+    /// An extra-info document: its relay's RSA identity, and its digest.
     Extra([u8; 20], [u8; 20], String),
 }
 
-/// A damaged document of an earlier run, and what is wrong with it.
+/// A damaged document of an earlier run, and the error.
 pub type Damage = (KeptDocument, DocumentError);
 
-/// A descriptor that is there.
+/// A descriptor that was fetched.
 #[derive(Clone, Copy, Debug)]
 struct Held {
     relay: [u8; 20],
@@ -107,15 +107,16 @@ struct Held {
     bytes: usize,
 }
 
-/// What is there, and what is missing.
+/// The state of a mirror: which documents it has, and which are missing.
 #[derive(Debug, Default)]
 pub struct Mirror {
     authorities: Vec<[u8; 20]>,
     list: ServerList,
     servers: BTreeMap<[u8; 20], Held>,
-    /// Bytes of each extra-info document that is there, by SHA-1.
+    /// The size in bytes of each fetched extra-info document, by SHA-1.
     extras: BTreeMap<[u8; 20], usize>,
-    /// What nobody had: how often it was asked for, and until when it is not asked for again.
+    /// Documents that no server had, by digest: the number of requests, and the time before which
+    /// they are not requested again.
     late: BTreeMap<[u8; 20], (u32, u64)>,
     asked: Option<MirrorRequest>,
     failures: u32,
@@ -123,15 +124,15 @@ pub struct Mirror {
 }
 
 impl Mirror {
-    /// A mirror of what a majority of these authorities (v3idents) signs, with nothing in it.
+    /// Creates an empty mirror of the documents that a majority of `authorities` (v3idents) signs.
     #[must_use]
     pub fn new(authorities: Vec<[u8; 20]>) -> Mirror {
         Mirror { authorities, ..Mirror::default() }
     }
 
-    /// The next request to make, if there is one, for who has a consensus of microdescriptors that
-    /// holds since `newest` (0: none). One is under way at a time. `now` in milliseconds, of any
-    /// clock that only goes forward.
+    /// Returns the next request to make, if there is one. `newest` is the time from which the
+    /// owner's consensus of the flavour `microdesc` is valid (0 for none). `now` is in
+    /// milliseconds of any monotonic clock. One request is in progress at a time.
     pub fn poll(&mut self, now: u64, newest: u64) -> Option<MirrorRequest> {
         if self.asked.is_some() || now < self.paused_until {
             return None;
@@ -140,8 +141,8 @@ impl Mirror {
         self.asked.clone()
     }
 
-    /// When [`Mirror::poll`] may have something new though nothing was done: milliseconds from
-    /// `now`.
+    /// Returns the milliseconds from `now` after which [`Mirror::poll`] may return a request
+    /// although nothing has finished.
     #[must_use]
     pub fn wait(&self, now: u64, newest: u64) -> Option<u64> {
         if self.wanted(now, newest).is_some() {
@@ -151,17 +152,17 @@ impl Mirror {
         soonest.map(|wait| wait.max(self.paused_until.saturating_sub(now)))
     }
 
-    /// Whether everything is there that can be had now.
+    /// Returns whether every document that is available now was fetched.
     #[must_use]
     pub fn is_whole(&self, now: u64, newest: u64) -> bool {
         self.wanted(now, newest).is_none()
     }
 
-    /// Brings the outcome of the request that is under way; `certs` are the authorities'
+    /// Processes the outcome of the request in progress; `certs` are the authorities'
     /// certificates.
     ///
     /// # Errors
-    /// Why it brought nothing: it will be repeated.
+    /// Returns the [`Failure`]; the request will be repeated.
     pub fn done(
         &mut self,
         outcome: Result<Response, Failure>,
@@ -173,7 +174,7 @@ impl Mirror {
         let Some(asked) = self.asked.take() else { return Ok(Vec::new()) };
         let taken = outcome.and_then(|response| match (response.status, &asked) {
             (200, _) => self.take(&asked, &response.body, certs, unix_now),
-            // One that has none of them may be asked for others.
+            // A server without any of these documents may still have others.
             (404, MirrorRequest::Servers(_) | MirrorRequest::Extras(_)) => Ok(Vec::new()),
             (status, _) => Err(Failure::Status(status)),
         });
@@ -190,10 +191,10 @@ impl Mirror {
         taken
     }
 
-    /// Takes up what an earlier run kept on disk; an empty text is none. What is not proven, or is
-    /// named by nobody any more, is left aside: if that is the consensus, all is, and
-    /// [`Mirror::take_up`] may find use for the rest once there is another one. What is damaged is
-    /// reported.
+    /// Restores documents that an earlier run stored; an empty text means none. Documents that
+    /// cannot be verified, or that nothing names any more, are skipped. Without a valid consensus
+    /// that is all of them, and [`Mirror::take_up`] can add them once there is one. Damaged
+    /// documents are reported.
     pub fn restore(
         &mut self,
         [consensus, servers, extras]: [&str; 3],
@@ -216,8 +217,8 @@ impl Mirror {
         }
     }
 
-    /// Takes descriptors and extra-info documents that the present consensus names; what is damaged
-    /// is reported.
+    /// Adds the descriptors and extra-info documents that the present consensus names. Damaged
+    /// ones are reported.
     pub fn take_up(&mut self, servers: &str, extras: &str) -> (Vec<Document>, Vec<Damage>) {
         let bad = divided(servers, "router").filter(|text| check_server(text).is_err()).count();
         let mut damage = Vec::new();
@@ -234,7 +235,7 @@ impl Mirror {
         (documents, damage)
     }
 
-    /// The relays whose descriptors the consensus names.
+    /// Returns the relays whose descriptors the consensus lists.
     #[must_use]
     pub fn relays(&self) -> BTreeSet<[u8; 20]> {
         self.list.servers.values().copied().collect()
@@ -292,7 +293,7 @@ impl Mirror {
         unix_now: u64,
     ) -> Result<Vec<Document>, DocumentError> {
         let list = prove_server_list(text, &self.authorities, certs, unix_now)?;
-        // An older one than ours is no news, and may be somebody's trick.
+        // A consensus older than ours is useless, and may be an attack.
         if list.valid_after < self.list.valid_after {
             return Err(DocumentError::Expired);
         }
@@ -306,15 +307,15 @@ impl Mirror {
         Ok(vec![Document::Consensus(text.to_owned(), signers)])
     }
 
-    /// Descriptors that the consensus names: a digest says nothing of the last signature, which is
-    /// checked with all the others.
+    /// Adds descriptors that the consensus lists. Their digests do not cover the last signature,
+    /// so that is verified like the others.
     fn take_servers(&mut self, text: &str) -> Vec<Document> {
         let mut documents = Vec::new();
         for text in divided(text, "router").filter(|text| text.len() <= LONGEST_SERVER) {
             let Ok(Server { id, digest, extra }) = check_server(text) else { continue };
             let is_named = self.list.servers.get(&digest) == Some(&id);
             if is_named && !self.servers.contains_key(&digest) {
-                // One that is not named by a digest of all of it cannot be proven.
+                // Without a digest of the whole document it cannot be verified.
                 let extra = extra.filter(|extra| extra.sha256.is_some());
                 self.servers.insert(digest, Held { relay: id, extra, bytes: text.len() });
                 documents.push(Document::Server(id, digest, text.to_owned()));
@@ -323,8 +324,8 @@ impl Mirror {
         documents
     }
 
-    /// Extra-info documents that descriptors name by both digests: the second one is of all of it,
-    /// signatures included.
+    /// Adds extra-info documents that descriptors name by both digests. The second digest covers
+    /// the whole text, including the signatures.
     fn take_extras(&mut self, text: &str) -> Vec<Document> {
         let named = self.servers.values().filter_map(|held| Some((held.relay, held.extra?)));
         let named: BTreeMap<[u8; 20], ([u8; 20], ExtraDigests)> =
@@ -340,7 +341,7 @@ impl Mirror {
         documents
     }
 
-    /// What was asked for and did not come is asked for again after longer and longer pauses.
+    /// Schedules documents that were requested but not received again, after increasing pauses.
     fn note_late(&mut self, asked: &MirrorRequest, now: u64, rng: &mut impl Rng) {
         let mut pauses = BTreeMap::new();
         for digest in asked.digests() {
@@ -349,14 +350,14 @@ impl Mirror {
                 continue;
             }
             let (tries, until) = self.late.entry(*digest).or_default();
-            // Those that failed as often stay together.
+            // Documents with the same number of failures stay in one batch.
             *until = now + *pauses.entry(*tries).or_insert_with(|| pause(*tries, rng));
             *tries = tries.saturating_add(1);
         }
     }
 }
 
-/// A random time in the second half of a bound that grows threefold with each failure.
+/// Returns a random time in the second half of a bound that triples with each failure.
 fn pause(failures: u32, rng: &mut impl Rng) -> u64 {
     let bound = FIRST_PAUSE.saturating_mul(3u64.saturating_pow(failures.min(10)));
     let bound = bound.min(LONGEST_PAUSE);

@@ -1,13 +1,15 @@
-//! The directory: what relays say of themselves, what authorities say of all relays, and how one
-//! and the other is asked for (dir-spec).
+//! The directory: the documents of relays and of authorities, and the protocol for fetching and
+//! serving them (dir-spec).
 //!
-//! * [`descriptor`] and [`policy`]: a relay describes itself; [`extra`] and [`bandwidth`]: what it
-//!   carried; [`cache`] answers those who ask   it.
-//! * [`http`] and [`reply`]: how requests and answers are written.
-//! * [`fetch`]: what is to be downloaded next, from whom, and what is made of it; [`bridges`]: who
-//!   is asked by whoever enters the network by bridges.
-//! * [`mirror`]: what a cache fetches besides; [`hsdir`]: what onion services publish at it.
-//! * [`network`]: the relays a client knows, and which of them it takes ([`params`], [`timeouts`]).
+//! * [`descriptor`] and [`policy`]: a relay's own descriptor; [`extra`] and [`bandwidth`]: its
+//!   traffic statistics; [`cache`]: answers to requests.
+//! * [`http`] and [`reply`]: the format of requests and responses.
+//! * [`fetch`]: the next document to download, its source and its processing; [`bridges`]:
+//!   downloads from bridges.
+//! * [`mirror`]: the additional downloads of a cache; [`hsdir`]: the storage of onion services'
+//!   descriptors.
+//! * [`network`]: the relays that a client knows, and its choice among them ([`params`],
+//!   [`timeouts`]).
 
 pub mod bandwidth;
 pub mod bridges;

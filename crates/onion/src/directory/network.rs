@@ -1,5 +1,5 @@
-//! The relays of a consensus together with their microdescriptors, and the choice of paths among
-//! them (path-spec 2.2).
+//! The relays of a consensus together with their microdescriptors, and the choice of paths
+//! (path-spec 2.2).
 
 use std::net::{IpAddr, SocketAddr};
 use std::sync::{Arc, OnceLock};
@@ -17,60 +17,59 @@ mod tables;
 #[cfg(test)]
 mod tests;
 
-/// Ports whose connections live long, so that all relays of their circuits should be stable (C
-/// tor's list).
+/// Ports with long-lived connections, for which all relays of a circuit should be stable (C tor's
+/// list).
 const LONG_LIVED: [u16; 12] = [21, 22, 706, 1863, 5050, 5190, 5222, 5223, 6523, 6667, 6697, 8300];
 
-/// What is known of the network. A copy shares all documents with its original.
+/// The known state of the network. A copy shares all documents with its original.
 #[derive(Clone, Debug)]
 pub struct Network {
     listing: Arc<Listing>,
-    /// At the place of each relay in the consensus.
+    /// Microdescriptors, by the index of their relay in the consensus.
     microdescs: Vec<Option<Arc<Microdesc>>>,
-    /// The weight of the relays whose microdescriptors are known, as [`Listing::weight_of`] counts
-    /// it.
+    /// The sums of [`Listing::weight_of`] over the relays whose microdescriptors are known.
     known: [u64; 3],
-    /// First hops that no consensus need list, and that nobody draws.
+    /// Bridges. The consensus need not list them, and they are never drawn.
     bridges: Vec<Arc<Bridge>>,
-    /// Made when it is first drawn from.
+    /// Tables for draws, computed at the first draw.
     tables: OnceLock<Arc<Tables>>,
-    /// Whether two relays of a path may share a /16 (IPv6: a /32). Only test networks allow it.
+    /// Whether two relays of a path may share a /16 (IPv6: a /32). Only test networks permit it.
     pub share_subnets: bool,
 }
 
-/// A relay that can be used: listed, and its keys are known.
+/// A usable relay: the consensus lists it, and its keys are known.
 #[derive(Clone, Copy, Debug)]
 pub struct Relay<'a> {
-    /// What authorities say of it.
+    /// The relay's entry in the consensus.
     pub status: &'a RelayStatus,
-    /// What it says of itself.
+    /// The relay's microdescriptor.
     pub microdesc: &'a Microdesc,
 }
 
-/// Where in a path a relay is to stand.
+/// A relay's position in a path.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Position {
     /// The first hop.
     Guard,
-    /// Between others.
+    /// A hop between others.
     Middle,
     /// The last hop of a path to this target.
     Exit(Target),
-    /// The only hop, asked for directory documents.
+    /// The only hop, for requests of directory documents.
     Directory,
 }
 
-/// What a path must lead to.
+/// The destination that a path must reach.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Target {
     /// The port of the destination.
     pub port: u16,
-    /// Whether it must be reached by IPv6.
+    /// Whether the exit must reach it over IPv6.
     pub v6: bool,
 }
 
 impl Target {
-    /// Whether streams to this port live long.
+    /// Returns whether connections to this port are long-lived.
     #[must_use]
     pub fn is_long_lived(self) -> bool {
         LONG_LIVED.contains(&self.port)
@@ -80,7 +79,7 @@ impl Target {
 /// The RSA identities of a path's three hops, first hop first.
 pub type Path = [[u8; 20]; 3];
 
-/// Which relays a user wants in a position: RSA identities; no limit if empty.
+/// Relays that a user permits for each position, by RSA identity. An empty list permits all.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Wishes {
     /// First hops.
@@ -89,12 +88,12 @@ pub struct Wishes {
     pub middle: Vec<[u8; 20]>,
     /// Last hops.
     pub exit: Vec<[u8; 20]>,
-    /// Never, anywhere.
+    /// Relays that are never used.
     pub exclude: Vec<[u8; 20]>,
 }
 
 impl Wishes {
-    /// Whether this relay may stand there.
+    /// Returns whether the relay `id` may be used in `position`.
     #[must_use]
     pub fn allow(&self, position: Position, id: &[u8; 20]) -> bool {
         let wanted = self.wanted(position);
@@ -110,7 +109,7 @@ impl Wishes {
     }
 }
 
-/// No relay fits a position.
+/// The position for which no relay fits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct NoRelay(pub Position);
 
@@ -135,7 +134,7 @@ impl std::fmt::Display for NoRelay {
 impl std::error::Error for NoRelay {}
 
 impl Network {
-    /// A network of which no microdescriptor is known yet.
+    /// Creates a network without microdescriptors.
     #[must_use]
     pub fn new(consensus: Consensus) -> Network {
         Network {
@@ -148,7 +147,7 @@ impl Network {
         }
     }
 
-    /// The same relays under a newer consensus; microdescriptors that are still named stay.
+    /// Replaces the consensus. Microdescriptors that the new one lists are kept.
     #[must_use]
     pub fn renewed(self, consensus: Consensus) -> Network {
         let mut fresh = Network::new(consensus).with_bridges(self.bridges);
@@ -159,8 +158,8 @@ impl Network {
         fresh
     }
 
-    /// The same with these bridges, which are relays like others but for that no position draws
-    /// them. One that the consensus lists, too, is what it says of itself.
+    /// Sets the bridges. They are relays like others, except that they are never drawn. A bridge's
+    /// own descriptor takes precedence over its entry in the consensus.
     #[must_use]
     pub fn with_bridges(mut self, bridges: Vec<Arc<Bridge>>) -> Network {
         self.bridges = bridges;
@@ -171,19 +170,19 @@ impl Network {
         self.bridges.iter().find(|bridge| bridge.status.rsa_identity == *id).map(|one| &**one)
     }
 
-    /// The consensus.
+    /// Returns the consensus.
     #[must_use]
     pub fn consensus(&self) -> &Consensus {
         &self.listing.consensus
     }
 
-    /// The parameters of the consensus.
+    /// Returns the parameters of the consensus.
     #[must_use]
     pub fn params(&self) -> &Params {
         &self.listing.params
     }
 
-    /// Takes a microdescriptor; false if the consensus does not name it.
+    /// Adds a microdescriptor. Returns false if the consensus does not list it.
     pub fn learn(&mut self, microdesc: Microdesc) -> bool {
         self.learn_shared(&Arc::new(microdesc))
     }
@@ -201,18 +200,18 @@ impl Network {
         !named.is_empty()
     }
 
-    /// The digests of microdescriptors that are named and not known.
+    /// Returns the digests of microdescriptors that are listed but not known.
     pub fn missing(&self) -> impl Iterator<Item = [u8; 32]> {
         let all = self.consensus().relays.iter().zip(&self.microdescs);
         all.filter(|(_, known)| known.is_none()).map(|(status, _)| status.microdesc)
     }
 
-    /// Relays that can be used.
+    /// Returns the usable relays.
     pub fn relays(&self) -> impl Iterator<Item = Relay<'_>> {
         self.placed().map(|(_, relay)| relay)
     }
 
-    /// The same, each with its place in the consensus.
+    /// Returns the usable relays, each with its index in the consensus.
     fn placed(&self) -> impl Iterator<Item = (usize, Relay<'_>)> {
         (0..self.microdescs.len()).filter_map(|place| Some((place, self.at(place)?)))
     }
@@ -226,7 +225,7 @@ impl Network {
         self.consensus().relays.binary_search_by_key(id, |status| status.rsa_identity).ok()
     }
 
-    /// What authorities say of the relay of this RSA identity, or a bridge of itself.
+    /// Returns the consensus entry of the relay with this RSA identity, or that of a bridge.
     #[must_use]
     pub fn status(&self, id: &[u8; 20]) -> Option<&RelayStatus> {
         if let Some(bridge) = self.bridge(id) {
@@ -235,7 +234,7 @@ impl Network {
         Some(&self.consensus().relays[self.place(id)?])
     }
 
-    /// The relay of this RSA identity, or the bridge, if it can be used.
+    /// Returns the relay or bridge with this RSA identity, if it is usable.
     #[must_use]
     pub fn relay(&self, id: &[u8; 20]) -> Option<Relay<'_>> {
         if let Some(bridge) = self.bridge(id) {
@@ -244,8 +243,8 @@ impl Network {
         self.at(self.place(id)?)
     }
 
-    /// Whether paths can be built: the known relays have three quarters of the weight of each
-    /// position (path-spec 2.1.1 asks for 60 % of whole paths).
+    /// Returns whether paths can be built: the usable relays have three quarters of the weight of
+    /// guards, of exits and of all (path-spec 2.1.1 requires 60 % of all paths).
     #[must_use]
     pub fn is_enough(&self) -> bool {
         let enough = |(known, all): (&u64, &u64)| known * 4 >= all * 3;
@@ -253,10 +252,11 @@ impl Network {
             && self.known.iter().zip(&self.listing.weight).all(enough)
     }
 
-    /// Draws a relay for a position, by bandwidth weights, that goes with those already chosen.
+    /// Draws a relay for `position` by bandwidth weight. It must be allowed in one path with the
+    /// relays `beside`.
     ///
     /// # Errors
-    /// None fits.
+    /// Returns [`NoRelay`] if no relay fits.
     pub fn choose(
         &self,
         position: Position,
@@ -279,7 +279,7 @@ impl Network {
         drawn.ok_or(NoRelay(position))
     }
 
-    /// The relays that fit a position.
+    /// Returns the relays that fit a position.
     fn part(&self, position: Position) -> Part<'_> {
         let tables = self.tables();
         match position {
@@ -290,7 +290,7 @@ impl Network {
         }
     }
 
-    /// The places of those of `wanted` that fit a position, each once.
+    /// Returns the indices of those of `wanted` that fit a position, without duplicates.
     fn fitting(&self, wanted: &[[u8; 20]], position: Position) -> Vec<usize> {
         let fits = |&place: &usize| self.at(place).is_some_and(|one| self.fits(&one, position));
         let mut places: Vec<usize> =
@@ -314,7 +314,7 @@ impl Network {
         self.tables.get_or_init(|| Arc::new(Tables::of(self)))
     }
 
-    /// The relays that fit a position, each with its weight there.
+    /// Returns the relays that fit a position, each with its weight there.
     #[must_use]
     pub fn weights(&self, position: Position) -> Vec<([u8; 20], u64)> {
         let fitting = self.relays().filter(|relay| self.fits(relay, position));
@@ -323,11 +323,11 @@ impl Network {
         fitting.map(with).collect()
     }
 
-    /// Draws a path to `target`: the exit first, as it is hardest to find, then the guard that
-    /// `guard` gives for it, then what is between them.
+    /// Draws a path to `target`: first the exit, which is hardest to find, then the guard that
+    /// `guard` returns for it, then the middle hop.
     ///
     /// # Errors
-    /// The position that nobody fits.
+    /// Returns the position for which no relay fits.
     pub fn path<R: Rng>(
         &self,
         target: Target,
@@ -341,31 +341,31 @@ impl Network {
         Ok([guard, middle.status.rsa_identity, exit])
     }
 
-    /// Whether one path may have both; a relay that is not known goes with nobody.
+    /// Returns whether both relays may be in one path. Returns false if either is unknown.
     #[must_use]
     pub fn agree(&self, one: &[u8; 20], other: &[u8; 20]) -> bool {
         let pair = self.relay(one).zip(self.relay(other));
         pair.is_some_and(|(one, other)| self.go_together(&one, &other))
     }
 
-    /// Relays that could be guards, whether their keys are known or not.
+    /// Returns the relays that could be guards, whether or not their keys are known.
     pub fn guards(&self) -> impl Iterator<Item = &RelayStatus> {
         self.consensus().relays.iter().filter(|status| is_guard(status))
     }
 
-    /// How many relays could be guards.
+    /// Returns the number of relays that could be guards.
     #[must_use]
     pub fn guard_count(&self) -> usize {
         self.listing.guards
     }
 
-    /// Whether this relay could be a guard, its keys known or not.
+    /// Returns whether the relay could be a guard, whether or not its keys are known.
     #[must_use]
     pub fn lists_guard(&self, id: &[u8; 20]) -> bool {
         self.status(id).is_some_and(is_guard)
     }
 
-    /// Draws one of the relays that could be guards and that `wanted` admits, by bandwidth weights.
+    /// Draws a relay that could be a guard and that `wanted` accepts, by bandwidth weight.
     pub fn draw_guard(
         &self,
         wanted: impl Fn(&[u8; 20]) -> bool,
@@ -389,7 +389,8 @@ impl Network {
         }
     }
 
-    /// Whether one path may have both: not one relay twice, no family, no common subnet.
+    /// Returns whether both relays may be in one path: different relays, no common family, no
+    /// common subnet.
     fn go_together(&self, one: &Relay<'_>, other: &Relay<'_>) -> bool {
         let (a, b) = (one.status, other.status);
         let lists = |of: &Relay<'_>, id: &[u8; 20]| of.microdesc.family.contains(id);
@@ -401,19 +402,19 @@ impl Network {
         !(same || related || one.microdesc.family_ids.iter().any(family) || near)
     }
 
-    /// Bandwidth times the weight of the position (dir-spec 3.8.3).
+    /// Returns the bandwidth multiplied by the weight of the position (dir-spec 3.8.3).
     fn weight(&self, relay: &RelayStatus, position: Position) -> u64 {
         u64::from(relay.bandwidth) * self.listing.position_weight(relay, position)
     }
 }
 
-/// Whether a relay has all the flags that a guard needs for any circuit (guard-spec 4.0).
+/// Returns whether a relay has all the flags that a guard needs for any circuit (guard-spec 4.0).
 fn is_guard(status: &RelayStatus) -> bool {
     let flags = status.flags;
     flags.guard && flags.stable && flags.fast && flags.v2dir && !flags.middle_only
 }
 
-/// Whether two relays have addresses in one /16 (IPv6: /32).
+/// Returns whether two relays have addresses in the same /16 (IPv6: /32).
 fn share_subnet(one: &[SocketAddr], other: &[SocketAddr]) -> bool {
     let subnet = |at: &SocketAddr| match at.ip() {
         IpAddr::V4(ip) => (4, ip.to_bits() >> 16),

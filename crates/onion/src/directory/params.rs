@@ -1,51 +1,53 @@
-//! The parameters of a consensus that circuits and guards go by, each with its default and bounds
-//! (param-spec). What is absent or out of bounds is as if it had been within.
+//! The consensus parameters for circuits and guards, each with its default and bounds
+//! (param-spec). Absent values have the default, and values out of bounds are clamped.
 
 use std::collections::BTreeMap;
 
 use crate::guards::GuardParams;
 use crate::padding::PaddingParams;
 
-/// Numbers by name, clamped to what param-spec allows.
+/// Parameters, clamped to the bounds of param-spec.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Params {
-    /// `circwindow`: cells that a circuit without congestion control may have under way.
+    /// `circwindow`: cells that a circuit without congestion control may have in flight.
     pub circuit_window: u32,
-    /// `sendme_emit_min_version`: the form of SENDMEs that we send at least.
+    /// `sendme_emit_min_version`: the minimum version of SENDMEs that we send.
     pub sendme_version: u8,
-    /// How circuit build timeouts are learnt (path-spec 2.4).
+    /// Parameters for learning circuit build timeouts (path-spec 2.4).
     pub timeouts: TimeoutParams,
-    /// How guards are chosen and kept.
+    /// Parameters for choosing and keeping guards.
     pub guards: GuardParams,
-    /// When links are padded, and how long what nobody uses is kept.
+    /// Parameters for link padding, and for the time that unused links and circuits are kept.
     pub padding: PaddingParams,
 }
 
 /// The `cbt…` parameters. Times are in milliseconds.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TimeoutParams {
-    /// `cbtdisabled`: the initial timeout is kept for good.
+    /// `cbtdisabled`: whether the initial timeout is always used.
     pub disabled: bool,
-    /// `cbtnummodes`: how many of the fullest bins tell where the distribution begins.
+    /// `cbtnummodes`: number of fullest bins from which the start of the distribution is
+    /// estimated.
     pub modes: usize,
-    /// `cbtrecentcount`: how many of the latest circuits tell of a change of network.
+    /// `cbtrecentcount`: number of recent circuits that are checked for a change of network.
     pub recent: usize,
-    /// `cbtmaxtimeouts`: so many timeouts among them, and all is learnt anew.
+    /// `cbtmaxtimeouts`: number of timeouts among them after which all learnt values are
+    /// discarded.
     pub most_timeouts: usize,
-    /// `cbtmincircs`: circuits that must have been built before a timeout is computed.
+    /// `cbtmincircs`: number of circuits that must be built before a timeout is computed.
     pub least_circuits: usize,
-    /// `cbtquantile`: the share of circuits that are to be built in time, percent.
+    /// `cbtquantile`: the percentage of circuits that should be built within the timeout.
     pub quantile: u32,
-    /// `cbtclosequantile`: circuits beyond this one are given up, percent.
+    /// `cbtclosequantile`: the percentile of build times after which circuits are closed.
     pub close_quantile: u32,
-    /// `cbtmintimeout`: never less.
+    /// `cbtmintimeout`: the minimum timeout.
     pub least: u64,
-    /// `cbtinitialtimeout`: before anything is learnt.
+    /// `cbtinitialtimeout`: the timeout before any build times are known.
     pub initial: u64,
 }
 
 impl Params {
-    /// Reads the parameters of a consensus.
+    /// Parses the parameters of a consensus.
     #[must_use]
     pub fn new(values: &BTreeMap<String, i32>) -> Params {
         let read = |name: &str, default: i32, least: i32, most: i32| {

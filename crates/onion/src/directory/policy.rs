@@ -1,5 +1,5 @@
-//! Exit policies: rules that say where streams may go, first match counts (dir-spec, "exit
-//! policy").
+//! Exit policies: rules on the destinations of streams. The first matching rule applies (dir-spec,
+//! "exit policy").
 
 use std::fmt;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
@@ -19,13 +19,13 @@ const PRIVATE: [(IpAddr, u8); 10] = [
     (IpAddr::V6(Ipv6Addr::new(0xff00, 0, 0, 0, 0, 0, 0, 0)), 8),
 ];
 
-/// Rules in order. What no rule matches is refused.
+/// Rules in order. A destination that no rule matches is refused.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ExitPolicy {
     rules: Vec<Rule>,
 }
 
-/// One rule, such as `accept 192.0.2.0/24:80-443`.
+/// A rule, such as `accept 192.0.2.0/24:80-443`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Rule {
     accept: bool,
@@ -37,12 +37,12 @@ struct Rule {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Net {
     Any,
-    /// All addresses of IPv4 (or of IPv6, if false).
+    /// All IPv4 addresses if true, or all IPv6 addresses if false.
     Family(bool),
     Prefix(IpAddr, u8),
 }
 
-/// A rule that cannot be read.
+/// A rule that cannot be parsed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PolicyError {
     rule: String,
@@ -58,17 +58,18 @@ impl fmt::Display for PolicyError {
 impl std::error::Error for PolicyError {}
 
 impl ExitPolicy {
-    /// No streams to anywhere.
+    /// Returns a policy that permits no streams.
     #[must_use]
     pub fn reject_all() -> ExitPolicy {
         ExitPolicy { rules: vec![Rule { accept: false, net: Net::Any, ports: (1, u16::MAX) }] }
     }
 
-    /// Reads rules, each `accept|reject ADDRESS:PORTS`. An address is `*`, `*4`, `*6`, `private`,
-    /// an address or a prefix, those of IPv6 in brackets; ports are `*`, one, or `FIRST-LAST`.
+    /// Parses rules of the form `accept|reject ADDRESS:PORTS`. An address is `*`, `*4`, `*6`,
+    /// `private`, an address or a prefix; IPv6 is in brackets. Ports are `*`, a number, or
+    /// `FIRST-LAST`.
     ///
     /// # Errors
-    /// The first rule that cannot be read.
+    /// Returns the first rule that cannot be parsed.
     pub fn parse<S: AsRef<str>>(rules: &[S]) -> Result<ExitPolicy, PolicyError> {
         let mut read = Vec::new();
         for rule in rules {
@@ -79,22 +80,23 @@ impl ExitPolicy {
         Ok(ExitPolicy { rules: read })
     }
 
-    /// Whether a stream to this address and port may be opened.
+    /// Returns whether a stream to this address and port is permitted.
     #[must_use]
     pub fn allows(&self, address: IpAddr, port: u16) -> bool {
-        // An IPv4 address in IPv6's clothes goes where IPv4 goes: no rule is to be passed that way.
+        // An IPv4-mapped IPv6 address counts as IPv4, so that it cannot bypass a rule.
         let address = address.to_canonical();
         let matching = self.rules.iter().find(|rule| rule.matches(address, port));
         port != 0 && matching.is_some_and(|rule| rule.accept)
     }
 
-    /// Whether no stream at all may be opened.
+    /// Returns whether the policy permits no streams at all.
     #[must_use]
     pub fn rejects_all(&self) -> bool {
         self.rules.iter().all(|rule| !rule.accept)
     }
 
-    /// Returns this policy behind a refusal of private networks and of these addresses.
+    /// Returns a policy that first rejects private networks and the addresses `own`, then applies
+    /// this one.
     #[must_use]
     pub fn refusing_private(&self, own: &[IpAddr]) -> ExitPolicy {
         let own = own.iter().map(|&ip| (ip, if ip.is_ipv4() { 32 } else { 128 }));
@@ -102,7 +104,7 @@ impl ExitPolicy {
         self.refusing(nets)
     }
 
-    /// Returns this policy behind a refusal of IPv6.
+    /// Returns a policy that first rejects IPv6, then applies this one.
     #[must_use]
     pub fn refusing_v6(&self) -> ExitPolicy {
         self.refusing([Net::Family(false)])
@@ -113,15 +115,15 @@ impl ExitPolicy {
         ExitPolicy { rules: refused.chain(self.rules.iter().cloned()).collect() }
     }
 
-    /// Whether a rule accepts IPv6 by name: `*6`, or a prefix.
+    /// Returns whether a rule accepts IPv6 explicitly: `*6`, or a prefix.
     #[must_use]
     pub fn names_v6(&self) -> bool {
         let names = |net| matches!(net, Net::Family(false) | Net::Prefix(IpAddr::V6(_), _));
         self.rules.iter().any(|rule| rule.accept && names(rule.net))
     }
 
-    /// The rules as a descriptor writes them, those of IPv4 (dir-spec, "accept"): authorities
-    /// refuse a descriptor whose rules name IPv6. The last is for everything.
+    /// Returns the rules for IPv4 as in a descriptor (dir-spec, "accept"): authorities reject a
+    /// descriptor whose rules contain IPv6. The last rule matches everything.
     pub fn rules(&self) -> impl Iterator<Item = String> {
         let is_v4 =
             |rule: &&Rule| !matches!(rule.net, Net::Family(false) | Net::Prefix(IpAddr::V6(_), _));
@@ -135,17 +137,18 @@ impl ExitPolicy {
         rules.into_iter().map(|rule| rule.to_string()).chain(last)
     }
 
-    /// The ports that are open to (nearly) all of IPv4, as a microdescriptor lists them: `accept
-    /// 80,443`. A port counts as open if no rule before the accepting one refuses it to a network
-    /// larger than a /7, which is what C tor overlooks.
+    /// Returns the ports that are open to nearly all of IPv4, as a microdescriptor lists them:
+    /// `accept 80,443`. A port is not open if a rule before the accepting one rejects it for a
+    /// network of a /7 or larger. Smaller networks do not count; C tor ignores rejections of up to
+    /// a /7.
     #[must_use]
     pub fn summary(&self) -> String {
         self.summary_of(true)
     }
 
-    /// The ports that are open to (nearly) all of IPv6, as `ipv6-policy` lists them (dir-spec). A
-    /// port counts as open if no rule before the accepting one refuses it to a network of a /16 or
-    /// larger, private ones not counted.
+    /// Returns the ports that are open to nearly all of IPv6, as `ipv6-policy` lists them
+    /// (dir-spec). A port is not open if a rule before the accepting one rejects it for a network
+    /// of a /16 or larger. Private networks do not count.
     #[must_use]
     pub fn summary_v6(&self) -> String {
         self.summary_of(false)
@@ -186,7 +189,7 @@ impl ExitPolicy {
                 Net::Family(of_v4) => of_v4 == v4,
                 Net::Prefix(net, _) if net.is_ipv4() != v4 => false,
                 Net::Prefix(_, 0) => true,
-                // What accepts less than everything leaves the rest to the rules after it.
+                // A rule that accepts only a part leaves the rest to the rules after it.
                 Net::Prefix(..) if rule.accept => false,
                 Net::Prefix(IpAddr::V4(_), length) => length < 8,
                 Net::Prefix(net, length) => length <= 16 && !PRIVATE.contains(&(net, length)),

@@ -1,4 +1,4 @@
-//! What a directory answers, and how it is packed.
+//! A directory's responses and their encodings.
 
 use std::fmt::Write as _;
 use std::net::IpAddr;
@@ -8,31 +8,32 @@ use miniz_oxide::deflate::compress_to_vec_zlib;
 
 use super::civil::http_date;
 
-/// How hard an answer is compressed: what is asked for often is packed once.
+/// Compression levels for zlib and Zstandard. Frequently requested documents are compressed only
+/// once.
 const EFFORT: u8 = 6;
 const ZSTD_EFFORT: i32 = 3;
-/// The longest reason that stands in a status line.
+/// Maximum length of the reason in a status line.
 const LONGEST_REASON: usize = 200;
 
-/// How a body is packed (dir-spec, "Standard headers").
+/// The encoding of a body (dir-spec, "Standard headers").
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Encoding {
-    /// As it is.
+    /// Not compressed.
     #[default]
     Identity,
-    /// By zlib (RFC 1950).
+    /// zlib (RFC 1950).
     Deflate,
-    /// By gzip (RFC 1952).
+    /// gzip (RFC 1952).
     Gzip,
-    /// By Zstandard.
+    /// Zstandard.
     Zstd,
 }
 
 impl Encoding {
-    /// All that pack, the best first (C tor's order of preference).
+    /// The encodings that compress, in order of preference (C tor's order).
     pub const PACKED: [Encoding; 3] = [Encoding::Zstd, Encoding::Deflate, Encoding::Gzip];
 
-    /// Its name in headers.
+    /// Returns the name in headers.
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {
@@ -43,8 +44,8 @@ impl Encoding {
         }
     }
 
-    /// The best of those that an `Accept-Encoding` header names. A path that ends in `.z` accepts
-    /// [`Encoding::Deflate`] besides, even where the header does not (dir-spec, "Standard
+    /// Returns the preferred encoding of those in an `Accept-Encoding` header. A path that ends in
+    /// `.z` also accepts [`Encoding::Deflate`], even if the header does not (dir-spec, "Standard
     /// headers").
     #[must_use]
     pub fn best_of(accepted: &str, suffixed: bool) -> Encoding {
@@ -55,7 +56,8 @@ impl Encoding {
         Encoding::PACKED.into_iter().find(named).unwrap_or_default()
     }
 
-    /// Packs a body; `None` if it is not packed, or would not be shorter.
+    /// Compresses a body. Returns `None` for [`Encoding::Identity`], or if the result is not
+    /// shorter.
     #[must_use]
     pub fn pack(self, body: &[u8]) -> Option<Vec<u8>> {
         let packed = match self {
@@ -68,7 +70,7 @@ impl Encoding {
     }
 }
 
-/// An answer.
+/// A response.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Reply {
     status: u16,
@@ -79,7 +81,8 @@ pub struct Reply {
 }
 
 impl Reply {
-    /// An answer without a body. What would not stay on the line of a reason is left out.
+    /// Creates a response without a body. Characters that are not printable ASCII are removed from
+    /// `reason`.
     #[must_use]
     pub fn new(status: u16, reason: &str) -> Reply {
         let printable = reason.chars().filter(|one| one.is_ascii_graphic() || *one == ' ');
@@ -88,7 +91,7 @@ impl Reply {
         Reply { status, reason, headers: String::new(), encoding: Encoding::Identity, body }
     }
 
-    /// 200, with a body that is packed if that makes it shorter.
+    /// Creates a response with status 200, whose body is compressed if that makes it shorter.
     #[must_use]
     pub fn ok(body: &[u8], encoding: Encoding) -> Reply {
         match encoding.pack(body) {
@@ -97,21 +100,21 @@ impl Reply {
         }
     }
 
-    /// 200, with a body that is packed already.
+    /// Creates a response with status 200, whose body is already compressed.
     #[must_use]
     pub fn packed(body: Arc<[u8]>, encoding: Encoding) -> Reply {
         Reply { body, encoding, ..Reply::new(200, "OK") }
     }
 
-    /// With one header more.
+    /// Adds a header.
     #[must_use]
     pub fn header(mut self, name: &str, value: impl std::fmt::Display) -> Reply {
         let _ = write!(self.headers, "{name}: {value}\r\n");
         self
     }
 
-    /// With what every answer of a directory says: the time, and where the request came from,
-    /// unless that is nobody else's business.
+    /// Adds the headers of every directory response: the time, and the client's address if it is
+    /// public.
     #[must_use]
     pub fn told(self, unix_now: u64, peer: Option<IpAddr>) -> Reply {
         let reply = self.header("Date", http_date(unix_now));
@@ -121,37 +124,37 @@ impl Reply {
         }
     }
 
-    /// The status.
+    /// Returns the status.
     #[must_use]
     pub fn status(&self) -> u16 {
         self.status
     }
 
-    /// How many bytes its body has.
+    /// Returns the length of the body in bytes.
     #[must_use]
     pub fn length(&self) -> usize {
         self.body.len()
     }
 
-    /// Whether its body is the other's, not a copy of that.
+    /// Returns whether both responses share one body in memory.
     #[must_use]
     pub fn shares(&self, other: &Reply) -> bool {
         Arc::ptr_eq(&self.body, &other.body)
     }
 
-    /// A number that its body has in common with no other that is in memory.
+    /// Returns a number that identifies the body among those in memory.
     #[must_use]
     pub fn body_number(&self) -> usize {
         self.body.as_ptr().addr()
     }
 
-    /// All its bytes.
+    /// Returns all bytes of the response.
     #[must_use]
     pub fn bytes(&self) -> Vec<u8> {
         [self.head().as_bytes(), &self.body].concat()
     }
 
-    /// To be said piece by piece. Who are told the same share its body.
+    /// Converts the response for sending in pieces. Copies of one response share its body.
     #[must_use]
     pub fn spoken(self) -> Spoken {
         Spoken { head: self.head(), body: self.body, said: 0 }
@@ -167,7 +170,7 @@ impl Reply {
     }
 }
 
-/// An answer that is being said.
+/// A response that is being sent.
 #[derive(Clone, Debug)]
 pub struct Spoken {
     head: String,
@@ -176,7 +179,7 @@ pub struct Spoken {
 }
 
 impl Spoken {
-    /// What is to be said next; nothing at the end.
+    /// Returns the bytes that are not sent yet; empty at the end.
     #[must_use]
     pub fn next(&self) -> &[u8] {
         match self.said.checked_sub(self.head.len()) {
@@ -185,17 +188,17 @@ impl Spoken {
         }
     }
 
-    /// So many bytes of that were said.
+    /// Records that the next `bytes` bytes were sent.
     pub fn said(&mut self, bytes: usize) {
         self.said += bytes;
     }
 }
 
-/// The same deflated bytes as zlib's, in gzip's clothes.
+/// Compresses with gzip: deflated bytes as in zlib, with gzip's header and trailer.
 fn gzip(body: &[u8]) -> Vec<u8> {
     const HEAD: [u8; 10] = [0x1f, 0x8b, 8, 0, 0, 0, 0, 0, 0, 255];
     let deflated = miniz_oxide::deflate::compress_to_vec(body, EFFORT);
-    // The length is told modulo 2³² (RFC 1952, 2.3.1).
+    // The length field is modulo 2³² (RFC 1952, 2.3.1).
     let (sum, length) = (crc32fast::hash(body), body.len() as u32);
     [&HEAD[..], &deflated, &sum.to_le_bytes(), &length.to_le_bytes()].concat()
 }

@@ -1,27 +1,27 @@
-//! How long a circuit may take to build (path-spec 2.4): build times follow a Pareto distribution
-//! nearly enough; its quantile is the timeout.
+//! Circuit build timeouts (path-spec 2.4). Build times are modelled by a Pareto distribution; the
+//! timeout is a quantile of it.
 
 use std::collections::VecDeque;
 
 use super::params::TimeoutParams;
 
-/// Build times that are kept, and how wide a bin of their histogram is, in milliseconds.
+/// Number of build times that are kept, and width of a histogram bin in milliseconds.
 const KEPT: usize = 1000;
 const BIN: u64 = 10;
 
-/// Learns from build times, in milliseconds, how long to wait for a circuit.
+/// Build times in milliseconds, and the timeouts computed from them.
 #[derive(Clone, Debug)]
 pub struct BuildTimes {
     params: TimeoutParams,
     times: VecDeque<u32>,
-    /// Of the latest circuits that got past the first hop: whether each timed out.
+    /// Whether each of the latest circuits timed out after its first hop was built.
     recent: VecDeque<bool>,
     timeout: u64,
     close: u64,
 }
 
 impl BuildTimes {
-    /// Knows nothing yet but `times` from an earlier run.
+    /// Starts with `times` from an earlier run.
     #[must_use]
     pub fn new(params: TimeoutParams, times: &[u32]) -> BuildTimes {
         let (timeout, close) = (params.initial, params.initial);
@@ -31,24 +31,25 @@ impl BuildTimes {
         learnt
     }
 
-    /// After this many milliseconds a circuit is not waited for any more.
+    /// Returns the milliseconds after which a circuit is no longer waited for.
     #[must_use]
     pub fn timeout(&self) -> u64 {
         self.timeout
     }
 
-    /// After this many it is given up; until then its time is still of use.
+    /// Returns the milliseconds after which a circuit is closed. Until then its build time is
+    /// still measured.
     #[must_use]
     pub fn close_timeout(&self) -> u64 {
         self.close
     }
 
-    /// The times that were seen, oldest first: to be kept for the next run.
+    /// Returns the recorded build times, oldest first, for storage.
     pub fn times(&self) -> impl Iterator<Item = u32> {
         self.times.iter().copied()
     }
 
-    /// A circuit was built in so many milliseconds.
+    /// Records that a circuit was built in `milliseconds`.
     pub fn built(&mut self, milliseconds: u64) {
         if self.times.len() == KEPT {
             self.times.pop_front();
@@ -58,7 +59,7 @@ impl BuildTimes {
         self.learn();
     }
 
-    /// A circuit got past its first hop, and no further in time.
+    /// Records that a circuit built its first hop, and timed out later.
     pub fn timed_out(&mut self) {
         self.note(true);
         let many = self.recent.iter().filter(|&&late| late).count();
@@ -74,7 +75,7 @@ impl BuildTimes {
         self.recent.push_back(late);
     }
 
-    /// The network has changed: what was learnt is of no use, and more patience is called for.
+    /// Discards all build times, because the network has changed, and increases the timeout.
     fn start_anew(&mut self) {
         let learnt = self.times.len() >= self.params.least_circuits;
         let doubled = self.timeout.saturating_mul(2).min(u64::from(u32::MAX));
@@ -98,7 +99,8 @@ impl BuildTimes {
         self.close = at(self.params.close_quantile).max(self.params.initial).max(self.timeout);
     }
 
-    /// Where the distribution begins (Xm): the average of the fullest bins' middles, by weight.
+    /// Returns the start of the distribution (Xm): the weighted average of the centres of the
+    /// fullest bins.
     fn begin(&self) -> f64 {
         let mut bins: Vec<(u64, u64)> = Vec::new();
         let mut sorted: Vec<u64> = self.times.iter().map(|&time| u64::from(time) / BIN).collect();
@@ -117,8 +119,8 @@ impl BuildTimes {
         (sum / count as f64).max(1.0)
     }
 
-    /// The maximum-likelihood estimate of the distribution's shape; what is below its beginning
-    /// counts as if it were there.
+    /// Returns the maximum-likelihood estimate of the distribution's shape. Times below `begin`
+    /// count as `begin`.
     fn alpha(&self, begin: f64) -> f64 {
         let above = self.times.iter().map(|&time| (f64::from(time).max(begin) / begin).ln());
         let sum: f64 = above.sum();

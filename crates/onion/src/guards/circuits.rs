@@ -1,4 +1,4 @@
-//! Circuits by the standing of their guards (guard-spec 4.6 to 4.9).
+//! The state of circuits with regard to their guards (guard-spec 4.6 to 4.9).
 
 use std::collections::BTreeMap;
 
@@ -8,17 +8,17 @@ use super::{Choice, Name};
 /// Whether a circuit may be used.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Standing {
-    /// As soon as it is built: its guard is primary.
+    /// Usable as soon as it is built, because its guard is primary.
     OnCompletion,
-    /// When it is built and there is no better one.
+    /// Usable once it is built, if there is no better circuit.
     IfNoBetter,
-    /// It is built, and waits.
+    /// Built, and waiting for better circuits.
     Waiting,
-    /// Now.
+    /// Usable now.
     Complete,
 }
 
-/// What is known of each circuit.
+/// The state of each circuit.
 #[derive(Clone, Debug)]
 pub(super) struct Circuits<I> {
     all: BTreeMap<u64, Circuit<I>>,
@@ -28,9 +28,9 @@ pub(super) struct Circuits<I> {
 struct Circuit<I> {
     guard: I,
     standing: Standing,
-    /// When it came to its standing.
+    /// The time at which it reached its state.
     since: u64,
-    /// Guards that it may not have.
+    /// Guards that the circuit may not use.
     avoided: Vec<I>,
 }
 
@@ -50,13 +50,14 @@ impl<I: Name> Circuits<I> {
         self.all.get(&key).map(|circuit| circuit.guard)
     }
 
-    /// Forgets a circuit; whether it was built.
+    /// Removes a circuit. Returns whether it was built.
     pub(super) fn closed(&mut self, key: u64) -> bool {
         let gone = self.all.remove(&key);
         gone.is_some_and(|gone| matches!(gone.standing, Standing::Waiting | Standing::Complete))
     }
 
-    /// A circuit is built: whether it has to wait. One through a guard that is primary has not.
+    /// Records that a circuit is built. Returns whether it has to wait, which a circuit through a
+    /// primary guard does not.
     pub(super) fn built(&mut self, now: u64, key: u64, is_primary: bool) -> bool {
         let Some(circuit) = self.all.get_mut(&key) else { return false };
         let waits =
@@ -70,8 +71,8 @@ impl<I: Name> Circuits<I> {
         self.all.values().any(|circuit| circuit.standing == Standing::Waiting)
     }
 
-    /// Completes those that wait and that no better one blocks; `patience` in seconds is for those
-    /// that are being built.
+    /// Completes the waiting circuits that no better circuit blocks. A circuit that is being built
+    /// blocks others for `patience` seconds.
     pub(super) fn upgrade(
         &mut self,
         now: u64,
@@ -92,7 +93,7 @@ impl<I: Name> Circuits<I> {
         ready
     }
 
-    /// Forgets those that have waited for `patience` seconds.
+    /// Removes circuits that have waited longer than `patience` seconds, and returns their keys.
     pub(super) fn outdated(&mut self, now: u64, patience: u64) -> Vec<u64> {
         let over = |circuit: &Circuit<I>| {
             circuit.standing == Standing::Waiting && now > circuit.since.saturating_add(patience)
@@ -105,8 +106,8 @@ impl<I: Name> Circuits<I> {
 }
 
 impl<I: Name> Circuit<I> {
-    /// Whether this circuit is so much better than the other, or may become so, that the other must
-    /// wait.
+    /// Returns whether the other circuit must wait, because this one is better or may become
+    /// better.
     fn blocks(
         &self,
         other: &Circuit<I>,

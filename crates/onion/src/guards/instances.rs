@@ -1,32 +1,32 @@
-//! Samples apart for users who allow few relays, and for those who enter by bridges (guard-spec 2):
-//! what such a user samples must not be left behind when the wish is gone, nor the other way round.
+//! Separate samples for users who allow few relays, and for users of bridges (guard-spec 2). A
+//! restriction must not affect the guards that remain after it is lifted, nor the other way round.
 
 use super::{GuardParams, Guards, Listing, Name, Sampled};
 
-/// Which sample.
+/// The name of a sample.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Instance {
-    /// The usual one.
+    /// The usual sample.
     Default,
-    /// That of a user who allows but a small part of the guards.
+    /// The sample of a user who allows only a small part of the guards.
     Restricted,
-    /// That of a user who enters by bridges: all of them, in their order.
+    /// The sample of a user of bridges: all bridges, in their order.
     Bridges,
 }
 
-/// All samples of a client, and which one is in use.
+/// All samples of a client, and the current one.
 #[derive(Clone, Debug)]
 pub struct Instances<I> {
     default: Guards<I>,
     restricted: Guards<I>,
     bridges: Guards<I>,
     current: Option<Instance>,
-    /// The user was warned.
+    /// Whether the user was warned.
     warned: bool,
 }
 
 impl<I: Name> Instances<I> {
-    /// Those that an earlier run kept.
+    /// Restores the samples of an earlier run.
     #[must_use]
     pub fn restore(
         default: Vec<Sampled<I>>,
@@ -37,12 +37,12 @@ impl<I: Name> Instances<I> {
         Instances { default, restricted, bridges, current: None, warned: false }
     }
 
-    /// The user enters by bridges, from now on: [`Instances::select`] is not to be called.
+    /// Selects the sample of bridges. [`Instances::select`] must not be called afterwards.
     pub fn use_bridges(&mut self) {
         self.current = Some(Instance::Bridges);
     }
 
-    /// The sample of an instance.
+    /// Returns the sample of an instance.
     #[must_use]
     pub fn of(&self, instance: Instance) -> &Guards<I> {
         match instance {
@@ -52,13 +52,13 @@ impl<I: Name> Instances<I> {
         }
     }
 
-    /// Which one is in use.
+    /// Returns the current instance.
     #[must_use]
     pub fn current(&self) -> Instance {
         self.current.unwrap_or(Instance::Default)
     }
 
-    /// The sample in use.
+    /// Returns the current sample.
     pub fn guards(&mut self) -> &mut Guards<I> {
         match self.current() {
             Instance::Default => &mut self.default,
@@ -67,9 +67,9 @@ impl<I: Name> Instances<I> {
         }
     }
 
-    /// Chooses the sample by the share of all guards that the user allows: once chosen, it changes
-    /// only when the share is well beyond the bound, so that it does not go back and forth. True if
-    /// so few are allowed that the user should be warned: once.
+    /// Selects the sample by the share of all guards that the user allows. Once selected, it
+    /// changes only if the share is well beyond the bound, to prevent oscillation. Returns true,
+    /// once, if the user should be warned that too few are allowed.
     pub fn select(
         &mut self,
         allowed: usize,
@@ -77,8 +77,8 @@ impl<I: Name> Instances<I> {
         params: &GuardParams,
     ) -> bool {
         let (allowed, all) = (allowed as u64, listing.count() as u64);
-        // Shares in parts of ten thousand, the bound in percent, and five percent of it on either
-        // side.
+        // Shares are in parts of 10,000. The bound is in percent, with a hysteresis of 5 % of it
+        // on either side.
         let share = (allowed * 10_000).checked_div(all).unwrap_or(10_000);
         let bound = match self.current {
             None | Some(Instance::Bridges) => params.meaningful_restriction * 100,

@@ -1,4 +1,4 @@
-//! What a consensus says about guards (param-spec; guard-spec, appendix A.1).
+//! The consensus parameters for guards (param-spec; guard-spec, appendix A.1).
 
 use std::collections::BTreeMap;
 
@@ -7,42 +7,43 @@ const DAY: u64 = 86_400;
 /// The `guard-…` parameters. Times are in seconds.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct GuardParams {
-    /// `guard-n-primary-guards`.
+    /// `guard-n-primary-guards`: the number of primary guards.
     pub primary: usize,
-    /// `guard-n-primary-guards-to-use`: of the primary guards that can be reached, so many are
-    /// used.
+    /// `guard-n-primary-guards-to-use`: the number of reachable primary guards that are used.
     pub primary_to_use: usize,
-    /// `guard-n-primary-dir-guards-to-use`: the same for directory requests.
+    /// `guard-n-primary-dir-guards-to-use`: the number that is used for directory requests.
     pub primary_for_directory: usize,
-    /// `guard-min-filtered-sample-size`: so many usable guards the sample should have.
+    /// `guard-min-filtered-sample-size`: the target number of usable guards in the sample.
     pub min_filtered_sample: usize,
-    /// `guard-max-sample-size`: the sample has no more.
+    /// `guard-max-sample-size`: the maximum size of the sample.
     pub max_sample: usize,
-    /// `guard-max-sample-threshold-percent`: nor more than these percent of all guards.
+    /// `guard-max-sample-threshold-percent`: the maximum size of the sample, in percent of all
+    /// guards.
     pub max_sample_percent: usize,
-    /// `guard-lifetime-days`: how long a guard is kept.
+    /// `guard-lifetime-days`: the time that a guard is kept.
     pub lifetime: u64,
-    /// `guard-confirmed-min-lifetime-days`: a confirmed one is kept so long at least.
+    /// `guard-confirmed-min-lifetime-days`: the minimum time that a confirmed guard is kept.
     pub confirmed_lifetime: u64,
-    /// `guard-remove-unlisted-guards-after-days`.
+    /// `guard-remove-unlisted-guards-after-days`: the time that an unlisted guard is kept.
     pub unlisted_lifetime: u64,
-    /// `guard-internet-likely-down-interval`: after so long without a circuit, guards are not to
-    /// blame.
+    /// `guard-internet-likely-down-interval`: the time without a circuit after which failures are
+    /// not blamed on guards.
     pub internet_likely_down: u64,
-    /// `guard-nonprimary-guard-connect-timeout`: so long a circuit that is being built is waited
-    /// for.
+    /// `guard-nonprimary-guard-connect-timeout`: the time that others wait for a circuit under
+    /// construction.
     pub connect_timeout: u64,
-    /// `guard-nonprimary-guard-idle-timeout`: so long a built circuit waits for better ones.
+    /// `guard-nonprimary-guard-idle-timeout`: the time that a built circuit waits for better ones.
     pub idle_timeout: u64,
-    /// `guard-meaningful-restriction-percent`: a user who allows less than this has a sample apart.
+    /// `guard-meaningful-restriction-percent`: a user who allows a smaller share has a separate
+    /// sample.
     pub meaningful_restriction: u64,
-    /// `guard-extreme-restriction-percent`: a user who allows less than this is warned.
+    /// `guard-extreme-restriction-percent`: a user who allows a smaller share is warned.
     pub extreme_restriction: u64,
 }
 
 impl GuardParams {
-    /// Reads the parameters of a consensus: what is absent has its default, what is out of bounds
-    /// is at them.
+    /// Parses the parameters of a consensus. Absent values have the default, and values out of
+    /// bounds are clamped.
     #[must_use]
     pub fn new(values: &BTreeMap<String, i32>) -> GuardParams {
         let read = |name: &str, default: i32, least: i32, most: i32| {
@@ -69,23 +70,24 @@ impl GuardParams {
         }
     }
 
-    /// The same for a client whose circuits have up to so many legs, each with a primary guard of
-    /// its own: the larger of `guard-n-primary-guards-to-use` and `legs` are in use, and no fewer
-    /// are primary.
+    /// Adapts the parameters to circuits with up to `legs` legs, each with its own primary guard.
+    /// The number of guards in use is the larger of `guard-n-primary-guards-to-use` and `legs`;
+    /// there are at least as many primary guards.
     #[must_use]
     pub fn for_legs(&self, legs: usize) -> GuardParams {
         let primary_to_use = self.primary_to_use.max(legs);
         GuardParams { primary_to_use, primary: self.primary.max(primary_to_use), ..self.clone() }
     }
 
-    /// The same for a client that enters by bridges: all of them are in the sample, in their order.
+    /// Adapts the parameters to a client with bridges, whose sample contains all bridges in their
+    /// order.
     #[must_use]
     pub fn for_bridges(&self) -> GuardParams {
-        // There are never so many: the sample grows until there are no more.
+        // An unreachable target: the sample grows until there are no more bridges.
         GuardParams { min_filtered_sample: usize::MAX, ..self.clone() }
     }
 
-    /// How large the sample may be where so many relays could be guards.
+    /// Returns the maximum size of the sample if `count` relays could be guards.
     #[must_use]
     pub fn most_sampled(&self, count: usize) -> usize {
         let share = count * self.max_sample_percent / 100;

@@ -1,10 +1,10 @@
-//! When a guard that could not be reached is tried again (guard-spec 4.5, A.1): seldom, and ever
-//! more so.
+//! The schedule for retrying unreachable guards (guard-spec 4.5, A.1), with growing intervals.
 
 const MINUTE: u64 = 60;
 const HOUR: u64 = 60 * MINUTE;
 
-/// For so long after the first failure, the pause of a primary guard, and that of another one.
+/// Rows of the schedule: the time since the first failure at which the row ends, the interval for
+/// a primary guard, and the interval for other guards.
 const SCHEDULE: [(u64, u64, u64); 4] = [
     (6 * HOUR, 10 * MINUTE, HOUR),
     (96 * HOUR, 90 * MINUTE, 4 * HOUR),
@@ -12,7 +12,7 @@ const SCHEDULE: [(u64, u64, u64); 4] = [
     (u64::MAX, 9 * HOUR, 36 * HOUR),
 ];
 
-/// Whether a guard may be tried again that was last tried at `tried` and has failed since
+/// Returns whether a guard may be tried again that was last tried at `tried` and has failed since
 /// `failing`.
 pub(super) fn is_due(now: u64, tried: Option<u64>, failing: Option<u64>, is_primary: bool) -> bool {
     let (Some(tried), Some(failing)) = (tried, failing) else { return true };

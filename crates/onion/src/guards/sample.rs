@@ -1,4 +1,4 @@
-//! One guard of the sample.
+//! A guard of the sample.
 
 use std::cmp::Reverse;
 
@@ -6,42 +6,43 @@ use rand_core::Rng;
 
 use super::{GuardParams, before};
 
-/// What is kept of a guard from one run to the next (guard-spec 4.1). Times are seconds since 1970.
+/// The state of a guard that is stored from one run to the next (guard-spec 4.1). Times are
+/// seconds since 1970.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Sampled<I> {
     /// The relay.
     pub id: I,
-    /// When it was drawn, or somewhat before.
+    /// The time at which it was drawn, randomly shifted into the past.
     pub added: u64,
     /// Whether the last consensus lists it as a guard.
     pub listed: bool,
-    /// Since when no consensus did, or somewhat before.
+    /// The time since which no consensus has listed it, randomly shifted into the past.
     pub unlisted_since: Option<u64>,
-    /// Whether a circuit was built through it.
+    /// Whether, and when, a circuit was first built through it.
     pub confirmed: Option<Confirmed>,
 }
 
-/// That a circuit was built through a guard.
+/// The record that a circuit was built through a guard.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Confirmed {
-    /// When, or somewhat before.
+    /// The time, randomly shifted into the past.
     pub on: u64,
-    /// Its place among the confirmed guards: lower ones are preferred.
+    /// Its place in the order of confirmed guards: lower ones are preferred.
     pub place: u32,
 }
 
 impl<I> Sampled<I> {
-    /// One that was just drawn.
+    /// Creates the state of a guard that was just drawn.
     pub(super) fn new(id: I, added: u64) -> Sampled<I> {
         Sampled { id, added, listed: true, unlisted_since: None, confirmed: None }
     }
 
-    /// Whether its time is over.
+    /// Returns whether it has expired.
     pub(super) fn is_over(&self, now: u64, params: &GuardParams) -> bool {
         now >= self.over_at(params)
     }
 
-    /// When its time is over if it stays listed, or unlisted, as it is.
+    /// Returns the time at which it expires if it stays listed, or unlisted, as it is.
     pub(super) fn over_at(&self, params: &GuardParams) -> u64 {
         let unlisted = self.unlisted_since.filter(|_| !self.listed);
         let long_gone = unlisted.map_or(u64::MAX, |since| since + params.unlisted_lifetime);
@@ -52,32 +53,32 @@ impl<I> Sampled<I> {
     }
 }
 
-/// A guard, with what only this run knows of it.
+/// A guard, with state that only the present run has.
 #[derive(Clone, Debug)]
 pub(super) struct Guard<I> {
     pub(super) kept: Sampled<I>,
     pub(super) reach: Reach,
     pub(super) tried: Option<u64>,
     pub(super) failing_since: Option<u64>,
-    /// A circuit is being built to find out whether it can be reached.
+    /// Whether a circuit is being built to find out whether it is reachable.
     pub(super) pending: bool,
-    /// It is listed, and the user allows it.
+    /// Whether it is listed and the user allows it.
     pub(super) filtered: bool,
 }
 
-/// Whether a guard can be reached.
+/// Whether a guard is reachable.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Reach {
     /// The last circuit through it was built.
     Yes,
-    /// It was not.
+    /// The last circuit through it was not built.
     No,
-    /// Nothing is known, or it is to be tried again.
+    /// Unknown, or due for another attempt.
     Maybe,
 }
 
-/// The order of preference (guard-spec 4.3), best first: confirmed ones, then those being tried,
-/// the longest under way first.
+/// The order of preference (guard-spec 4.3), best first: confirmed guards, then those being tried,
+/// the longest-running attempt first.
 pub(super) type Rank = (u32, Reverse<bool>, u64);
 
 impl<I> From<Sampled<I>> for Guard<I> {
@@ -94,12 +95,12 @@ impl<I> From<Sampled<I>> for Guard<I> {
 }
 
 impl<I> Guard<I> {
-    /// Whether it may be tried.
+    /// Returns whether it may be tried.
     pub(super) fn is_usable(&self) -> bool {
         self.filtered && self.reach != Reach::No
     }
 
-    /// Its place among the confirmed guards.
+    /// Returns its place in the order of confirmed guards.
     pub(super) fn place(&self) -> Option<u32> {
         self.kept.confirmed.map(|confirmed| confirmed.place)
     }
@@ -109,7 +110,7 @@ impl<I> Guard<I> {
         (place, Reverse(self.pending), self.tried.unwrap_or(u64::MAX))
     }
 
-    /// Notes whether the consensus from `dated` lists it.
+    /// Records whether the consensus from `dated` lists it.
     pub(super) fn listed(
         &mut self,
         listed: bool,

@@ -1,19 +1,20 @@
-//! What links circuits to sets of the designs that came before proposal 329: Conflux of 2013, and
-//! mTor. Messages of ours, for what was published is a cell with a nonce and no more of it.
+//! Messages that link circuits to sets of the designs before proposal 329: Conflux of 2013, and
+//! mTor. The formats are ours, because the papers only describe a cell with a nonce.
 //!
-//! All three have no stream ID: they are said to, or by, the last hop. LINK and LINKED have one
-//! layout, LINKED_ACK has no data. `docs/spec/ancestors.md` says who answers what.
+//! All three messages have no stream ID: they are addressed to the last hop, or sent by it. LINK
+//! and LINKED have the same layout; LINKED_ACK has no data. `docs/spec/ancestors.md` defines the
+//! exchange.
 
 use super::conflux::SetNonce;
 
 /// The only version of LINK and LINKED.
 const VERSION: u8 = 1;
-/// Bytes before the text: version, design, nonce, the text's length.
+/// Number of bytes before the text: version, design, nonce, and length of the text.
 const FIXED: usize = 1 + 1 + 32 + 1;
-/// Bytes of the text that says how to deal, at most.
+/// Maximum number of bytes of [`AncestorLink::dealing`].
 pub const DEALING: usize = 200;
 
-/// A design that came before proposal 329; its number is the wire's.
+/// A design before proposal 329, with its number on the wire.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub enum Ancestor {
@@ -23,21 +24,21 @@ pub enum Ancestor {
     MTor = 2,
 }
 
-/// The data of LINK and of LINKED.
+/// The data of LINK and LINKED.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct AncestorLink {
-    /// Which design the set is of.
+    /// The design of the set.
     pub design: Ancestor,
-    /// Which set.
+    /// The nonce of the set.
     pub nonce: SetNonce,
-    /// How its sender would like to be sent to: a scheduler and a length of runs, as in
-    /// `round-robin 1p`. Nothing stands for the design's own. At most [`DEALING`] bytes.
+    /// The sender's preference for data towards it: a scheduler and a run length, as in
+    /// `round-robin 1p`. If empty, the design's own scheduler is used. At most [`DEALING`] bytes.
     pub dealing: String,
 }
 
 impl AncestorLink {
-    /// Reads the data of LINK or LINKED; `None` if it is shorter than it says, of another version
-    /// or of no design that we know. What follows is passed over.
+    /// Parses the data of LINK or LINKED. Returns `None` if it is truncated, or has an unknown
+    /// version or design. Bytes after it are ignored.
     #[must_use]
     pub fn read(data: &[u8]) -> Option<AncestorLink> {
         let (&[version, design], rest) = data.split_first_chunk()?;
@@ -50,7 +51,7 @@ impl AncestorLink {
         (version == VERSION).then_some(AncestorLink { design, nonce: nonce.into(), dealing })
     }
 
-    /// The data of LINK or LINKED; `None` if the text is too long.
+    /// Returns the data of LINK or LINKED; `None` if the text is too long.
     #[must_use]
     pub fn write(&self) -> Option<Vec<u8>> {
         let length = u8::try_from(self.dealing.len()).ok();

@@ -1,25 +1,26 @@
-//! Cells on a link (tor-spec, "Cells (messages on channels)"): where one ends and the next begins.
+//! Cells on a link (tor-spec, "Cells (messages on channels)"): division of a byte stream into
+//! cells.
 //!
-//! A cell stays in the bytes that it came in: [`Cells`] lends each of them, and a relay cell is
-//! decrypted where it lies.
+//! Cells are not copied: [`Cells`] lends each one from the received bytes, and a relay cell is
+//! decrypted in place.
 
-/// Bytes of a fixed-length cell of link protocol 4 and later.
+/// Length in bytes of a fixed-length cell, in link protocol 4 and later.
 pub const CELL: usize = 514;
-/// Bytes of a fixed-length cell's body.
+/// Length in bytes of a fixed-length cell's body.
 pub const BODY: usize = 509;
-/// Circuit ID and command.
+/// Length in bytes of circuit ID and command.
 pub const HEADER: usize = CELL - BODY;
-/// Bytes of a cell that bears a number, on an unordered link: the number stands behind the command.
+/// Length in bytes of a numbered cell on an unordered link. The number follows the command.
 pub const NUMBERED_CELL: usize = CELL + NUMBER;
-/// Bytes of such a number.
+/// Length in bytes of the number.
 const NUMBER: usize = 4;
-/// Bytes before the body of a variable-length cell: circuit ID, command, length.
+/// Length in bytes of a variable-length cell's header: circuit ID, command, length.
 pub const VAR_HEADER: usize = 7;
 
 /// A fixed-length cell's body.
 pub type Body = [u8; BODY];
 
-/// What a cell is for.
+/// The command of a cell.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Command(pub u8);
 
@@ -39,73 +40,73 @@ impl Command {
     pub const CREATE2: Command = Command(10);
     pub const CREATED2: Command = Command(11);
     pub const PADDING_NEGOTIATE: Command = Command(12);
-    /// Between two relays of ours that both speak of it, of no circuit: QUIC links come in at this
-    /// UDP port (`docs/spec/quic-links.md`).
+    /// Between two relays of ours that both support it, on circuit 0: the UDP port for QUIC links
+    /// (`docs/spec/quic-links.md`).
     pub const QUIC: Command = Command(72);
-    /// On a QUIC link, of no circuit: the TLS link beside which it stands, and the answer.
+    /// On a QUIC link, on circuit 0: names the TLS link that is parallel to it; also the answer.
     pub const BESIDE: Command = Command(73);
-    /// On a QUIC link, of no circuit: so many cells of these circuits came.
+    /// On a QUIC link, on circuit 0: the number of received cells of these circuits.
     pub const ARRIVED: Command = Command(74);
-    /// Between two relays of ours, of no circuit, before NETINFO: what this end wants of the link
-    /// (`docs/spec/numbers.md`, "Capabilities").
+    /// Between two relays of ours, on circuit 0, before NETINFO: the extensions that this end
+    /// supports (`docs/spec/numbers.md`, "Capabilities").
     pub const CAPABILITIES: Command = Command(75);
-    /// Between two shards of one relay, and on no wire: go on by a link of yours, as this EXTEND2
-    /// says.
+    /// Between two shards of one relay, never on the wire: continue on a link of the receiver, as
+    /// this EXTEND2 requests.
     pub const ONWARD: Command = Command(64);
-    /// Between two shards of one relay: pass this INTRODUCE1 on to a service of yours. DESTROY
-    /// answers.
+    /// Between two shards of one relay: forward this INTRODUCE1 to a service of the receiver.
+    /// DESTROY is the answer.
     pub const INTRODUCE: Command = Command(65);
-    /// Between two shards of one relay: join this circuit, which brought a RENDEZVOUS1, to a client
-    /// of yours.
+    /// Between two shards of one relay: join this circuit, on which a RENDEZVOUS1 arrived, to a
+    /// client of the receiver.
     pub const MEET: Command = Command(66);
-    /// Between two shards of one relay, of no circuit of theirs: close that introduction point of
-    /// yours, a service has a newer one.
+    /// Between two shards of one relay, on circuit 0: close this introduction point of the
+    /// receiver, because the service has a newer one.
     pub const REPLACED: Command = Command(67);
-    /// Between two shards of one relay: a leg of a set of yours came to us. Ask for it by this
-    /// number; its cells follow.
+    /// Between two shards of one relay: a leg of a set of the receiver arrived at the sender. The
+    /// receiver requests it by this number; its cells follow.
     pub const ADOPT: Command = Command(68);
     pub const VPADDING: Command = Command(128);
     pub const CERTS: Command = Command(129);
     pub const AUTH_CHALLENGE: Command = Command(130);
     pub const AUTHENTICATE: Command = Command(131);
     pub const AUTHORIZE: Command = Command(132);
-    /// On a TLS link that has a QUIC link beside it: circuits of that one go on by this one, and so
-    /// many of their cells came.
+    /// On a TLS link with a parallel QUIC link: circuits of the QUIC link continue on this link.
+    /// Contains the number of their cells that arrived.
     pub const MOVE: Command = Command(192);
-    /// The same: a cell of such a circuit.
+    /// On a TLS link with a parallel QUIC link: a cell of such a circuit.
     pub const DETOUR: Command = Command(193);
-    /// The same: nothing goes on of such a link.
+    /// On a TLS link with a parallel QUIC link: all circuits of the QUIC link have ended.
     pub const MOVE_OVER: Command = Command(194);
 }
 
 impl Command {
-    /// Whether a cell of this command bears its own length.
+    /// Returns whether cells with this command contain their length.
     pub fn is_variable(self) -> bool {
         self == Command::VERSIONS || self.0 >= 128
     }
 }
 
-/// One cell, lent from the bytes that came in.
+/// A cell, lent from the received bytes.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Cell<'a> {
-    /// The circuit's number on this link; 0 for the link itself.
+    /// The circuit ID on this link; 0 for the link itself.
     pub circuit: u32,
-    /// What it is for.
+    /// The command.
     pub command: Command,
-    /// Its number among those of its circuit, on an unordered link.
+    /// The cell's number in its circuit, on an unordered link.
     pub number: Option<u32>,
-    /// The bytes before the body, as they came.
+    /// The received bytes before the body.
     pub head: &'a [u8],
-    /// [`BODY`] bytes, or as many as a variable-length cell says.
+    /// The body: [`BODY`] bytes, or the length given in a variable-length cell.
     pub body: &'a mut [u8],
 }
 
-/// A variable-length cell that says to be longer than the reader takes.
+/// The length of a variable-length cell that exceeds the reader's limit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TooLong(pub usize);
 
-/// How wide the circuit IDs are: 2 bytes in VERSIONS cells, which come before anything is agreed,
-/// and in link protocol 3.
+/// Width of circuit IDs: 2 bytes in VERSIONS cells, which precede negotiation, and in link
+/// protocol 3.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Width {
     /// Before VERSIONS cells were exchanged, and in link protocol 3.
@@ -114,8 +115,8 @@ pub enum Width {
     Four,
 }
 
-/// What the beginning of a cell tells: circuit ID, command, and bytes of the whole cell; `None` if
-/// too few bytes are there.
+/// Parses the beginning of a cell: circuit ID, command, and length of the whole cell. Returns
+/// `None` if there are too few bytes.
 #[must_use]
 pub fn head(bytes: &[u8], width: Width) -> Option<(u32, Command, usize)> {
     let id = if width == Width::Two { 2 } else { 4 };
@@ -128,7 +129,7 @@ pub fn head(bytes: &[u8], width: Width) -> Option<(u32, Command, usize)> {
     Some((circuit, command, id + 3 + usize::from(length)))
 }
 
-/// The whole cells at the beginning of `bytes`, one after the other.
+/// Iterator over the complete cells at the beginning of `bytes`.
 #[derive(Debug)]
 pub struct Cells<'a> {
     rest: &'a mut [u8],
@@ -139,32 +140,33 @@ pub struct Cells<'a> {
 }
 
 impl<'a> Cells<'a> {
-    /// Reads `bytes`, with circuit IDs of `width`. Variable-length bodies may have up to `longest`
-    /// bytes.
+    /// Creates a reader of `bytes`, with circuit IDs of `width`. Variable-length bodies may have
+    /// up to `longest` bytes.
     pub fn new(bytes: &'a mut [u8], width: Width, longest: usize) -> Cells<'a> {
         Cells { rest: bytes, width, longest, numbered: false, taken: 0 }
     }
 
-    /// From the next cell on, circuit IDs have this width.
+    /// Sets the width of circuit IDs from the next cell on.
     pub fn set_width(&mut self, width: Width) {
         self.width = width;
     }
 
-    /// From the next cell on, all have [`NUMBERED_CELL`] bytes, whatever their commands, with wide
-    /// circuit IDs, and bear numbers.
+    /// Expects numbered cells from the next cell on. All have [`NUMBERED_CELL`] bytes, whatever
+    /// their commands, and circuit IDs of 4 bytes.
     pub fn expect_numbers(&mut self) {
         (self.width, self.numbered) = (Width::Four, true);
     }
 
-    /// Bytes of the cells given so far.
+    /// Returns the number of bytes of the cells returned so far.
     pub fn taken(&self) -> usize {
         self.taken
     }
 
-    /// The next whole cell; `None` where more bytes are needed.
+    /// Returns the next complete cell, or `None` if more bytes are needed.
     ///
     /// # Errors
-    /// [`TooLong`] for a variable-length cell beyond the limit. Nothing behind it can be read.
+    /// Returns [`TooLong`] for a variable-length cell above the limit. Nothing after it can be
+    /// parsed.
     pub fn next_cell(&mut self) -> Result<Option<Cell<'a>>, TooLong> {
         let Some((head, length)) = self.measure()? else { return Ok(None) };
         if self.rest.len() < head + length {
@@ -180,7 +182,7 @@ impl<'a> Cells<'a> {
         Ok(Some(Cell { circuit, command, number, head: header, body }))
     }
 
-    /// Bytes before the body and of the body, if enough is there to say.
+    /// Returns the lengths of the header and the body, if enough bytes are present.
     fn measure(&self) -> Result<Option<(usize, usize)>, TooLong> {
         if self.numbered {
             return Ok(Some((HEADER + NUMBER, BODY)));
@@ -209,8 +211,8 @@ impl<'a> Cells<'a> {
     }
 }
 
-/// Appends a fixed-length cell whose body begins with `body` and is zero behind it, with a circuit
-/// ID of 4 bytes.
+/// Appends a fixed-length cell whose body is `body` followed by zeros, with a circuit ID of 4
+/// bytes.
 ///
 /// # Panics
 /// If `body` is longer than [`BODY`].
@@ -218,7 +220,8 @@ pub fn put_fixed(out: &mut Vec<u8>, circuit: u32, command: Command, body: &[u8])
     put_fixed_as(out, Width::Four, circuit, command, body);
 }
 
-/// The same with a circuit ID of this width: of the narrow ones the low 16 bits count.
+/// Appends a fixed-length cell with a circuit ID of `width`. With 2 bytes, the low 16 bits are
+/// used.
 ///
 /// # Panics
 /// If `body` is longer than [`BODY`].
@@ -231,7 +234,7 @@ pub fn put_fixed_as(out: &mut Vec<u8>, width: Width, circuit: u32, command: Comm
     out.resize(out.len() + BODY - body.len(), 0);
 }
 
-/// Appends a cell that bears a number, whose body begins with `body` and is zero behind it.
+/// Appends a numbered cell whose body is `body` followed by zeros.
 ///
 /// # Panics
 /// If `body` is longer than [`BODY`].
@@ -241,7 +244,7 @@ pub fn put_numbered(out: &mut Vec<u8>, circuit: u32, command: Command, number: u
     set_number(out, start, number);
 }
 
-/// Gives the fixed-length cell with which `out` ends, from `start` on, a number.
+/// Inserts a number into the fixed-length cell that begins at `start` and ends `out`.
 pub(crate) fn set_number(out: &mut Vec<u8>, start: usize, number: u32) {
     let end = out.len();
     out.extend_from_slice(&[0; NUMBER]);
@@ -249,7 +252,7 @@ pub(crate) fn set_number(out: &mut Vec<u8>, start: usize, number: u32) {
     out[start + HEADER..start + HEADER + NUMBER].copy_from_slice(&number.to_be_bytes());
 }
 
-/// Appends a variable-length cell with circuit ID 0, which all of them have.
+/// Appends a variable-length cell. All of these have circuit ID 0.
 ///
 /// # Panics
 /// If `body` is longer than 65,535 bytes.

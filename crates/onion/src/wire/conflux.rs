@@ -1,35 +1,35 @@
-//! What links circuits to a set, and what moves a sender from one to another (proposal 329, as C
-//! tor and Arti have it).
+//! Messages that link circuits to a set, and that switch a sender from one circuit to another
+//! (proposal 329, as in C tor and Arti).
 //!
-//! All four messages have no stream ID: they are said to, or by, the last hop. LINK and LINKED have
-//! one layout, LINKED_ACK has no data.
+//! All four messages have no stream ID: they are addressed to the last hop, or sent by it. LINK
+//! and LINKED have the same layout; LINKED_ACK has no data.
 
 use std::fmt;
 
 use rand_core::CryptoRng;
 use subtle::ConstantTimeEq;
 
-/// The only version of LINK and LINKED that anybody speaks.
+/// The only version of LINK and LINKED in use.
 const VERSION: u8 = 1;
-/// Bytes of a nonce.
+/// Length in bytes of a nonce.
 const NONCE: usize = 32;
-/// Bytes of LINK and LINKED: version, nonce, two numbers, desired UX.
+/// Length in bytes of LINK and LINKED: version, nonce, two numbers, desired UX.
 const LINK: usize = 1 + NONCE + 8 + 8 + 1;
 
-/// What the circuits of a set have in common. It is a secret: who knows it can add a circuit to the
-/// set. It has no form to be shown, and is compared in constant time.
+/// The secret that the circuits of a set share. Anybody with it can add a circuit to the set. It
+/// is therefore not printed, and is compared in constant time.
 #[derive(Clone, Copy)]
 pub struct SetNonce([u8; NONCE]);
 
 impl SetNonce {
-    /// Drawn anew, for a new set.
+    /// Draws a random nonce for a new set.
     pub fn draw(rng: &mut dyn CryptoRng) -> SetNonce {
         let mut nonce = [0; NONCE];
         rng.fill_bytes(&mut nonce);
         SetNonce(nonce)
     }
 
-    /// As it lies in messages.
+    /// Returns the bytes as in messages.
     #[must_use]
     pub const fn bytes(&self) -> &[u8; NONCE] {
         &self.0
@@ -56,19 +56,19 @@ impl fmt::Debug for SetNonce {
     }
 }
 
-/// How the other end would like to be sent to (proposal 329, section 2.2).
+/// An end's preference for the data that it receives (proposal 329, section 2.2).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum DesiredUx {
-    /// It does not care.
+    /// No preference.
     #[default]
     None,
-    /// Always by the quickest leg (C tor: MINRTT).
+    /// Lowest latency: the fastest leg only (C tor: MINRTT).
     MinLatency,
-    /// The same with little memory (C tor: MINRTT).
+    /// Lowest latency with little memory (C tor: MINRTT).
     LowMemLatency,
-    /// By all legs (C tor: LOWRTT).
+    /// Highest throughput: all legs (C tor: LOWRTT).
     HighThroughput,
-    /// The same with little memory (C tor: MINRTT).
+    /// Highest throughput with little memory (C tor: MINRTT).
     LowMemThroughput,
 }
 
@@ -81,7 +81,8 @@ impl DesiredUx {
         DesiredUx::LowMemThroughput,
     ];
 
-    /// The scheduler by which C tor sends to an end that wants this (`conflux_pool.c`).
+    /// Returns the scheduler that C tor uses towards an end with this preference
+    /// (`conflux_pool.c`).
     #[must_use]
     pub const fn scheduler(self) -> &'static str {
         match self {
@@ -93,22 +94,23 @@ impl DesiredUx {
     }
 }
 
-/// The data of LINK and of LINKED.
+/// The data of LINK and LINKED.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ConfluxLink {
-    /// Which set.
+    /// The nonce of the set.
     pub nonce: SetNonce,
-    /// The number of the last message that its sender sent by the set.
+    /// The number of the last message that the sender sent on the set.
     pub sent: u64,
-    /// The number of the last one that it received.
+    /// The number of the last message that the sender received.
     pub received: u64,
-    /// How it wants to be sent to.
+    /// The sender's preference.
     pub ux: DesiredUx,
 }
 
 impl ConfluxLink {
-    /// Reads the data of LINK or LINKED; `None` if it is shorter, of another version, or wants what
-    /// nobody knows: C tor closes the circuit for each of these. What follows is passed over.
+    /// Parses the data of LINK or LINKED. Returns `None` if it is truncated, or has an unknown
+    /// version or preference; C tor closes the circuit for each of these. Bytes after it are
+    /// ignored.
     #[must_use]
     pub fn read(data: &[u8]) -> Option<ConfluxLink> {
         let (&[version], rest) = data.split_first_chunk()?;
@@ -120,7 +122,7 @@ impl ConfluxLink {
         (version == VERSION).then_some(ConfluxLink { nonce: nonce.into(), sent, received, ux })
     }
 
-    /// The data of LINK or LINKED.
+    /// Returns the data of LINK or LINKED.
     #[must_use]
     pub fn write(&self) -> [u8; LINK] {
         let mut data = [VERSION; LINK];
@@ -132,14 +134,15 @@ impl ConfluxLink {
     }
 }
 
-/// Reads the data of SWITCH: by how much the numbers of this leg go on. C tor before 0.4.9.3-alpha
-/// fills 498 bytes, zeros behind the number. Shorter data, which C tor takes for 0, is refused.
+/// Parses the data of SWITCH: the increment of this leg's sequence numbers. C tor before
+/// 0.4.9.3-alpha sends 498 bytes, with zeros after the number. Data shorter than 4 bytes, which C
+/// tor takes for 0, is rejected.
 #[must_use]
 pub fn read_switch(data: &[u8]) -> Option<u32> {
     data.first_chunk().map(|number| u32::from_be_bytes(*number))
 }
 
-/// The data of SWITCH.
+/// Returns the data of SWITCH.
 #[must_use]
 pub const fn put_switch(by: u32) -> [u8; 4] {
     by.to_be_bytes()

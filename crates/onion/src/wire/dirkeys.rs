@@ -1,5 +1,5 @@
-//! A directory authority's keys: an identity, which may lie elsewhere, the key that signs, and the
-//! certificate by which the first vouches for the second (dir-spec 3.1).
+//! A directory authority's keys: an identity key, which may be stored elsewhere, the signing key,
+//! and the certificate of the identity key for the signing key (dir-spec 3.1).
 
 use std::fmt;
 
@@ -15,18 +15,18 @@ use super::netdoc::{AuthorityCert, parse_certs};
 use super::text::{hex, line, object};
 use crate::directory::civil::utc;
 
-/// Bits of an identity key, and of a signing key (C tor's figures).
+/// Size in bits of an identity key, and of a signing key (C tor's values).
 const IDENTITY_BITS: usize = 3072;
 const SIGNING_BITS: usize = 2048;
 
-/// Why nothing is signed.
+/// The reason why a signature cannot be made.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum SignatureError {
-    /// The certificate holds only later.
+    /// The certificate is not valid yet.
     TooEarly,
     /// The certificate has expired.
     Expired,
-    /// The library's words.
+    /// The cryptography library failed; contains its message.
     Library(String),
 }
 
@@ -47,7 +47,7 @@ impl fmt::Display for SignatureError {
 
 impl std::error::Error for SignatureError {}
 
-/// What an authority's key files are not.
+/// The reason why an authority's key files are invalid.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct BadKeys(pub &'static str);
 
@@ -59,51 +59,51 @@ impl fmt::Display for BadKeys {
 
 impl std::error::Error for BadKeys {}
 
-/// The key that vouches for signing keys.
+/// The key that certifies signing keys.
 pub struct IdentityKey(KeyPair);
 
-/// What an authority signs with.
+/// An authority's signing key and its certificate.
 pub struct AuthorityKeys {
     signing: KeyPair,
     certificate: AuthorityCert,
 }
 
 impl IdentityKey {
-    /// Makes one. It takes seconds.
+    /// Generates a key. This takes seconds.
     ///
     /// # Errors
-    /// The library's words.
+    /// Returns the library's message.
     pub fn generate(rng: &mut impl CryptoRng) -> Result<IdentityKey, SignatureError> {
         key(rng, IDENTITY_BITS).map(IdentityKey)
     }
 
-    /// Reads one in PEM (PKCS#1), as C tor's `authority_identity_key` has it where it is not
-    /// encrypted.
+    /// Parses a key in PEM (PKCS#1), the format of C tor's unencrypted `authority_identity_key`.
     ///
     /// # Errors
-    /// It is none.
+    /// Returns [`BadKeys`] if `text` is not such a key.
     pub fn from_pem(text: &str) -> Result<IdentityKey, BadKeys> {
         from_pem(text).map(IdentityKey)
     }
 
-    /// The key in PEM.
+    /// Returns the key in PEM.
     ///
     /// # Errors
-    /// The library's words.
+    /// Returns the library's message.
     pub fn to_pem(&self) -> Result<String, SignatureError> {
         to_pem(&self.0)
     }
 
-    /// The authority's name in `DirAuthority` lines: `v3ident`.
+    /// Returns the authority's identity in `DirAuthority` lines: `v3ident`.
     #[must_use]
     pub fn identity(&self) -> [u8; 20] {
         identity(&self.0)
     }
 
-    /// Makes a signing key that holds from `from` until `until`, seconds since 1970.
+    /// Generates a signing key with a certificate that is valid from `from` to `until`, in seconds
+    /// since 1970.
     ///
     /// # Errors
-    /// The library's words.
+    /// Returns the library's message.
     pub fn certify(
         &self,
         rng: &mut impl CryptoRng,
@@ -117,39 +117,39 @@ impl IdentityKey {
 }
 
 impl AuthorityKeys {
-    /// Reads the signing key (PEM) and its certificate, C tor's `authority_signing_key` and
+    /// Parses the signing key (PEM) and its certificate: C tor's `authority_signing_key` and
     /// `authority_certificate`.
     ///
     /// # Errors
-    /// They are none, or do not belong together.
+    /// Returns [`BadKeys`] if they are invalid or do not match.
     pub fn from_files(signing: &str, certificate: &str) -> Result<AuthorityKeys, BadKeys> {
         AuthorityKeys::of(from_pem(signing)?, certificate)
     }
 
-    /// The signing key in PEM.
+    /// Returns the signing key in PEM.
     ///
     /// # Errors
-    /// The library's words.
+    /// Returns the library's message.
     pub fn to_pem(&self) -> Result<String, SignatureError> {
         to_pem(&self.signing)
     }
 
-    /// The certificate, as it is published.
+    /// Returns the certificate's text.
     #[must_use]
     pub fn certificate(&self) -> &str {
         self.certificate.text()
     }
 
-    /// The certificate, checked.
+    /// Returns the parsed certificate.
     #[must_use]
     pub fn cert(&self) -> &AuthorityCert {
         &self.certificate
     }
 
-    /// Whether they hold at `unix_now`.
+    /// Checks that the certificate is valid at `unix_now`.
     ///
     /// # Errors
-    /// [`SignatureError::TooEarly`] or [`SignatureError::Expired`].
+    /// Returns [`SignatureError::TooEarly`] or [`SignatureError::Expired`].
     pub fn holds(&self, unix_now: u64) -> Result<(), SignatureError> {
         let (from, until) = self.certificate.holds();
         match unix_now {
@@ -159,11 +159,11 @@ impl AuthorityKeys {
         }
     }
 
-    /// The item that signs a consensus which lacks nothing else: over SHA-1 for the flavour `ns`,
+    /// Returns the signature item of the consensus `unsigned`: over SHA-1 for the flavour `ns`,
     /// over SHA-256 for others.
     ///
     /// # Errors
-    /// The library's words.
+    /// Returns the library's message.
     pub fn signature(&self, unsigned: &str, is_ns: bool) -> Result<String, SignatureError> {
         let (id, _) = self.certificate.keys();
         signature(&self.signing, &id, unsigned, is_ns)
@@ -181,7 +181,7 @@ impl AuthorityKeys {
 }
 
 impl fmt::Debug for AuthorityKeys {
-    /// Without the key.
+    /// Prints the key digests, without the key.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("AuthorityKeys")
             .field("ids", &self.certificate.keys())
@@ -190,18 +190,18 @@ impl fmt::Debug for AuthorityKeys {
 }
 
 impl fmt::Debug for IdentityKey {
-    /// Without the key.
+    /// Prints the identity, without the key.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("IdentityKey").field("identity", &self.identity()).finish_non_exhaustive()
     }
 }
 
-/// The digest by which a key is named.
+/// Returns the digest that identifies a key.
 fn identity(key: &KeyPair) -> [u8; 20] {
     key.to_public_key().to_rsa_identity().to_bytes()
 }
 
-/// A certificate's text (dir-spec 3.1).
+/// Returns the text of a certificate (dir-spec 3.1).
 fn certificate(
     identity_key: &KeyPair,
     signing: &KeyPair,
@@ -225,7 +225,7 @@ fn certificate(
     Ok(text)
 }
 
-/// See [`AuthorityKeys::signature`].
+/// Returns a signature item; see [`AuthorityKeys::signature`].
 fn signature(
     signing: &KeyPair,
     id: &[u8; 20],

@@ -1,4 +1,4 @@
-//! Extending circuits: the bodies of CREATE2, CREATED2, EXTEND2 and EXTENDED2, link specifiers, and
+//! Circuit extension: the bodies of CREATE2, CREATED2, EXTEND2 and EXTENDED2, link specifiers, and
 //! the extensions of ntor-v3.
 
 use std::net::SocketAddr;
@@ -8,45 +8,45 @@ use tor_cell::relaycell::extend::{CcRequest, CcResponse, CircRequestExt, CircRes
 use tor_cell::relaycell::msg::{Body as _, Extend2};
 use tor_linkspec::{EncodedLinkSpec, LinkSpec, LinkSpecType};
 
-/// The identity of a bridge whose line names none.
+/// The identity that stands for a bridge whose line has none.
 pub const ANYBODY: [u8; 20] = [0; 20];
 
-/// Handshake types of CREATE2.
+/// The handshake type of CREATE2.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Kind(pub u16);
 
 impl Kind {
     /// ntor: curve25519 and SHA-256.
     pub const NTOR: Kind = Kind(2);
-    /// ntor-v3: curve25519, SHA3-256, and messages both ways.
+    /// ntor-v3: curve25519, SHA3-256, and messages in both directions.
     pub const NTOR_V3: Kind = Kind(3);
 }
 
-/// Where a relay is and who it is, as EXTEND2 says (tor-spec, "EXTEND and EXTENDED cells").
+/// A relay's addresses and identities, as in EXTEND2 (tor-spec, "EXTEND and EXTENDED cells").
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Target {
-    /// Its OR ports, as they were given.
+    /// Its OR ports, in the order received.
     pub addresses: Vec<SocketAddr>,
-    /// SHA-1 of its RSA identity key; [`ANYBODY`] where a client takes whoever is at the address.
+    /// SHA-1 of its RSA identity key; [`ANYBODY`] if a client accepts any relay at the address.
     pub rsa: [u8; 20],
-    /// Its Ed25519 identity key, if it was given.
+    /// Its Ed25519 identity key, if given.
     pub ed25519: Option<[u8; 32]>,
 }
 
-/// A client's wish to have its circuit extended.
+/// A client's request to extend its circuit.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Extend {
-    /// To whom.
+    /// The relay to extend to.
     pub target: Target,
-    /// The handshake's type.
+    /// The type of the handshake.
     pub kind: Kind,
-    /// The handshake, for CREATE2.
+    /// The handshake for CREATE2.
     pub handshake: Vec<u8>,
 }
 
 impl Extend {
-    /// Reads the data of an EXTEND2 message; `None` if it is malformed, or names no address, not
-    /// exactly one RSA identity, or two Ed25519 identities.
+    /// Parses the data of EXTEND2. Returns `None` if it is malformed, has no address, not exactly
+    /// one RSA identity, or two Ed25519 identities.
     pub fn read(data: &[u8]) -> Option<Extend> {
         let message = Extend2::decode_from_reader(&mut Reader::from_slice(data)).ok()?;
         let mut target = Target::default();
@@ -54,8 +54,8 @@ impl Extend {
         for specifier in message.linkspecs() {
             match specifier.parse().ok()? {
                 LinkSpec::OrPort(address, port) => {
-                    // One of each kind, as clients have them: whoever names more would have us call
-                    // at all of them.
+                    // One address of each family, as clients send: with more, we would connect to
+                    // all of them on the client's behalf.
                     let address = SocketAddr::from((address, port));
                     if !target.addresses.iter().any(|other| other.is_ipv4() == address.is_ipv4()) {
                         target.addresses.push(address);
@@ -69,13 +69,13 @@ impl Extend {
                 _ => {}
             }
         }
-        // A relay extends to whom it can tell from others.
+        // A relay only extends to a relay whose identity it can verify.
         target.rsa = rsa.filter(|id| !target.addresses.is_empty() && *id != ANYBODY)?;
         let kind = Kind(message.handshake_type().into());
         Some(Extend { target, kind, handshake: message.handshake().to_vec() })
     }
 
-    /// The data of an EXTEND2 message, specifiers in the order that C tor writes.
+    /// Returns the data of EXTEND2, with the specifiers in C tor's order.
     pub fn write(&self) -> Vec<u8> {
         let target = &self.target;
         let (v4, v6): (Vec<_>, Vec<_>) = target.addresses.iter().partition(|a| a.is_ipv4());
@@ -96,20 +96,20 @@ fn encode(specifier: &LinkSpec) -> EncodedLinkSpec {
     specifier.encode().unwrap_or_else(|_| EncodedLinkSpec::new(LinkSpecType::RSAID, []))
 }
 
-/// The body of CREATE2: type, length, handshake.
+/// Returns the body of CREATE2: type, length, handshake.
 pub fn put_create2(kind: Kind, handshake: &[u8]) -> Vec<u8> {
     let mut body = kind.0.to_be_bytes().to_vec();
     body.extend(put_created2(handshake));
     body
 }
 
-/// Reads the body of CREATE2; `None` if the handshake is longer than the cell.
+/// Parses the body of CREATE2. Returns `None` if the handshake is longer than the cell.
 pub fn read_create2(body: &[u8]) -> Option<(Kind, &[u8])> {
     let (kind, rest) = body.split_first_chunk()?;
     Some((Kind(u16::from_be_bytes(*kind)), read_created2(rest)?))
 }
 
-/// The body of CREATED2, and the data of EXTENDED2: length, handshake.
+/// Returns the body of CREATED2, and the data of EXTENDED2: length, handshake.
 ///
 /// # Panics
 /// If the handshake is longer than 64 KiB.
@@ -118,25 +118,25 @@ pub fn put_created2(handshake: &[u8]) -> Vec<u8> {
     [&length.to_be_bytes(), handshake].concat()
 }
 
-/// Reads the body of CREATED2, or the data of EXTENDED2.
+/// Parses the body of CREATED2, or the data of EXTENDED2.
 pub fn read_created2(body: &[u8]) -> Option<&[u8]> {
     let (length, rest) = body.split_first_chunk()?;
     rest.get(..usize::from(u16::from_be_bytes(*length)))
 }
 
-/// One of the extensions that we know.
+/// A known extension.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Extension {
-    /// The client wants congestion control.
+    /// The client requests congestion control.
     CongestionRequest,
-    /// The relay grants it, with this many cells a SENDME.
+    /// The relay grants it; contains the number of cells per SENDME (`sendme_inc`).
     CongestionAnswer(u8),
-    /// The client wants these subprotocols to be used (proposal 346), each a protocol's number and
-    /// a version, in rising order.
+    /// The client requests these subprotocols (proposal 346): pairs of a protocol's number and a
+    /// version, in ascending order.
     Subprotocols(Vec<(u8, u8)>),
 }
 
-/// Writes an extension list.
+/// Encodes an extension list.
 pub fn put_extensions(extensions: &[Extension]) -> Vec<u8> {
     let mut bytes = Vec::new();
     bytes.write_u8(extensions.len() as u8);
@@ -153,7 +153,7 @@ pub fn put_extensions(extensions: &[Extension]) -> Vec<u8> {
     bytes
 }
 
-/// The extensions of a client's message that we know; `None` if it is malformed.
+/// Parses a client's message, and returns its known extensions; `None` if it is malformed.
 pub fn read_requests(message: &[u8]) -> Option<Vec<Extension>> {
     let extensions = CircRequestExt::decode(message).ok()?;
     let known = extensions.iter().filter_map(|extension| match extension {
@@ -164,7 +164,7 @@ pub fn read_requests(message: &[u8]) -> Option<Vec<Extension>> {
     Some(known.collect())
 }
 
-/// The extensions of a relay's message that we know; `None` if it is malformed.
+/// Parses a relay's message, and returns its known extensions; `None` if it is malformed.
 pub fn read_answers(message: &[u8]) -> Option<Vec<Extension>> {
     let extensions = CircResponseExt::decode(message).ok()?;
     let known = extensions.iter().filter_map(|extension| match extension {
@@ -174,8 +174,8 @@ pub fn read_answers(message: &[u8]) -> Option<Vec<Extension>> {
     Some(known.collect())
 }
 
-/// The subprotocols that a list of extensions names, which was read before: the library does not
-/// give them out.
+/// Returns the subprotocols in an extension list that is already checked. The library does not
+/// expose them.
 fn pairs(message: &[u8]) -> Vec<(u8, u8)> {
     let mut rest = message.get(1..).unwrap_or_default();
     while let Some((&[kind, length], tail)) = rest.split_first_chunk() {

@@ -1,5 +1,5 @@
-//! The key of a family of relays (proposal 321): each relay that has it shows a certificate by it,
-//! and clients put no two relays that do into one path.
+//! The key of a family of relays (proposal 321). Each relay with the key publishes a certificate
+//! by it. Clients never put two such relays into one path.
 
 use std::fmt;
 use std::sync::Arc;
@@ -10,10 +10,10 @@ use tor_llcrypto::pk::ed25519::{Ed25519Identity, ExpandedKeypair};
 
 use super::keys::{KeyError, at, certificate, untag};
 
-/// The end of the names of files that hold such keys.
+/// Suffix of the names of files that contain such keys.
 pub const FAMILY_KEY_SUFFIX: &str = ".secret_family_key";
-/// How long a certificate holds (C tor's figure, in seconds). A descriptor is signed again after
-/// 18 hours.
+/// Lifetime of a certificate in seconds (C tor's value). A descriptor is signed again after 18
+/// hours.
 const CERT_SECONDS: u64 = 30 * 86_400;
 
 /// A family's secret key.
@@ -21,10 +21,10 @@ const CERT_SECONDS: u64 = 30 * 86_400;
 pub struct FamilyKey(Arc<ExpandedKeypair>);
 
 impl FamilyKey {
-    /// Reads a file that `tor --keygen-family` made.
+    /// Parses a file made by `tor --keygen-family`.
     ///
     /// # Errors
-    /// [`KeyError::Bad`]: it holds no such key.
+    /// Returns [`KeyError::Bad`] if it contains no such key.
     pub fn from_file(content: &[u8]) -> Result<FamilyKey, KeyError> {
         const NAME: &str = "a family's key";
         let bytes = untag(NAME, "ed25519v1-secret", "fmly-id", content)?;
@@ -34,16 +34,16 @@ impl FamilyKey {
             .ok_or(KeyError::Bad(NAME, "it is not an ed25519 key"))
     }
 
-    /// The family's identity as `FamilyId` of torrc has it.
+    /// Returns the family's identity as in `FamilyId` of torrc.
     #[must_use]
     pub fn id(&self) -> String {
         Base64Unpadded::encode_string(self.0.public().as_bytes())
     }
 
-    /// The certificate for a relay's master identity, which names its signer.
+    /// Returns a certificate for a relay's master identity. It contains its signer.
     ///
     /// # Errors
-    /// [`KeyError::Making`] if it cannot be made.
+    /// Returns [`KeyError::Making`] if it cannot be made.
     pub(crate) fn certify(&self, relay: [u8; 32], unix_now: u64) -> Result<Vec<u8>, KeyError> {
         let relay = CertifiedKey::Ed25519(Ed25519Identity::new(relay));
         let by = Some(Ed25519Identity::new(*self.0.public().as_bytes()));
@@ -62,12 +62,12 @@ impl Eq for FamilyKey {}
 
 impl fmt::Debug for FamilyKey {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
-        // Nobody logs a secret by accident.
+        // Without the secret, so that it is never logged.
         write!(out, "FamilyKey({})", self.id())
     }
 }
 
-/// A key made of `seed`, in the form of its file, for tests.
+/// Returns the file of a key generated from `seed`, for tests.
 #[cfg(test)]
 pub(crate) fn file_of(seed: u64) -> Vec<u8> {
     use tor_llcrypto::pk::ed25519::Keypair;

@@ -1,5 +1,5 @@
-//! Onion services' descriptors, as directories see them: the outer wrapper (rend-spec-v3 2.4). What
-//! it wraps is encrypted for clients.
+//! Onion services' descriptors, as far as directories can read them: the outer wrapper
+//! (rend-spec-v3 2.4). The content is encrypted for clients.
 
 use std::fmt;
 use std::time::{Duration, UNIX_EPOCH};
@@ -11,23 +11,23 @@ use tor_checkable::{SelfSigned, TimeBound};
 use super::crypto::ed25519::{PublicKey, Signature};
 use super::text::{line, object};
 
-/// The longest descriptor that is taken, in bytes (`HSV3MaxDescriptorSize`'s default).
+/// Maximum length in bytes of a descriptor that is accepted (`HSV3MaxDescriptorSize`'s default).
 pub const LONGEST: usize = 50_000;
-/// Minutes for which a descriptor may ask to be kept.
+/// Range of the lifetimes that a descriptor may request, in minutes.
 const LIFETIMES: std::ops::RangeInclusive<u16> = 30..=720;
-/// What its signature is over begins with.
+/// Prefix of the bytes that the signature covers.
 const SIGNED_FOR: &[u8] = b"Tor onion service descriptor sig v3";
 const CERT: &str = "ED25519 CERT";
 const MESSAGE: &str = "MESSAGE";
 
-/// Why a descriptor is refused.
+/// The reason why a descriptor is rejected.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum HsDescError {
     /// It has this many bytes, more than [`LONGEST`].
     TooLong(usize),
-    /// It is not of its format; the part that is not.
+    /// Its format is invalid; contains the invalid part.
     Malformed(&'static str),
-    /// Its certificate, or what the certified key signs, is not signed as it must be.
+    /// The signature of its certificate, or that of the certified key, is invalid.
     BadSignature,
     /// Its certificate has expired.
     Expired,
@@ -48,28 +48,28 @@ impl fmt::Display for HsDescError {
 
 impl std::error::Error for HsDescError {}
 
-/// A descriptor's outer wrapper, whose signatures are right.
+/// A descriptor's outer wrapper, with verified signatures.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct HsDescOuter {
-    /// The service's blinded key of a time period, by which the descriptor is asked for.
+    /// The service's blinded key for a time period, which identifies the descriptor in requests.
     pub blinded_key: [u8; 32],
-    /// Of two descriptors of one blinded key the one with the higher number is newer.
+    /// The revision counter: of two descriptors for one blinded key, the higher is newer.
     pub revision: u64,
-    /// Minutes for which it is to be kept.
+    /// Minutes for which the directory should keep it.
     pub lifetime: u16,
-    /// The certificate by which the blinded key vouches for the key that signs (cert-spec, type 8).
+    /// The blinded key's certificate for the signing key (cert-spec, type 8).
     pub cert: Vec<u8>,
-    /// What is encrypted for clients.
+    /// The content, encrypted for clients.
     pub encrypted: Vec<u8>,
-    /// Over all before it.
+    /// The signature over everything before it.
     pub signature: [u8; 64],
 }
 
 impl HsDescOuter {
-    /// Reads a descriptor and checks what its directory can check, at `unix_now`.
+    /// Parses a descriptor and verifies everything that a directory can, at `unix_now`.
     ///
     /// # Errors
-    /// [`HsDescError`].
+    /// Returns an [`HsDescError`] if it is too long, malformed, expired or wrongly signed.
     pub fn check(text: &str, unix_now: u64) -> Result<HsDescOuter, HsDescError> {
         if text.len() > LONGEST {
             return Err(HsDescError::TooLong(text.len()));
@@ -99,7 +99,7 @@ impl HsDescOuter {
         })
     }
 
-    /// The text that says this and no more, as stock services write it.
+    /// Returns the descriptor's text, in the format of standard services.
     #[must_use]
     pub fn text(&self) -> String {
         let mut text = String::with_capacity(self.encrypted.len() * 3 / 2 + 1000);
@@ -115,13 +115,13 @@ impl HsDescOuter {
     }
 }
 
-/// The key in the path of a request for a descriptor (rend-spec-v3 2.2.6).
+/// Parses the blinded key in the path of a request (rend-spec-v3 2.2.6).
 #[must_use]
 pub fn read_blinded_key(text: &str) -> Option<[u8; 32]> {
     decoded(text.trim_end_matches('='))
 }
 
-/// That key as a request names it.
+/// Encodes a blinded key as in requests.
 #[must_use]
 pub fn put_blinded_key(key: &[u8; 32]) -> String {
     Base64Unpadded::encode_string(key)
@@ -133,7 +133,7 @@ fn decoded<const N: usize>(text: &str) -> Option<[u8; N]> {
     (length == N).then_some(bytes)
 }
 
-/// The signer and the subject of the certificate, if its signature is right and it holds.
+/// Returns the signer and the subject of the certificate, if it is valid.
 fn certified(cert: &[u8], unix_now: u64) -> Result<([u8; 32], [u8; 32]), HsDescError> {
     let bad = HsDescError::Malformed("its certificate");
     let cert = Ed25519Cert::decode(cert).map_err(|_| bad)?;
@@ -152,18 +152,20 @@ fn certified(cert: &[u8], unix_now: u64) -> Result<([u8; 32], [u8; 32]), HsDescE
 /// A line, and the object that follows it.
 struct Item<'a> {
     keyword: &'a str,
-    /// What stands behind the keyword, up to the next space.
+    /// The text after the keyword, up to the next space.
     argument: &'a str,
     object: Option<(&'a str, Vec<u8>)>,
 }
 
-/// All lines, in their order.
+/// All lines in order.
 struct Items<'a>(Vec<Item<'a>>);
 
 impl<'a> Items<'a> {
+    /// Parses all lines and objects.
+    ///
     /// # Errors
-    /// [`HsDescError::Malformed`]: an object that does not end or is not base64, a last line that
-    /// does, or a document that does not begin and end as it must.
+    /// Returns [`HsDescError::Malformed`] if an object has no end or is not base64. The text must
+    /// begin with `hs-descriptor`, end with `signature`, and have a complete last line.
     fn read(text: &'a str) -> Result<Items<'a>, HsDescError> {
         let whole = text.strip_suffix('\n').ok_or(HsDescError::Malformed("its end"))?;
         let (mut items, mut lines) = (Vec::new(), whole.split('\n'));
@@ -200,7 +202,7 @@ impl<'a> Items<'a> {
         Err(HsDescError::Malformed("an object without an end"))
     }
 
-    /// The one line with this keyword.
+    /// Returns the only line with this keyword.
     fn one(&self, keyword: &'static str) -> Result<&Item<'a>, HsDescError> {
         let mut found = self.0.iter().filter(|item| item.keyword == keyword);
         match (found.next(), found.next()) {
@@ -224,7 +226,7 @@ impl<'a> Items<'a> {
     }
 }
 
-/// What kind of object this line begins or ends.
+/// Returns the kind of object that the line begins or ends.
 fn boundary<'a>(line: &'a str, mark: &str) -> Option<&'a str> {
     line.strip_prefix(mark)?.strip_suffix("-----")
 }

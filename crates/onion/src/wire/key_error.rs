@@ -1,13 +1,13 @@
-//! Why keys cannot be made or used.
+//! The reasons why keys cannot be made or used.
 
 use std::fmt;
 
-/// Keys that cannot be used, and why.
+/// The reason why keys cannot be used.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum KeyError {
-    /// This file is missing while others are there.
+    /// This file is missing, but other key files exist.
     Missing(&'static str),
-    /// This file does not hold what its name says; what is wrong with it.
+    /// This file is invalid; contains its name and the error.
     Bad(&'static str, &'static str),
     /// A key or a certificate could not be made.
     Making(String),
@@ -27,7 +27,7 @@ impl fmt::Display for KeyError {
 
 impl std::error::Error for KeyError {}
 
-/// What a library says that cannot make a key or a certificate.
+/// Converts a library's error into [`KeyError::Making`].
 pub(super) fn making(error: impl fmt::Display) -> KeyError {
     KeyError::Making(error.to_string())
 }

@@ -1,8 +1,8 @@
-//! The long-term keys of a relay, in the files that C tor keeps them in, and what they certify.
+//! The long-term keys of a relay, in C tor's files, and the certificates made with them.
 //!
-//! An RSA identity (1024 bits: that is its size by definition) and an ed25519 master identity
-//! belong together for good: authorities pin the pair. The master key certifies a signing key that
-//! lives for a month, and the signing key certifies what changes more often (cert-spec).
+//! An RSA identity (1024 bits by definition) and an Ed25519 master identity belong together
+//! permanently: authorities pin the pair. The master key certifies a signing key that is valid for
+//! a month. The signing key certifies keys that change more often (cert-spec).
 
 use std::fmt;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
@@ -26,20 +26,20 @@ use super::x509::{self, Draft};
 use crate::draw::below;
 
 const HOUR: u64 = 3600;
-/// How long a signing key, and a certificate of a link, are good for (C tor's figures).
+/// Lifetimes in seconds of a signing key, and of a link's certificates (C tor's values).
 const SIGNING_SECONDS: u64 = 30 * 24 * HOUR;
 const LINK_SECONDS: u64 = 2 * 24 * HOUR;
-/// A signing key is replaced when less than this is left of its life.
+/// Remaining lifetime in seconds below which a signing key is replaced.
 const RENEW_SECONDS: u64 = 5 * 24 * HOUR;
-/// The life of a certificate of type 2, and the bounds of that of a TLS certificate (C tor's
-/// figures).
+/// Lifetime in seconds of a certificate of type 2, and bounds of a TLS certificate's lifetime (C
+/// tor's values).
 const IDENTITY_SECONDS: u64 = 365 * DAY;
 const TLS_SECONDS: [u64; 2] = [5 * DAY, 365 * DAY];
 const DAY: u64 = 24 * HOUR;
-/// Letters of the host names in certificates: C tor's alphabet and figures.
+/// Alphabet of the host names in certificates, and the bounds of their length (C tor's values).
 const LETTERS: &[u8; 32] = b"abcdefghijklmnopqrstuvwxyz234567";
 const NAME: [u64; 2] = [8, 20];
-/// The hours that a cross certificate of an onion key holds (dir-spec: at least a week).
+/// Lifetime in seconds of an onion key's cross certificate (dir-spec: at least a week).
 const ONION_SECONDS: u64 = 28 * 24 * HOUR;
 
 const RSA_ID: &str = "secret_id_key";
@@ -53,7 +53,7 @@ const SIGNING_CERT: &str = "ed25519_signing_cert";
 /// The names of all files that [`RelayKeys::from_files`] reads.
 pub const FILES: [&str; 6] = [RSA_ID, TAP, NTOR, MASTER, SIGNING, SIGNING_CERT];
 
-/// Those of them that hold onion keys: ntor's first.
+/// The names of the files with onion keys: ntor first.
 pub const ONION_FILES: [&str; 2] = [NTOR, TAP];
 
 /// All long-term keys of a relay.
@@ -67,37 +67,38 @@ pub struct RelayKeys {
     signing_until: u64,
 }
 
-/// A file of the key folder: its name, which is C tor's, and what is in it.
+/// A file of the key directory, named as in C tor.
 pub struct KeyFile {
-    /// The name within the folder.
+    /// The name within the directory.
     pub name: &'static str,
-    /// The whole content.
+    /// The complete content.
     pub content: Vec<u8>,
 }
 
-/// What a relay proves itself with: made from its keys, good for one TLS certificate.
+/// A relay's proof of identity for its links, for one TLS certificate.
 pub struct Credentials {
-    /// Who we are.
+    /// Our identity.
     pub identity: Identity,
     /// SHA-256 of our RSA identity key.
     pub rsa_sha256: [u8; 32],
-    /// The key itself, as [`Certified::rsa`](super::link::Certified::rsa).
+    /// The RSA identity key, as in [`Certified::rsa`](super::link::Certified::rsa).
     pub rsa: RsaKey,
-    /// Certificates by type, where we are the responder: 2, 4, 5, 7.
+    /// Certificates by type for links where we are the responder: 2, 4, 5, 7.
     pub as_responder: Vec<(u8, Vec<u8>)>,
-    /// Certificates by type, where we are the initiator: 2, 4, 6, 7.
+    /// Certificates by type for links where we are the initiator: 2, 4, 6, 7.
     pub as_initiator: Vec<(u8, Vec<u8>)>,
-    /// The key that certificate 6 is for.
+    /// The key that certificate 6 certifies.
     pub auth_key: Keypair,
-    /// SHA-256 of the TLS certificate that we show.
+    /// SHA-256 of our TLS certificate.
     pub tls_certificate: [u8; 32],
 }
 
 impl RelayKeys {
-    /// Makes all keys of a new relay.
+    /// Generates all keys of a new relay.
     ///
     /// # Errors
-    /// [`KeyError::Making`], which the libraries give for sizes that we do not ask for.
+    /// Returns [`KeyError::Making`]; the libraries return errors only for key sizes that are not
+    /// used here.
     pub fn generate<R: CryptoRng>(rng: &mut R, unix_now: u64) -> Result<RelayKeys, KeyError> {
         let secret = StaticSecret::random_from_rng(&mut *rng);
         let master = ExpandedKeypair::from(&Keypair::generate(rng));
@@ -113,25 +114,25 @@ impl RelayKeys {
         })
     }
 
-    /// The SHA-1 digest of the RSA identity, which most of the protocol calls the fingerprint.
+    /// Returns the SHA-1 digest of the RSA identity key, the relay's fingerprint.
     #[must_use]
     pub fn rsa_identity(&self) -> [u8; 20] {
         self.identity.to_public_key().to_rsa_identity().to_bytes()
     }
 
-    /// The ed25519 master identity.
+    /// Returns the Ed25519 master identity.
     #[must_use]
     pub fn ed_identity(&self) -> [u8; 32] {
         *self.master.public().as_bytes()
     }
 
-    /// The key for CREATE2 with ntor and ntor-v3: secret, then public.
+    /// Returns the onion key for ntor and ntor-v3: secret, then public.
     #[must_use]
     pub fn ntor(&self) -> ([u8; 32], [u8; 32]) {
         (self.ntor.secret.to_bytes(), self.ntor.public.to_bytes())
     }
 
-    /// Whether the signing key is to be replaced by now ([`RelayKeys::renew_signing`]).
+    /// Returns whether the signing key is due for replacement ([`RelayKeys::renew_signing`]).
     #[must_use]
     pub fn signing_is_old(&self, unix_now: u64) -> bool {
         unix_now + RENEW_SECONDS > self.signing_until
@@ -140,7 +141,7 @@ impl RelayKeys {
     /// Replaces the signing key and its certificate.
     ///
     /// # Errors
-    /// [`KeyError::Making`] if the certificate cannot be made.
+    /// Returns [`KeyError::Making`] if the certificate cannot be made.
     pub fn renew_signing<R: CryptoRng>(
         &mut self,
         rng: &mut R,
@@ -154,7 +155,7 @@ impl RelayKeys {
     /// Replaces the onion keys.
     ///
     /// # Errors
-    /// [`KeyError::Making`] if the RSA key cannot be made.
+    /// Returns [`KeyError::Making`] if the RSA key cannot be made.
     pub fn renew_onion<R: CryptoRng>(&mut self, rng: &mut R) -> Result<(), KeyError> {
         let secret = StaticSecret::random_from_rng(&mut *rng);
         self.ntor = StaticKeypair { public: CurvePublic::from(&secret), secret };
@@ -162,11 +163,12 @@ impl RelayKeys {
         Ok(())
     }
 
-    /// The certificates of a CERTS cell by type (tor-spec, "CERTS cells"): 2, 4, 7, and 5 if this
-    /// side is the TLS server with this certificate, 6 for the key that signs AUTHENTICATE.
+    /// Returns the certificates of a CERTS cell by type (tor-spec, "CERTS cells"): 2, 4 and 7. A
+    /// responder adds 5 for its TLS certificate, an initiator 6 for the key that signs
+    /// AUTHENTICATE.
     ///
     /// # Errors
-    /// [`KeyError::Making`] if a certificate cannot be made.
+    /// Returns [`KeyError::Making`] if a certificate cannot be made.
     pub fn certs<R: CryptoRng>(
         &self,
         rng: &mut R,
@@ -201,11 +203,11 @@ impl RelayKeys {
         ])
     }
 
-    /// What a relay proves itself with on its links, as long as it presents this TLS certificate
-    /// (DER): fresh certificates, which hold for two days.
+    /// Returns the credentials for links that present `tls_certificate` (DER), with fresh
+    /// certificates that are valid for two days.
     ///
     /// # Errors
-    /// [`KeyError::Making`] if a certificate cannot be made.
+    /// Returns [`KeyError::Making`] if a certificate cannot be made.
     pub fn credentials<R: CryptoRng>(
         &self,
         rng: &mut R,
@@ -230,12 +232,12 @@ impl RelayKeys {
         })
     }
 
-    /// Makes the certificate that a relay's links show with this key (PKCS#8 in DER): in all that
-    /// can be seen of it as C tor's, whose key has 2,048 bits. It is an RSA key because C tor
-    /// closes a link to a relay whose TLS key is not (its issue 41226).
+    /// Makes the TLS certificate of a relay's links for `key` (PKCS#8 in DER). Its visible
+    /// properties are those of C tor, whose key has 2,048 bits. It is an RSA key because C tor
+    /// closes links to relays with other TLS keys (its issue 41226).
     ///
     /// # Errors
-    /// [`KeyError::Making`] if it is none, or the library cannot make a certificate.
+    /// Returns [`KeyError::Making`] if `key` is invalid, or the library cannot make a certificate.
     pub fn link_key<R: CryptoRng>(
         &self,
         rng: &mut R,
@@ -251,7 +253,8 @@ impl RelayKeys {
         Ok(LinkKey { certificate, key })
     }
 
-    /// The certificate of type 2: the RSA identity's for itself. The name in it means nothing.
+    /// Makes the certificate of type 2, which the RSA identity key signs for itself. `name` is
+    /// arbitrary.
     fn identity_certificate<R: CryptoRng>(
         &self,
         rng: &mut R,
@@ -264,10 +267,11 @@ impl RelayKeys {
         x509::certificate(rng, &draft, self.identity.as_key())
     }
 
-    /// The files to keep, for [`RelayKeys::from_files`] and for C tor: the formats are its own.
+    /// Returns the files to store, for [`RelayKeys::from_files`] and for C tor, in C tor's
+    /// formats.
     ///
     /// # Errors
-    /// [`KeyError::Making`] if a key cannot be encoded.
+    /// Returns [`KeyError::Making`] if a key cannot be encoded.
     pub fn files(&self) -> Result<Vec<KeyFile>, KeyError> {
         let (secret, public) = self.ntor();
         let file = |name, content| KeyFile { name, content };
@@ -282,10 +286,10 @@ impl RelayKeys {
         ])
     }
 
-    /// Reads keys back; `read` gives a file's content, or `None` where there is none.
+    /// Loads the keys; `read` returns a file's content, or `None` if the file does not exist.
     ///
     /// # Errors
-    /// The file that is missing or bad. Keys that do not belong together are bad, too.
+    /// Returns the file that is missing or invalid. Keys that do not match are invalid too.
     pub fn from_files(
         read: impl Fn(&'static str) -> Option<Vec<u8>>,
     ) -> Result<RelayKeys, KeyError> {
@@ -300,53 +304,54 @@ impl RelayKeys {
         Ok(RelayKeys { identity, tap, ntor, master, signing, signing_cert, signing_until })
     }
 
-    /// The public RSA identity in DER (PKCS#1).
+    /// Returns the public RSA identity key in DER (PKCS#1).
     #[must_use]
     pub fn rsa_public(&self) -> Vec<u8> {
         self.identity.to_public_key().to_der()
     }
 
-    /// The public TAP onion key in DER (PKCS#1): authorities still ask for one, clients do not.
+    /// Returns the public TAP onion key in DER (PKCS#1). Authorities still require it; clients do
+    /// not.
     #[must_use]
     pub fn tap_public(&self) -> Vec<u8> {
         self.tap.to_public_key().to_der()
     }
 
-    /// The certificate by which the master key signs the signing key.
+    /// Returns the master key's certificate for the signing key.
     #[must_use]
     pub fn signing_cert(&self) -> &[u8] {
         &self.signing_cert
     }
 
-    /// The signature of the signing key over `SHA-256(prefix || text)`.
+    /// Signs `SHA-256(prefix || text)` with the signing key.
     #[must_use]
     pub fn sign_digest(&self, prefix: &[u8], text: &[u8]) -> [u8; 64] {
         let digest = Sha256::new().chain_update(prefix).chain_update(text).finalize();
         self.signing.sign(&digest).to_bytes()
     }
 
-    /// The signature of the RSA identity over `SHA-1(text)`.
+    /// Signs `SHA-1(text)` with the RSA identity key.
     ///
     /// # Errors
-    /// [`KeyError::Making`] if the library refuses, which it does for keys of odd sizes.
+    /// Returns [`KeyError::Making`] if the library fails, which it does for unusual key sizes.
     pub fn sign_sha1(&self, text: &[u8]) -> Result<Vec<u8>, KeyError> {
         self.identity.sign(&Sha1::digest(text)).map_err(making)
     }
 
-    /// The signature of the signing key over what an AUTHENTICATE cell or the like says.
+    /// Signs `text` with the signing key, as in an AUTHENTICATE cell.
     #[must_use]
     pub fn sign(&self, text: &[u8]) -> [u8; 64] {
         self.signing.sign(text).to_bytes()
     }
 
-    /// The TAP key's signature over both identities (dir-spec, `onion-key-crosscert`).
+    /// Signs both identities with the TAP key (dir-spec, `onion-key-crosscert`).
     pub(crate) fn tap_cross_cert(&self) -> Result<Vec<u8>, KeyError> {
         let both = [&self.rsa_identity()[..], &self.ed_identity()].concat();
         self.tap.sign(&both).map_err(making)
     }
 
-    /// The ntor key's certificate for the master identity, and the sign bit that turns its public
-    /// half into an ed25519 key (dir-spec, `ntor-onion-key-crosscert`).
+    /// Returns the sign bit that converts the public ntor key to an Ed25519 key, and the ntor
+    /// key's certificate for the master identity (dir-spec, `ntor-onion-key-crosscert`).
     pub(crate) fn ntor_cross_cert(&self, unix_now: u64) -> Result<(u8, Vec<u8>), KeyError> {
         let (key, bit) = convert_curve25519_to_ed25519_private(&self.ntor.secret)
             .ok_or_else(|| making("an ntor key that is not an ed25519 key"))?;
@@ -359,47 +364,47 @@ impl RelayKeys {
 
 impl fmt::Debug for RelayKeys {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
-        // Nobody logs a secret by accident.
+        // Without the keys, so that they are never logged.
         out.debug_struct("RelayKeys").finish_non_exhaustive()
     }
 }
 
-/// Which side of a link certifies itself.
+/// The side of a link that presents certificates.
 #[derive(Clone, Copy, Debug)]
 pub enum LinkSide<'a> {
-    /// The TLS server, with the DER form of the certificate that it presented.
+    /// The TLS server, with its TLS certificate in DER.
     Responder {
-        /// The certificate.
+        /// The TLS certificate.
         tls_certificate: &'a [u8],
     },
-    /// The TLS client, with the ed25519 key that signs its AUTHENTICATE cell.
+    /// The TLS client, with the Ed25519 key that signs its AUTHENTICATE cell.
     Initiator {
-        /// The public half of that key.
+        /// The public half of the authentication key.
         authentication_key: &'a [u8; 32],
     },
 }
 
-/// A TLS key and a certificate for it: DER, and PKCS#8 in DER.
+/// A TLS certificate in DER, and its key in PKCS#8 (DER).
 pub struct LinkKey {
-    /// The certificate.
+    /// The certificate in DER.
     pub certificate: Vec<u8>,
-    /// The private key.
+    /// The private key in PKCS#8 (DER).
     pub key: Vec<u8>,
 }
 
-/// SHA-256 of a whole text, such as a TLS certificate in DER.
+/// Returns the SHA-256 of a whole text, such as a TLS certificate in DER.
 #[must_use]
 pub fn sha256(text: &[u8]) -> [u8; 32] {
     Sha256::digest(text).into()
 }
 
-/// SHA-1 of a whole text, such as a server descriptor.
+/// Returns the SHA-1 of a whole text, such as a server descriptor.
 #[must_use]
 pub fn sha1(text: &[u8]) -> [u8; 20] {
     Sha1::digest(text).into()
 }
 
-/// The system's form of a time in seconds since 1970.
+/// Converts seconds since 1970 to a `SystemTime`.
 pub(super) fn at(unix: u64) -> SystemTime {
     UNIX_EPOCH + Duration::from_secs(unix)
 }
@@ -419,7 +424,7 @@ fn new_signing<R: CryptoRng>(
     Ok((key, cert, until))
 }
 
-/// A certificate of cert-spec; `by` if it is to name its signer.
+/// Makes a certificate of cert-spec. With `by`, the certificate contains its signer.
 pub(super) fn certificate(
     kind: CertType,
     certified: CertifiedKey,
@@ -435,7 +440,7 @@ pub(super) fn certificate(
     Ok(builder.encode_and_sign(signer).map_err(making)?.into())
 }
 
-/// When the certificate ends, if it certifies this signing key by this master key.
+/// Returns the expiry of the certificate, if in it `master` certifies `signing`.
 fn certified_until(
     cert: &[u8],
     master: &ExpandedKeypair,
@@ -482,10 +487,10 @@ fn from_expanded(name: &'static str, content: &[u8]) -> Result<ExpandedKeypair, 
     ))
 }
 
-/// The secret key of a file that holds an ntor onion key.
+/// Parses a file with an ntor onion key, and returns the secret key.
 ///
 /// # Errors
-/// [`KeyError::Bad`]: it holds none.
+/// Returns [`KeyError::Bad`] if it contains no such key.
 pub fn ntor_of_file(content: &[u8]) -> Result<[u8; 32], KeyError> {
     Ok(from_ntor(content)?.secret.to_bytes())
 }
@@ -503,7 +508,7 @@ fn from_ntor(content: &[u8]) -> Result<StaticKeypair, KeyError> {
     Ok(StaticKeypair { secret, public: own })
 }
 
-/// C tor's tagged files: `== type: tag ==` in 32 bytes, then the content.
+/// Encodes one of C tor's tagged files: `== type: tag ==` in 32 bytes, then the content.
 pub(super) fn tagged(kind: &str, tag: &str, content: &[u8]) -> Vec<u8> {
     let mut file = format!("== {kind}: {tag} ==").into_bytes();
     file.resize(32, 0);
@@ -522,7 +527,7 @@ pub(super) fn untag<'a>(
         .ok_or(KeyError::Bad(name, "it does not begin like a file of such a key"))
 }
 
-/// A host name like `www.q3xk7ahv.com`, which means nothing.
+/// Returns a random host name like `www.q3xk7ahv.com`.
 fn hostname<R: CryptoRng>(rng: &mut R, domain: &str) -> String {
     let length = NAME[0] + below(NAME[1] - NAME[0] + 1, rng);
     let letter = |_| char::from(LETTERS[below(LETTERS.len() as u64, rng) as usize]);
@@ -530,15 +535,16 @@ fn hostname<R: CryptoRng>(rng: &mut R, domain: &str) -> String {
     format!("www.{letters}.{domain}")
 }
 
-/// For how many seconds a TLS certificate holds: whole days, or a second less in half of all cases.
+/// Returns the lifetime in seconds of a TLS certificate: whole days, or a second less in half of
+/// all cases.
 fn lifetime<R: CryptoRng>(rng: &mut R) -> u64 {
     let [least, most] = TLS_SECONDS;
     let life = least + below(most - least, rng);
     life - life % DAY - below(2, rng)
 }
 
-/// From when until when a certificate of this life holds: from the beginning of a day in the past,
-/// and for a day from now at least, so that it does not tell when it was made.
+/// Returns the validity of a certificate with lifetime `life`. It starts at the beginning of a
+/// past day and lasts at least another day, so that it does not reveal when it was made.
 fn span<R: CryptoRng>(rng: &mut R, now: u64, life: u64) -> [u64; 2] {
     let earliest = (now + 2 * DAY).saturating_sub(life).min(now);
     let from = earliest + below((now - earliest).max(1), rng);
@@ -546,7 +552,7 @@ fn span<R: CryptoRng>(rng: &mut R, now: u64, life: u64) -> [u64; 2] {
     [from, from + life]
 }
 
-/// A link's private key, for tests of this crate.
+/// Returns a link's private key, for tests of this crate.
 #[cfg(test)]
 pub(crate) fn private_key(seed: u64) -> Vec<u8> {
     use rsa::pkcs8::EncodePrivateKey;

@@ -1,5 +1,5 @@
-//! The cells of a link's handshake: VERSIONS, CERTS, AUTH_CHALLENGE, AUTHENTICATE, NETINFO, and
-//! what they prove (tor-spec, "Negotiating and initializing channels").
+//! The cells of a link's handshake: VERSIONS, CERTS, AUTH_CHALLENGE, AUTHENTICATE and NETINFO, and
+//! their verification (tor-spec, "Negotiating and initializing channels").
 
 use std::fmt;
 use std::net::IpAddr;
@@ -20,32 +20,33 @@ use tor_llcrypto::util::x509_extract_rsa_subject_kludge as rsa_key_of;
 use super::cell::BODY;
 use super::crypto::{Sha1, Sha256, ed25519};
 
-/// The authentication type that we do: Ed25519-SHA256-RFC5705.
+/// The supported authentication type: Ed25519-SHA256-RFC5705.
 const AUTH_TYPE: u16 = 3;
-/// What an AUTHENTICATE cell's content begins with.
+/// Prefix of an AUTHENTICATE cell's content.
 const AUTH_MAGIC: &[u8; 8] = b"AUTH0003";
-/// Bytes of an authentication without its signature, and the random ones at its end.
+/// Length in bytes of an authentication without its signature, and of the random bytes at its end.
 const AUTH_BODY: usize = 288;
 const AUTH_RANDOM: usize = 24;
 
-/// Reads a VERSIONS cell: the highest version of `ours` that both speak.
+/// Parses a VERSIONS cell. Returns the highest version of `ours` that both ends support.
 pub fn read_versions(body: &[u8], ours: &[u16]) -> Option<u16> {
     let versions = Versions::decode_from_reader(&mut Reader::from_slice(body)).ok()?;
     versions.best_shared_link_protocol(ours)
 }
 
-/// The body of a VERSIONS cell.
+/// Returns the body of a VERSIONS cell.
 pub fn put_versions(versions: &[u16]) -> Vec<u8> {
     versions.iter().flat_map(|version| version.to_be_bytes()).collect()
 }
 
-/// What an end wants of a link in addition to link protocol 5. Both ends do it if both want it.
+/// Extensions to link protocol 5 that an end requests. An extension is used if both ends request
+/// it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Extensions {
-    /// Cells have numbers and records one size, so that they can be opened before their turn
-    /// (`docs/spec/unordered-links.md`).
+    /// Cells have numbers and TLS records have one size, so that records can be decrypted out of
+    /// order (`docs/spec/unordered-links.md`).
     pub early: bool,
-    /// The end that was reached may say where QUIC links come in (`docs/spec/quic-links.md`).
+    /// The responder may announce its port for QUIC links (`docs/spec/quic-links.md`).
     pub beside: bool,
 }
 
@@ -54,27 +55,27 @@ impl Extensions {
     const EARLY: u8 = 1;
     const BESIDE: u8 = 2;
 
-    /// Whether there is any.
+    /// Returns whether any extension is set.
     pub fn any(self) -> bool {
         self.early || self.beside
     }
 
-    /// Those that both ends want.
+    /// Returns the extensions that are set on both sides.
     #[must_use]
     pub fn and(self, other: Extensions) -> Extensions {
         Extensions { early: self.early && other.early, beside: self.beside && other.beside }
     }
 }
 
-/// The body of a CAPABILITIES cell: the number of bytes, and the bytes.
+/// Returns the body of a CAPABILITIES cell: the number of bytes, and the bytes.
 pub fn put_capabilities(wanted: Extensions) -> [u8; 2] {
     let early = if wanted.early { Extensions::EARLY } else { 0 };
     let beside = if wanted.beside { Extensions::BESIDE } else { 0 };
     [1, early | beside]
 }
 
-/// What a CAPABILITIES cell names; bits and bytes that are not known are ignored. `None` if it
-/// names no byte, or more than there are.
+/// Parses a CAPABILITIES cell; unknown bits and bytes are ignored. Returns `None` if it has no
+/// capability byte, or fewer than its length.
 pub fn read_capabilities(body: &[u8]) -> Option<Extensions> {
     let (length, rest) = body.split_first()?;
     let bits = *rest.get(..usize::from(*length))?.first()?;
@@ -82,11 +83,11 @@ pub fn read_capabilities(body: &[u8]) -> Option<Extensions> {
     Some(Extensions { early: has(Extensions::EARLY), beside: has(Extensions::BESIDE) })
 }
 
-/// What names a TLS link on the QUIC link beside it.
+/// A token that identifies a TLS link on the QUIC link parallel to it.
 pub type BesideToken = [u8; 16];
 
-/// The body of a QUIC cell: the UDP port at which QUIC links come in, and the token of the link by
-/// which it goes; zeros where circuits cannot move to that link.
+/// Returns the body of a QUIC cell: the UDP port for QUIC links, and the token of the TLS link
+/// that carries the cell. A token of zeros means that circuits cannot move to that TLS link.
 pub fn put_quic(port: u16, token: &BesideToken) -> [u8; 18] {
     let mut body = [0; 18];
     body[..2].copy_from_slice(&port.to_be_bytes());
@@ -94,15 +95,16 @@ pub fn put_quic(port: u16, token: &BesideToken) -> [u8; 18] {
     body
 }
 
-/// The port and the token that a QUIC cell names; `None` if it names no port.
+/// Parses the port and the token of a QUIC cell. Returns `None` if the port is 0.
 pub fn read_quic(body: &[u8]) -> Option<(u16, BesideToken)> {
     let (port, rest) = body.split_first_chunk()?;
     let port = Some(u16::from_be_bytes(*port)).filter(|port| *port > 0)?;
     Some((port, *rest.first_chunk()?))
 }
 
-/// The body of a BESIDE cell: the number of the QUIC link by which it goes among those beside the
-/// TLS link of this token. Zeros: it stands beside none. The answer repeats the number, or says 0.
+/// Returns the body of a BESIDE cell: the number of the QUIC link among those parallel to the TLS
+/// link with this token. A token of zeros means no TLS link. The answer repeats the number, or
+/// contains 0.
 pub fn put_beside(number: u32, token: &BesideToken) -> [u8; 20] {
     let mut body = [0; 20];
     body[..4].copy_from_slice(&number.to_be_bytes());
@@ -110,21 +112,21 @@ pub fn put_beside(number: u32, token: &BesideToken) -> [u8; 20] {
     body
 }
 
-/// The number and the token of a BESIDE cell.
+/// Parses the number and the token of a BESIDE cell.
 pub fn read_beside(body: &[u8]) -> Option<(u32, BesideToken)> {
     let (number, rest) = body.split_first_chunk()?;
     Some((u32::from_be_bytes(*number), *rest.first_chunk()?))
 }
 
-/// Bytes of a circuit ID and a count of cells.
+/// Length in bytes of a circuit ID and a count of cells.
 const COUNT: usize = 8;
-/// Counts that fit into a fixed-length cell.
+/// Maximum number of counts in a fixed-length cell.
 pub const COUNTS_IN_CELL: usize = BODY / COUNT;
 
-/// A circuit's ID, and how many of its cells came.
+/// A circuit ID, and the number of its cells that arrived.
 pub type CellCount = (u32, u32);
 
-/// Appends counts.
+/// Appends counts, 8 bytes each.
 pub fn put_counts(out: &mut Vec<u8>, counts: impl Iterator<Item = CellCount>) {
     for (circuit, count) in counts {
         out.extend_from_slice(&circuit.to_be_bytes());
@@ -132,15 +134,15 @@ pub fn put_counts(out: &mut Vec<u8>, counts: impl Iterator<Item = CellCount>) {
     }
 }
 
-/// The counts in these bytes, up to the first of circuit ID 0.
+/// Parses the counts in `bytes`, up to the first with circuit ID 0.
 pub fn read_counts(bytes: &[u8]) -> impl Iterator<Item = CellCount> {
     let word = |bytes: &[u8]| bytes.iter().fold(0, |word, byte| word << 8 | u32::from(*byte));
     let pairs = bytes.chunks_exact(COUNT).map(move |pair| (word(&pair[..4]), word(&pair[4..])));
     pairs.take_while(|(circuit, _)| *circuit != 0)
 }
 
-/// What a MOVE cell says: the number of a QUIC link, whether its list ends here, and how many cells
-/// of which circuits came by it.
+/// Returns the body of a MOVE cell: the number of a QUIC link, whether the list ends here, and the
+/// number of cells that arrived on it by circuit.
 pub fn put_move(number: u32, ends: bool, counts: &[CellCount]) -> Vec<u8> {
     let mut body = number.to_be_bytes().to_vec();
     body.push(u8::from(ends));
@@ -148,7 +150,8 @@ pub fn put_move(number: u32, ends: bool, counts: &[CellCount]) -> Vec<u8> {
     body
 }
 
-/// The number, whether the list ends, and the counts of a MOVE cell; `None` if it cannot be read.
+/// Parses a MOVE cell: the number, whether the list ends, and the counts. Returns `None` if it is
+/// malformed.
 pub fn read_move(body: &[u8]) -> Option<(u32, bool, Vec<CellCount>)> {
     let (number, rest) = body.split_first_chunk()?;
     let (&ends, pairs) = rest.split_first()?;
@@ -157,7 +160,7 @@ pub fn read_move(body: &[u8]) -> Option<(u32, bool, Vec<CellCount>)> {
     is_whole.then_some((u32::from_be_bytes(*number), ends == 1, counts))
 }
 
-/// Who a neighbour is.
+/// The identity of a neighbour.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Identity {
     /// SHA-1 of its RSA identity key.
@@ -166,33 +169,33 @@ pub struct Identity {
     pub ed25519: [u8; 32],
 }
 
-/// An RSA identity key of 1,024 bits with the usual exponent, in DER (PKCS#1): its order is that of
-/// the moduli.
+/// An RSA identity key of 1,024 bits with exponent 65,537, in DER (PKCS#1). Keys are ordered as
+/// their moduli.
 pub type RsaKey = [u8; 140];
 
-/// What a CERTS cell says, all of it verified against each other.
+/// The contents of a CERTS cell, after verification.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Certified {
-    /// Who the certificates are of.
+    /// The identity that the certificates prove.
     pub identity: Identity,
     /// SHA-256 of the RSA identity key.
     pub rsa_sha256: [u8; 32],
-    /// The key itself.
+    /// The RSA identity key.
     pub rsa: RsaKey,
-    /// The key that signs AUTHENTICATE, if there is a certificate for one.
+    /// The key that signs AUTHENTICATE, if a certificate for it is present.
     pub auth_key: Option<[u8; 32]>,
-    /// The TLS certificate's SHA-256, if there is a certificate for it.
+    /// SHA-256 of the TLS certificate, if a certificate for it is present.
     pub tls_certificate: Option<[u8; 32]>,
 }
 
-/// What is wrong with a CERTS cell.
+/// The reason why a CERTS cell is invalid.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum BadCerts {
-    /// It cannot be read, or holds a type twice.
+    /// It cannot be parsed, or contains a type twice.
     Malformed,
     /// A certificate of this type is missing.
     Missing(u8),
-    /// A certificate of this type is malformed, badly signed or out of date.
+    /// A certificate of this type is malformed, wrongly signed or expired.
     Bad(u8),
 }
 
@@ -208,7 +211,7 @@ impl fmt::Display for BadCerts {
     }
 }
 
-/// The body of a CERTS cell with these certificates by type.
+/// Returns the body of a CERTS cell with these certificates by type.
 pub fn put_certs(certs: &[(u8, Vec<u8>)]) -> Vec<u8> {
     let mut body = vec![certs.len() as u8];
     for (kind, cert) in certs {
@@ -219,11 +222,11 @@ pub fn put_certs(certs: &[(u8, Vec<u8>)]) -> Vec<u8> {
     body
 }
 
-/// Reads a CERTS cell and checks every signature in it (cert-spec; C tor demands certificates 2, 4
-/// and 7 of any relay). `unix_now` are seconds since 1970.
+/// Parses a CERTS cell and verifies every signature in it (cert-spec; C tor requires certificates
+/// 2, 4 and 7 from every relay). `unix_now` is in seconds since 1970.
 ///
 /// # Errors
-/// [`BadCerts`]: nothing in it may be believed.
+/// Returns [`BadCerts`]; then nothing in the cell can be trusted.
 pub fn read_certs(body: &[u8], unix_now: u64) -> Result<Certified, BadCerts> {
     let certs = distinct(body)?;
     let signing = edwards(&certs, CertType::IDENTITY_V_SIGNING, None, unix_now)?;
@@ -258,11 +261,11 @@ fn distinct(body: &[u8]) -> Result<Certs, BadCerts> {
     Certs::decode_from_reader(&mut Reader::from_slice(body)).map_err(|_| BadCerts::Malformed)
 }
 
-/// A certificate's signer and subject.
+/// The signer and the subject of a certificate.
 type Signed = ([u8; 32], [u8; 32]);
 
-/// The signer and the subject of an Ed25519 certificate that is there and sound; `signer` must have
-/// signed it, if it is known.
+/// Verifies the Ed25519 certificate of type `kind`, if present, and returns its signer and
+/// subject. If `signer` is given, it must have signed the certificate.
 fn edwards(
     certs: &Certs,
     kind: CertType,
@@ -289,7 +292,7 @@ fn edwards(
     Ok(Some((signer, subject)))
 }
 
-/// The RSA identity key, which must have vouched for the Ed25519 one.
+/// Returns the RSA identity key, which must have certified the Ed25519 `identity`.
 fn rsa_identity(
     certs: &Certs,
     identity: &[u8; 32],
@@ -313,36 +316,37 @@ fn at(unix: u64) -> std::time::SystemTime {
     UNIX_EPOCH + Duration::from_secs(unix)
 }
 
-/// The body of an AUTH_CHALLENGE cell that asks for the type that we do.
+/// Returns the body of an AUTH_CHALLENGE cell that requests the supported type.
 pub fn put_challenge(challenge: &[u8; 32]) -> Vec<u8> {
     [&challenge[..], &1u16.to_be_bytes(), &AUTH_TYPE.to_be_bytes()].concat()
 }
 
-/// Whether an AUTH_CHALLENGE cell lets us authenticate; `None` if it is malformed.
+/// Parses an AUTH_CHALLENGE cell. Returns whether it permits our authentication type; `None` if it
+/// is malformed.
 pub fn read_challenge(body: &[u8]) -> Option<bool> {
     let challenge = AuthChallenge::decode_from_reader(&mut Reader::from_slice(body)).ok()?;
     Some(challenge.methods().contains(&AUTH_TYPE))
 }
 
-/// What both sides of a link know, and an AUTHENTICATE cell binds itself to.
+/// Values that both sides of a link know, which an AUTHENTICATE cell covers.
 #[derive(Clone, Debug, Default)]
 pub struct Binding {
     /// SHA-256 of the RSA identity keys: initiator's, responder's.
     pub rsa: [[u8; 32]; 2],
     /// Ed25519 identities: initiator's, responder's.
     pub ed25519: [[u8; 32]; 2],
-    /// SHA-256 of all that the responder sent, up to and with AUTH_CHALLENGE.
+    /// SHA-256 of everything that the responder sent, up to and including AUTH_CHALLENGE.
     pub responder_log: [u8; 32],
-    /// SHA-256 of all that the initiator sent, up to AUTHENTICATE and without it.
+    /// SHA-256 of everything that the initiator sent before AUTHENTICATE.
     pub initiator_log: [u8; 32],
     /// SHA-256 of the responder's TLS certificate.
     pub tls_certificate: [u8; 32],
-    /// The TLS session's exported secret.
+    /// The secret exported from the TLS session.
     pub secret: [u8; 32],
 }
 
-/// The label under which the TLS session exports its secret; the context is SHA-256 of the
-/// initiator's RSA identity key.
+/// Label for exporting the secret from the TLS session. The context is SHA-256 of the initiator's
+/// RSA identity key.
 pub const EXPORT_LABEL: &[u8] = b"EXPORTER FOR TOR TLS CLIENT BINDING AUTH0003";
 
 impl Binding {
@@ -356,7 +360,7 @@ impl Binding {
         bytes
     }
 
-    /// The body of the AUTHENTICATE cell, signed with the certified key.
+    /// Returns the body of the AUTHENTICATE cell, signed with the certified key.
     pub fn sign(&self, key: &ed25519::Keypair, random: [u8; AUTH_RANDOM]) -> Vec<u8> {
         let mut signed = self.bytes();
         signed.extend(random);
@@ -365,8 +369,8 @@ impl Binding {
         [&AUTH_TYPE.to_be_bytes()[..], &length.to_be_bytes(), &signed, &signature].concat()
     }
 
-    /// Whether an AUTHENTICATE cell proves that its sender has the certified key and is at this
-    /// link's other end.
+    /// Returns whether an AUTHENTICATE cell proves that its sender has the certified key and is
+    /// the other end of this link.
     pub fn proves(&self, body: &[u8], key: &[u8; 32]) -> bool {
         let Some((&[t0, t1, l0, l1], rest)) = body.split_first_chunk() else { return false };
         let length = usize::from(u16::from_be_bytes([l0, l1]));
@@ -380,18 +384,18 @@ impl Binding {
     }
 }
 
-/// What a NETINFO cell says.
+/// The contents of a NETINFO cell.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Info {
     /// The sender's clock in seconds since 1970; `None` from clients.
     pub unix: Option<u64>,
-    /// The address at which the sender sees us.
+    /// The sender's view of our address.
     pub seen: Option<IpAddr>,
-    /// The addresses that the sender says are its own.
+    /// The addresses that the sender claims.
     pub own: Vec<IpAddr>,
 }
 
-/// Reads a NETINFO cell.
+/// Parses a NETINFO cell.
 pub fn read_netinfo(body: &[u8]) -> Option<Info> {
     let netinfo = Netinfo::decode_from_reader(&mut Reader::from_slice(body)).ok()?;
     let unix = netinfo.timestamp().and_then(|time| time.duration_since(UNIX_EPOCH).ok());
@@ -402,7 +406,7 @@ pub fn read_netinfo(body: &[u8]) -> Option<Info> {
     })
 }
 
-/// The body of a NETINFO cell.
+/// Returns the body of a NETINFO cell.
 pub fn put_netinfo(info: &Info) -> Vec<u8> {
     let clock = info.unix.map_or(0, |unix| u32::try_from(unix).unwrap_or(u32::MAX));
     let mut body = Vec::new();
@@ -412,19 +416,19 @@ pub fn put_netinfo(info: &Info) -> Vec<u8> {
     body
 }
 
-/// What a neighbour asked for by PADDING_NEGOTIATE (padding-spec, "Padding negotiation").
+/// A neighbour's request in PADDING_NEGOTIATE (padding-spec, "Padding negotiation").
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Padding {
-    /// No such cell came.
+    /// No such cell was received.
     #[default]
     Nothing,
-    /// None is to be sent.
+    /// Do not send padding.
     Stop,
-    /// It is to be sent after a silence between these milliseconds.
+    /// Send padding after a silence between these two times, in milliseconds.
     Start(u16, u16),
 }
 
-/// What a PADDING_NEGOTIATE cell asks for.
+/// Parses a PADDING_NEGOTIATE cell.
 pub fn read_padding(body: &[u8]) -> Option<Padding> {
     PaddingNegotiate::decode_from_reader(&mut Reader::from_slice(body)).ok()?;
     let &[_, command, low0, low1, high0, high1] = body.first_chunk()?;
@@ -436,7 +440,8 @@ pub fn read_padding(body: &[u8]) -> Option<Padding> {
     }
 }
 
-/// The body of a PADDING_NEGOTIATE cell; without wishes it asks for what the consensus says.
+/// Returns the body of a PADDING_NEGOTIATE cell. [`Padding::Nothing`] requests the values of the
+/// consensus.
 pub fn put_padding(wanted: Padding) -> [u8; 6] {
     let (command, low, high) = match wanted {
         Padding::Stop => (1, 0, 0),

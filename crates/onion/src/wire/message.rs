@@ -1,4 +1,4 @@
-//! Relay messages: what one end of a circuit says to another inside a relay cell (tor-spec, "Relay
+//! Relay messages: the contents of relay cells between two ends of a circuit (tor-spec, "Relay
 //! cells").
 
 use std::fmt;
@@ -13,40 +13,41 @@ use tor_cell::relaycell::msg::{self, Body as _, ResolvedVal};
 use super::cell::{BODY, Body};
 use super::tag::Tag;
 
-/// The most bytes of data in a relay cell; those of a stream's DATA are [`Format::data`].
+/// Maximum number of data bytes in a relay cell. For a stream's DATA see [`Format::data`].
 pub const DATA: usize = BODY - HEADER_V0;
-/// What a message of a stream that is no DATA may carry in any format, behind the number that it
-/// has in some sets of circuits.
+/// Maximum number of data bytes in a stream's message other than DATA, in any format. It leaves
+/// room for the number that the message has in some sets of circuits.
 const CONTROL: usize = BODY - HEADER_V1 - 2 - 4;
-/// Bytes before the data: command, recognised, stream, digest, length.
+/// Length in bytes of the header: command, recognised, stream, digest, length.
 const HEADER_V0: usize = 11;
-/// The same with tags: tag, command, length; and the stream, where there is one.
+/// Length in bytes of the header with a tag: tag, command, length. A stream ID follows if the
+/// command has one.
 const HEADER_V1: usize = 19;
-/// The field that is zero in a cell for its reader.
+/// The field that is zero in a cell addressed to its reader.
 pub const RECOGNISED: Range<usize> = 1..3;
-/// The digest's field.
+/// The position of the digest.
 pub const DIGEST: Range<usize> = 5..9;
-/// Zero bytes between the data and the random padding.
+/// Number of zero bytes between the data and the random padding.
 const GAP: usize = 4;
 
-/// How a message lies in a cell's body: it goes with the relay crypto.
+/// The layout of a message in a cell's body, which depends on the relay crypto.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Format {
     /// With a digest (tor-spec, "Relay cells").
     #[default]
     V0,
-    /// With a tag before all else, and a stream ID only where the command has one (proposal 359).
+    /// With a tag at the beginning, and a stream ID only where the command has one (proposal 359).
     V1,
 }
 
 impl Format {
-    /// The most bytes that a DATA message carries.
+    /// Returns the maximum number of bytes in a DATA message.
     #[must_use]
     pub const fn data(self) -> usize {
         BODY - self.header(RelayCommand::DATA)
     }
 
-    /// The most bytes that a message of this command carries.
+    /// Returns the maximum number of bytes in a message with this command.
     #[must_use]
     pub const fn most(self, command: RelayCommand) -> usize {
         BODY - self.header(command)
@@ -61,7 +62,7 @@ impl Format {
     }
 }
 
-/// What a relay message is.
+/// The command of a relay message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RelayCommand(pub u8);
 
@@ -102,36 +103,37 @@ impl RelayCommand {
     pub const ANCESTOR_LINK: RelayCommand = RelayCommand(160);
     pub const ANCESTOR_LINKED: RelayCommand = RelayCommand(161);
     pub const ANCESTOR_LINKED_ACK: RelayCommand = RelayCommand(162);
-    /// Sets of ours: how the numbers of a leg go on (`docs/spec/resilient-legs.md`, as the next
-    /// three).
+    /// In our resilient sets: how a leg's sequence numbers continue
+    /// (`docs/spec/resilient-legs.md`, also for the next three).
     pub const RESILIENT_SWITCH: RelayCommand = RelayCommand(163);
-    /// How many messages came by a leg.
+    /// The number of messages received on a leg.
     pub const RESILIENT_RECEIVED: RelayCommand = RelayCommand(164);
-    /// A leg is gone at its sender's end.
+    /// A leg no longer exists at the sender.
     pub const RESILIENT_GONE: RelayCommand = RelayCommand(165);
-    /// RECEIVED is to be said at once.
+    /// A request to send `RESILIENT_RECEIVED` at once.
     pub const RESILIENT_PROBE: RelayCommand = RelayCommand(166);
 }
 
 impl RelayCommand {
-    /// Whether it is of a stream, as [`Format::V1`] has it: there are no SENDMEs of streams.
+    /// Returns whether messages with this command have a stream ID in [`Format::V1`]. SENDMEs of
+    /// streams do not exist there.
     const fn has_stream(self) -> bool {
         matches!(self.0, 1..=4 | 11..=13 | 16..=18 | 43..=44)
     }
 }
 
-/// A relay cell's content, lent from its body.
+/// The content of a relay cell, lent from its body.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Message<'a> {
-    /// What it is.
+    /// The command.
     pub command: RelayCommand,
-    /// The stream that it is of; 0 for the circuit itself.
+    /// The stream ID; 0 for the circuit itself.
     pub stream: u16,
-    /// Its data.
+    /// The data.
     pub data: &'a [u8],
 }
 
-/// Reads a decrypted body; `None` if its length does not fit.
+/// Parses a decrypted body. Returns `None` if its length is invalid.
 pub fn read(format: Format, body: &Body) -> Option<Message<'_>> {
     let number = |at: usize| u16::from_be_bytes([body[at], body[at + 1]]);
     let (command, length, stream) = match format {
@@ -145,17 +147,17 @@ pub fn read(format: Format, body: &Body) -> Option<Message<'_>> {
     Some(Message { command, stream, data })
 }
 
-/// Writes a message into a body, and random padding behind it (tor-spec, "Relay cells").
+/// Writes a message into a body, followed by random padding (tor-spec, "Relay cells").
 ///
 /// # Panics
-/// If the data is longer than the format's cells.
+/// If the data is longer than the format permits.
 pub fn write(format: Format, body: &mut Body, message: Message<'_>, rng: &mut dyn CryptoRng) {
     let header = format.header(message.command);
     body[header..header + message.data.len()].copy_from_slice(message.data);
     write_header(format, body, message.command, message.stream, message.data.len(), rng);
 }
 
-/// Writes all but the data, which lies in its place already, and the tag.
+/// Writes everything except the data, which is already in place, and the tag.
 pub fn write_header(
     format: Format,
     body: &mut Body,
@@ -187,19 +189,19 @@ pub fn write_header(
     rng.fill_bytes(random);
 }
 
-/// Where the data of a message lies.
+/// Returns the part of the body in which the data lies.
 pub fn data_of(format: Format, command: RelayCommand, body: &mut Body) -> &mut [u8] {
     &mut body[format.header(command)..]
 }
 
-/// BEGIN flag: addresses of IPv6 will do.
+/// BEGIN flag: IPv6 addresses are acceptable.
 pub const IPV6_OKAY: u32 = 1;
-/// BEGIN flag: addresses of IPv4 will not do.
+/// BEGIN flag: IPv4 addresses are not acceptable.
 pub const IPV4_NOT_OKAY: u32 = 2;
-/// BEGIN flag: better one of IPv6 than one of IPv4.
+/// BEGIN flag: IPv6 addresses are preferred.
 pub const IPV6_PREFERRED: u32 = 4;
 
-/// Where a client wants a stream to lead.
+/// The destination that a client requests for a stream.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Begin {
     /// A host name or an address.
@@ -211,7 +213,7 @@ pub struct Begin {
 }
 
 impl Begin {
-    /// Reads the data of BEGIN.
+    /// Parses the data of BEGIN.
     pub fn read(data: &[u8]) -> Option<Begin> {
         let begin = msg::Begin::decode_from_reader(&mut Reader::from_slice(data)).ok()?;
         let host = String::from_utf8(begin.addr().to_vec()).ok()?;
@@ -219,8 +221,8 @@ impl Begin {
         sound.then_some(Begin { host, port: begin.port(), flags: begin.flags().bits() })
     }
 
-    /// Which of the host's addresses the client accepts, those first that it would rather have
-    /// (tor-spec, "Opening streams").
+    /// Returns the addresses that the client accepts, preferred ones first (tor-spec, "Opening
+    /// streams").
     pub fn acceptable(&self, mut addresses: Vec<IpAddr>) -> Vec<IpAddr> {
         let has = |flag| self.flags & flag != 0;
         addresses.retain(|address| match address {
@@ -231,14 +233,14 @@ impl Begin {
         addresses
     }
 
-    /// The data of BEGIN; `None` if the host is no name that Tor carries.
+    /// Returns the data of BEGIN; `None` if the host is not a valid name in Tor.
     pub fn write(&self) -> Option<Vec<u8>> {
         encode(msg::Begin::new(&self.host, self.port, self.flags).ok()?)
     }
 }
 
-/// The data of CONNECTED: the address that was reached and the seconds for which its name holds;
-/// nothing for directory streams.
+/// Returns the data of CONNECTED: the address of the connection and the TTL of its name in
+/// seconds; empty for directory streams.
 pub fn put_connected(reached: Option<(IpAddr, u32)>) -> Vec<u8> {
     let message = match reached {
         Some((address, ttl)) => msg::Connected::new_with_addr(address, ttl),
@@ -247,30 +249,30 @@ pub fn put_connected(reached: Option<(IpAddr, u32)>) -> Vec<u8> {
     encode(message).expect("an address always fits")
 }
 
-/// Whether the data of CONNECTED is well-formed.
+/// Returns whether the data of CONNECTED is well-formed.
 pub fn is_connected(data: &[u8]) -> bool {
     msg::Connected::decode_from_reader(&mut Reader::from_slice(data)).is_ok()
 }
 
-/// Seconds that clients are told an address holds, whatever its name server said: a time that ran
-/// down would tell one client when another one asked (C tor clips for the same reason, to at least
-/// as much).
+/// TTL of addresses for clients in seconds, instead of the name server's. A remaining TTL would
+/// reveal to one client when another one asked. C tor clips TTLs for the same reason, to at least
+/// this value.
 pub const ADDRESS_TTL: u32 = 300;
 
-/// The data of END where the exit's policy refuses an address: that, and the seconds for which its
-/// name holds. Clients take EXITPOLICY without an address for word of an exit that lets nothing out
-/// at all.
+/// Returns the data of END for an address that the exit policy refuses: the address, and the TTL
+/// of its name in seconds. Clients take `EXITPOLICY` without an address as a sign that the exit
+/// permits nothing.
 pub fn put_refusal(address: IpAddr, ttl: u32) -> Vec<u8> {
     encode(msg::End::new_exitpolicy(address, ttl)).expect("an address always fits")
 }
 
-/// Reads the data of END: why the stream ends, and the address that the exit's policy refuses, if
-/// it is told. All else is passed over, as reasons of later designs may bring more (tor-spec,
-/// "Closing streams").
+/// Parses the data of END: the reason, and the refused address if the reason is `EXITPOLICY`.
+/// Other bytes are ignored, because future reasons may have more data (tor-spec, "Closing
+/// streams").
 pub fn read_end(data: &[u8]) -> (EndReason, Option<IpAddr>) {
     let [reason, more @ ..] = data else { return (EndReason::MISC, None) };
     let reason = EndReason(*reason);
-    // Behind the address there may be a TTL.
+    // A TTL may follow the address.
     let address = match more.len() {
         4 | 8 => more.first_chunk().map(|v4: &[u8; 4]| Ipv4Addr::from(*v4).into()),
         16 | 20 => more.first_chunk().map(|v6: &[u8; 16]| Ipv6Addr::from(*v6).into()),
@@ -279,32 +281,32 @@ pub fn read_end(data: &[u8]) -> (EndReason, Option<IpAddr>) {
     (reason, address.filter(|_| reason == EndReason::EXIT_POLICY))
 }
 
-/// An answer to RESOLVE.
+/// A result in a response to RESOLVE.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Answer {
     /// An address.
     Address(IpAddr),
-    /// A name, to a question for an address.
+    /// A name, as the result of a reverse lookup.
     Name(String),
-    /// Nothing; another time there may be something.
+    /// A temporary error.
     Later,
-    /// Nothing.
+    /// A permanent error.
     Never,
 }
 
-/// Reads the data of RESOLVE: the name, which may be one of in-addr.arpa.
+/// Parses the data of RESOLVE: a name, which may be in `in-addr.arpa`.
 pub fn read_resolve(data: &[u8]) -> Option<String> {
     let question = msg::Resolve::decode_from_reader(&mut Reader::from_slice(data)).ok()?;
     let name = String::from_utf8(question.query().to_vec()).ok()?;
     (!name.is_empty() && name.bytes().all(|byte| byte.is_ascii_graphic())).then_some(name)
 }
 
-/// The data of RESOLVE; `None` if the name is too long.
+/// Returns the data of RESOLVE; `None` if the name is too long.
 pub fn put_resolve(name: &str) -> Option<Vec<u8>> {
     encode(msg::Resolve::new(name)).filter(|data| data.len() <= CONTROL)
 }
 
-/// Reads the data of RESOLVED: answers, each with the seconds for which it holds.
+/// Parses the data of RESOLVED: results, each with its TTL in seconds.
 pub fn read_resolved(data: &[u8]) -> Option<Vec<(Answer, u32)>> {
     let message = msg::Resolved::decode_from_reader(&mut Reader::from_slice(data)).ok()?;
     let answers = message.into_answers().into_iter();
@@ -321,7 +323,7 @@ fn known(value: ResolvedVal) -> Option<Answer> {
     }
 }
 
-/// The data of RESOLVED, as many answers as fit.
+/// Returns the data of RESOLVED, with as many results as fit.
 pub fn put_resolved(answers: &[(Answer, u32)]) -> Vec<u8> {
     let mut data = Vec::new();
     for (answer, ttl) in answers {
@@ -339,16 +341,17 @@ pub fn put_resolved(answers: &[(Answer, u32)]) -> Vec<u8> {
     data
 }
 
-/// What a circuit's SENDME bears (tor-spec, "SENDME message format").
+/// The contents of a circuit's SENDME (tor-spec, "SENDME message format").
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Sendme {
-    /// Version 0: nothing.
+    /// Version 0: empty.
     Bare,
-    /// Version 1: the tag of the cell that it acknowledges.
+    /// Version 1: the tag of the acknowledged cell.
     Tagged(Tag),
 }
 
-/// Reads the data of a circuit's SENDME; `None` if it is malformed or of another version.
+/// Parses the data of a circuit's SENDME. Returns `None` if it is malformed or has an unknown
+/// version.
 pub fn read_sendme(data: &[u8]) -> Option<Sendme> {
     let message = msg::Sendme::decode_from_reader(&mut Reader::from_slice(data)).ok()?;
     match message.into_sendme_tag() {
@@ -357,30 +360,31 @@ pub fn read_sendme(data: &[u8]) -> Option<Sendme> {
     }
 }
 
-/// The data of a circuit's SENDME (version 1).
+/// Returns the data of a circuit's SENDME (version 1).
 pub fn put_sendme(tag: &Tag) -> Vec<u8> {
     let length = tag.bytes().len() as u16;
     [&[1], &length.to_be_bytes()[..], tag.bytes()].concat()
 }
 
-/// Reads the data of XON: kilobytes a second that the peer's program takes, 0 for no limit.
+/// Parses the data of XON: the kilobytes per second that the peer's application accepts; 0 for no
+/// limit.
 pub fn read_xon(data: &[u8]) -> Option<u32> {
     Xon::decode_from_reader(&mut Reader::from_slice(data)).ok()?;
     Some(u32::from_be_bytes(*data.get(1..5)?.first_chunk()?))
 }
 
-/// Whether the data of XOFF is well-formed.
+/// Returns whether the data of XOFF is well-formed.
 pub fn is_xoff(data: &[u8]) -> bool {
     Xoff::decode_from_reader(&mut Reader::from_slice(data)).is_ok()
 }
 
-/// The data of XON.
+/// Returns the data of XON.
 pub fn put_xon(kilobytes: u32) -> [u8; 5] {
     let [a, b, c, d] = kilobytes.to_be_bytes();
     [0, a, b, c, d]
 }
 
-/// Why a stream ended (tor-spec, "Closing streams").
+/// The reason why a stream ended (tor-spec, "Closing streams").
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct EndReason(pub u8);
 
@@ -403,7 +407,7 @@ impl EndReason {
     pub const NOT_DIRECTORY: EndReason = EndReason(14);
 }
 
-/// Why a circuit was torn down (tor-spec, "Tearing down circuits").
+/// The reason why a circuit was torn down (tor-spec, "Tearing down circuits").
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct DestroyReason(pub u8);
 

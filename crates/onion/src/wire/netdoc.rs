@@ -1,7 +1,8 @@
-//! Directory documents as plain values: parsed, their signatures checked, their times told.
+//! Directory documents as plain values: parsed, with verified signatures and checked times.
 //!
-//! What a peer sends is parsed here and nowhere else. A document that is not proven stays inside
-//! [`Unproven`]; only [`Unproven::prove`] gives the consensus out.
+//! Documents from peers are checked here before other modules read them; onion services'
+//! descriptors are checked in [`hsdesc`](super::hsdesc). A consensus that is not verified stays
+//! inside [`Unproven`]. Only [`Unproven::prove`] and [`Unproven::prove_old`] return it.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -23,20 +24,20 @@ pub use plain::{Server, ServerList, check_server, divided, prove_server_list};
 
 mod plain;
 
-/// For so many seconds after its end a consensus is better than none: somebody may be too busy, or
-/// dead, to make another (C tor's "reasonably live").
+/// Seconds after its expiry for which a consensus is still usable, because the authorities may be
+/// overloaded or down (C tor's "reasonably live").
 pub const REASONABLY_LIVE: u64 = 86_400;
 
 /// A consensus that enough authorities signed.
 #[derive(Clone, Debug)]
 pub struct Consensus {
-    /// Seconds since 1970 at which it begins to hold.
+    /// The time from which it is valid, in seconds since 1970.
     pub valid_after: u64,
-    /// From when on there is a newer one.
+    /// The time from which a newer one is available.
     pub fresh_until: u64,
-    /// When it ends to hold.
+    /// The time at which it expires.
     pub valid_until: u64,
-    /// All relays, in the order of their RSA identities.
+    /// All relays, sorted by RSA identity.
     pub relays: Vec<RelayStatus>,
     /// The network's parameters (param-spec).
     pub params: BTreeMap<String, i32>,
@@ -45,90 +46,91 @@ pub struct Consensus {
 }
 
 impl Consensus {
-    /// Whether it holds, or ended so lately that it is used where there is none that holds.
+    /// Returns whether it is valid, or expired so recently that it may be used if there is no
+    /// valid one.
     #[must_use]
     pub fn is_reasonably_live(&self, unix_now: u64) -> bool {
         unix_now <= self.valid_until.saturating_add(REASONABLY_LIVE)
     }
 }
 
-/// What authorities say of one relay.
+/// A relay's entry in the consensus.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RelayStatus {
-    /// Its name, which proves nothing.
+    /// Its nickname, which proves nothing.
     pub nickname: String,
     /// Its RSA identity.
     pub rsa_identity: [u8; 20],
     /// The SHA-256 digest of its microdescriptor.
     pub microdesc: [u8; 32],
-    /// Where it is reached, IPv4 first.
+    /// Its addresses, IPv4 first.
     pub addresses: Vec<SocketAddr>,
-    /// What it may be used for.
+    /// Its flags.
     pub flags: Flags,
     /// Its weight, in the units of the consensus.
     pub bandwidth: u32,
-    /// What it speaks beyond the basics.
+    /// The optional subprotocols that it supports.
     pub speaks: Speaks,
 }
 
-/// The flags of a relay that we act upon.
+/// The flags of a relay that affect our behaviour.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[allow(clippy::struct_excessive_bools, reason = "dir-spec has them so")]
 pub struct Flags {
-    /// It is an authority.
+    /// Whether it is an authority.
     pub authority: bool,
-    /// It exits wrongly: never take it as an exit.
+    /// Whether it is a bad exit, which is never used as an exit.
     pub bad_exit: bool,
-    /// It exits to some of the usual ports.
+    /// Whether it exits to some of the usual ports.
     pub exit: bool,
-    /// It is fast enough for general circuits.
+    /// Whether it is fast enough for general circuits.
     pub fast: bool,
-    /// It may be the first hop.
+    /// Whether it may be the first hop.
     pub guard: bool,
-    /// It may be neither the first hop nor the last.
+    /// Whether it may be neither the first hop nor the last.
     pub middle_only: bool,
-    /// It stays up long enough for streams that live long.
+    /// Whether it stays up long enough for long-lived streams.
     pub stable: bool,
-    /// It answers directory requests over BEGIN_DIR.
+    /// Whether it answers directory requests over `BEGIN_DIR`.
     pub v2dir: bool,
 }
 
-/// Subprotocols of a relay that change what we may ask of it.
+/// Subprotocols of a relay that change which features we may use.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Speaks {
-    /// ntor-v3 handshakes (Relay=4).
+    /// ntor-v3 handshakes (`Relay=4`).
     pub ntor_v3: bool,
-    /// Congestion control of proposal 324 (FlowCtrl=2).
+    /// Congestion control of proposal 324 (`FlowCtrl=2`).
     pub congestion_control: bool,
-    /// Counter Galois Onion, and the way to ask for it (Relay=5 and 6).
+    /// Counter Galois Onion, and its negotiation (`Relay=5` and `Relay=6`).
     pub cgo: bool,
-    /// Sets of the designs that came before proposal 329 (Anabranch=1, ours).
+    /// Sets of the designs before proposal 329 (`Anabranch=1`, ours).
     pub ancestors: bool,
-    /// Sets of ours whose legs may die (Anabranch=2).
+    /// Our resilient sets, whose legs may fail (`Anabranch=2`).
     pub resilient: bool,
-    /// Legs of ours that join at a middle (Anabranch=3).
+    /// Our legs that join at a middle hop (`Anabranch=3`).
     pub merged: bool,
-    /// Conflux (Conflux=1).
+    /// Conflux (`Conflux=1`).
     pub conflux: bool,
 }
 
-/// A microdescriptor: what a client needs of a relay to build a circuit through it.
+/// A microdescriptor: the facts about a relay that a client needs to build a circuit through it.
 #[derive(Clone, Debug)]
 pub struct Microdesc {
-    /// The SHA-256 digest by which a consensus names it.
+    /// The SHA-256 digest that names it in a consensus.
     pub digest: [u8; 32],
-    /// Its key for ntor and ntor-v3.
+    /// Its public key for ntor and ntor-v3.
     pub ntor: [u8; 32],
-    /// Its ed25519 master identity.
+    /// Its Ed25519 master identity.
     pub ed_identity: [u8; 32],
-    /// The RSA identities that it calls its family.
+    /// The RSA identities in its declared family.
     pub family: Vec<[u8; 20]>,
-    /// The families that it has a certificate for (proposal 321).
+    /// The families for which it has a certificate (proposal 321).
     pub family_ids: Vec<String>,
     ports: Ports,
 }
 
-/// The ports that an exit leads to.
+/// The ports that an exit permits.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Ports {
     ipv4: PortPolicy,
@@ -136,14 +138,14 @@ pub(crate) struct Ports {
 }
 
 impl Ports {
-    /// Whether there are any.
+    /// Returns whether there are any.
     pub(crate) fn are_any(&self) -> bool {
         self.ipv4.allows_some_port() || self.ipv6.allows_some_port()
     }
 }
 
 impl Microdesc {
-    /// Whether it says to exit to (nearly) everywhere at this port.
+    /// Returns whether its policy permits (nearly) all destinations at this port.
     #[must_use]
     pub fn exits_to(&self, port: u16, v6: bool) -> bool {
         if v6 { &self.ports.ipv6 } else { &self.ports.ipv4 }.allows_port(port)
@@ -153,14 +155,14 @@ impl Microdesc {
         &self.ports
     }
 
-    /// Whether there is any port at which it exits.
+    /// Returns whether it permits exits to any port over IPv4.
     #[must_use]
     pub fn exits(&self) -> bool {
         self.ports.ipv4.allows_some_port()
     }
 }
 
-/// An authority's certificate for its signing key, checked.
+/// An authority's verified certificate for its signing key.
 #[derive(Clone, Debug)]
 pub struct AuthorityCert {
     cert: AuthCert,
@@ -168,47 +170,47 @@ pub struct AuthorityCert {
 }
 
 impl AuthorityCert {
-    /// The authority's identity and the signing key that it certifies, as digests of RSA keys.
+    /// Returns the authority's identity and the certified signing key, as digests of RSA keys.
     #[must_use]
     pub fn keys(&self) -> ([u8; 20], [u8; 20]) {
         let ids = self.cert.key_ids();
         (ids.id_fingerprint.to_bytes(), ids.sk_fingerprint.to_bytes())
     }
 
-    /// From when until when it holds, in seconds since 1970.
+    /// Returns the start and the end of its validity, in seconds since 1970.
     #[must_use]
     pub fn holds(&self) -> (u64, u64) {
         (unix(self.cert.published()), unix(self.cert.expires()))
     }
 
-    /// The document itself.
+    /// Returns the document's text.
     #[must_use]
     pub fn text(&self) -> &str {
         &self.text
     }
 }
 
-/// Why a document is refused.
+/// The reason why a document is rejected.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum DocumentError {
-    /// It is longer than any honest one.
+    /// It is longer than any valid one.
     TooLong(usize),
-    /// It is not of its format, or ends early; the parser's words.
+    /// Its format is invalid, or it is truncated; contains the parser's message.
     Malformed(String),
     /// A signature in it is wrong.
     BadSignature,
-    /// Of the authorities that we know, too few signed it: how many did, and how many must.
+    /// Too few known authorities signed it: how many did, and how many must.
     TooFewSigners(usize, usize),
-    /// It is of somebody else than was asked for.
+    /// It belongs to a different relay than expected.
     Stranger,
-    /// It does not hold yet.
+    /// It is not valid yet.
     TooEarly,
-    /// It does not hold any more.
+    /// It has expired.
     Expired,
 }
 
 impl DocumentError {
-    /// Whether the text itself is damaged, by whichever authorities and clock it is judged.
+    /// Returns whether the text itself is damaged, independently of authorities and clock.
     #[must_use]
     pub fn is_damage(&self) -> bool {
         match self {
@@ -223,10 +225,10 @@ impl DocumentError {
     }
 }
 
-/// Checks that none of a file's documents is `bad`, which were left out.
+/// Checks that no document of a file was skipped as invalid; `bad` is the number of those.
 ///
 /// # Errors
-/// [`DocumentError::Malformed`]
+/// Returns [`DocumentError::Malformed`] with the number.
 pub(crate) fn none_bad(bad: usize) -> Result<(), DocumentError> {
     match bad {
         0 => Ok(()),
@@ -259,41 +261,42 @@ impl fmt::Display for DocumentError {
 
 impl std::error::Error for DocumentError {}
 
-/// The most bytes that we take for a consensus, and for one microdescriptor, certificate,
+/// Maximum bytes of a consensus. [`LONGEST_ITEM`] is that of a microdescriptor, certificate or
 /// descriptor.
 pub const LONGEST_CONSENSUS: usize = 16 << 20;
 /// See [`LONGEST_CONSENSUS`].
 pub const LONGEST_ITEM: usize = 64 << 10;
 
-/// A consensus whose signatures have not been looked at.
+/// A consensus whose signatures are not verified.
 pub struct Unproven {
     document: UnvalidatedMdConsensus,
 }
 
 impl Unproven {
-    /// Parses a consensus of the microdescriptor flavour.
+    /// Parses a consensus of the flavour `microdesc`.
     ///
     /// # Errors
-    /// It is too long or malformed.
+    /// Returns a [`DocumentError`] if it is too long or malformed.
     pub fn parse(text: &str) -> Result<Unproven, DocumentError> {
         fits(text, LONGEST_CONSENSUS)?;
         let (_, _, unchecked) = MdConsensus::parse(text).map_err(malformed)?;
-        // Its times are compared below, where they can be told apart.
+        // The times are compared below, where too early and expired can be distinguished.
         Ok(Unproven { document: unchecked.dangerously_assume_timely() })
     }
 
-    /// The keys by which it claims to be signed: authority and signing key, as digests.
+    /// Returns the claimed signers: authority and signing key, as digests.
     #[must_use]
     pub fn signers(&self) -> Vec<([u8; 20], [u8; 20])> {
         let ids = self.document.signing_cert_ids();
         ids.map(|id| (id.id_fingerprint.to_bytes(), id.sk_fingerprint.to_bytes())).collect()
     }
 
-    /// The consensus, if it is reasonably live at `unix_now` and more than half of `authorities`
-    /// signed it with keys that `certs` certify.
+    /// Verifies the consensus. It must be reasonably live at `unix_now`, and more than half of
+    /// `authorities` must have signed it with keys that `certs` certify.
     ///
     /// # Errors
-    /// It does not hold yet, or ended too long ago; a signature is wrong, or there are too few.
+    /// Returns a [`DocumentError`] if it is not valid yet, or expired too long ago. The same holds
+    /// if a signature is wrong, or there are too few.
     pub fn prove(
         self,
         authorities: &[[u8; 20]],
@@ -308,10 +311,11 @@ impl Unproven {
         }
     }
 
-    /// The same, however long ago it ended: its relays may still know a newer one.
+    /// Verifies the consensus however long ago it expired, because its relays may have a newer
+    /// one.
     ///
     /// # Errors
-    /// [`DocumentError`]
+    /// Returns a [`DocumentError`] as [`Unproven::prove`] does, but not for the expiry.
     pub fn prove_old(
         self,
         authorities: &[[u8; 20]],
@@ -332,7 +336,7 @@ impl Unproven {
         Ok(plain(&document.dangerously_assume_wellsigned()))
     }
 
-    /// How many authorities whose certificates these are claim to have signed it.
+    /// Returns the number of authorities of `certs` that are named as signers.
     fn signed_by(&self, certs: &[AuthCert]) -> usize {
         let claimed = self.signers();
         let has = |cert: &&AuthCert| {
@@ -347,11 +351,11 @@ impl Unproven {
     }
 }
 
-/// Parses certificates of authorities that follow one another, and checks their signatures. Those
-/// that are malformed or wrongly signed are left out and counted.
+/// Parses concatenated certificates of authorities, and verifies their signatures. Malformed or
+/// wrongly signed ones are skipped and counted.
 ///
 /// # Errors
-/// The whole is too long or does not begin as a document.
+/// Returns a [`DocumentError`] if the text is too long or does not begin like a document.
 pub fn parse_certs(text: &str) -> Result<(Vec<AuthorityCert>, usize), DocumentError> {
     fits(text, LONGEST_CONSENSUS)?;
     let mut good = Vec::new();
@@ -368,14 +372,14 @@ pub fn parse_certs(text: &str) -> Result<(Vec<AuthorityCert>, usize), DocumentEr
     Ok((good, bad))
 }
 
-/// Microdescriptors with the text of each, and how many were left out.
+/// Microdescriptors with the text of each, and the number of skipped ones.
 pub type Microdescs<'a> = (Vec<(Microdesc, &'a str)>, usize);
 
-/// Parses microdescriptors that follow one another: each with its own text. Those that are
-/// malformed are left out and counted.
+/// Parses concatenated microdescriptors, each with its own text. Malformed ones are skipped and
+/// counted.
 ///
 /// # Errors
-/// The whole is too long or does not begin as a document.
+/// Returns a [`DocumentError`] if the text is too long or does not begin like a document.
 pub fn parse_microdescs(text: &str) -> Result<Microdescs<'_>, DocumentError> {
     fits(text, LONGEST_CONSENSUS)?;
     let mut good = Vec::new();
@@ -408,27 +412,28 @@ pub fn parse_microdescs(text: &str) -> Result<Microdescs<'_>, DocumentError> {
     Ok((good, bad))
 }
 
-/// What a checked server descriptor says, as far as we have a use for it.
+/// The fields of a checked server descriptor that we use.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Described {
     /// Its RSA identity.
     pub rsa_identity: [u8; 20],
-    /// Its ed25519 master identity.
+    /// Its Ed25519 master identity.
     pub ed_identity: [u8; 32],
-    /// Its key for ntor and ntor-v3.
+    /// Its public key for ntor and ntor-v3.
     pub ntor: [u8; 32],
-    /// Where it is reached.
+    /// Its addresses.
     pub addresses: Vec<SocketAddr>,
-    /// When it was published, in seconds since 1970.
+    /// The time of its publication, in seconds since 1970.
     pub published: u64,
-    /// The families that it has a certificate for (proposal 321).
+    /// The families for which it has a certificate (proposal 321).
     pub family_ids: Vec<String>,
 }
 
-/// Parses a server descriptor, and checks all its signatures and that it holds at `unix_now`.
+/// Parses a server descriptor, verifies all its signatures, and checks that it is valid at
+/// `unix_now`.
 ///
 /// # Errors
-/// It is too long, malformed, wrongly signed, or does not hold now.
+/// Returns a [`DocumentError`] if it is too long, malformed, wrongly signed, or not valid now.
 pub fn check_descriptor(text: &str, unix_now: u64) -> Result<Described, DocumentError> {
     let descriptor = descriptor(text, unix_now)?;
     Ok(Described {
@@ -457,19 +462,19 @@ fn family_ids(descriptor: &RouterDesc) -> Vec<String> {
     AsRef::<Vec<_>>::as_ref(&descriptor.family_ids()).iter().map(ToString::to_string).collect()
 }
 
-/// A bridge as it describes itself: no consensus lists it.
+/// A bridge, from its own descriptor. Consensuses do not list bridges.
 #[derive(Clone, Debug)]
 pub struct Bridge {
-    /// What a consensus would say of it. Addresses are those of its descriptor.
+    /// The equivalent of a consensus entry, with the addresses of the descriptor.
     pub status: RelayStatus,
-    /// What its microdescriptor would say, without a digest. It lets no stream out.
+    /// The equivalent of a microdescriptor, without a digest. It permits no exits.
     pub microdesc: Microdesc,
 }
 
 /// Parses a bridge's server descriptor, and checks it as [`check_descriptor`] does.
 ///
 /// # Errors
-/// It is too long, malformed, wrongly signed, or does not hold now.
+/// Returns a [`DocumentError`] if it is too long, malformed, wrongly signed, or not valid now.
 pub fn check_bridge(text: &str, unix_now: u64) -> Result<Bridge, DocumentError> {
     let descriptor = descriptor(text, unix_now)?;
     let none = PortPolicy::new_reject_all;
@@ -507,7 +512,7 @@ fn plain(document: &MdConsensus) -> Consensus {
         params.iter().map(|(name, &value)| (name.clone(), value)).collect()
     };
     let mut relays: Vec<RelayStatus> = document.relays().iter().map(status).collect();
-    // They are looked for by identity, which is cheap only in this order.
+    // Relays are looked up by identity, with a binary search.
     relays.sort_by_key(|relay| relay.rsa_identity);
     Consensus {
         valid_after: unix(lifetime.valid_after()),
@@ -521,7 +526,7 @@ fn plain(document: &MdConsensus) -> Consensus {
 
 fn status(relay: &MdRouterStatus) -> RelayStatus {
     let has = |flag| relay.flags().contains(flag);
-    // A kind of weight that is not known yet counts for nothing.
+    // An unknown kind of weight counts as 0.
     let bandwidth = match *relay.weight() {
         RelayWeight::Measured(bandwidth) | RelayWeight::Unmeasured(bandwidth) => bandwidth,
         _ => 0,
@@ -567,7 +572,7 @@ fn malformed(error: impl fmt::Display) -> DocumentError {
 }
 
 fn unix(time: SystemTime) -> u64 {
-    // Before 1970 nothing held.
+    // Times before 1970 count as 0.
     time.duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs())
 }
 

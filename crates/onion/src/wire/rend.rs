@@ -1,5 +1,6 @@
-//! What services and clients say to introduction points and rendezvous points (rend-spec-v3 3 and
-//! 4), as far as a relay reads it. What clients and services tell each other is encrypted for them.
+//! Messages from services and clients to introduction points and rendezvous points (rend-spec-v3 3
+//! and 4), as far as a relay reads them. Messages between clients and services are encrypted end
+//! to end.
 
 use digest::Digest;
 use subtle::ConstantTimeEq;
@@ -8,39 +9,40 @@ use tor_bytes::Reader;
 use super::crypto::Sha3_256;
 use super::crypto::ed25519::{PublicKey, Signature};
 
-/// Bytes of a rendezvous cookie.
+/// Length in bytes of a rendezvous cookie.
 pub const COOKIE: usize = 20;
-/// Bytes of what a circuit's handshake leaves both ends with to bind ESTABLISH_INTRO to it.
+/// Length in bytes of the value from a circuit's handshake that binds ESTABLISH_INTRO to the
+/// circuit.
 pub const NONCE: usize = 20;
 /// The type of an Ed25519 key in ESTABLISH_INTRO and INTRODUCE1.
 const ED25519: u8 = 2;
-/// What the signature of ESTABLISH_INTRO is over begins with.
+/// Prefix of the bytes that the signature of ESTABLISH_INTRO covers.
 const SIGNED_FOR: &[u8] = b"Tor establish-intro cell v1";
-/// The extension with limits of INTRODUCE2, and its parameters.
+/// The type of the extension with limits for INTRODUCE2, and its parameters.
 const DOS_PARAMS: u8 = 1;
 const DOS_RATE: u8 = 1;
 const DOS_BURST: u8 = 2;
 
-/// How many INTRODUCE2 a service wants of its introduction point at most.
+/// A service's limit on the INTRODUCE2 messages from its introduction point.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum IntroLimit {
-    /// As the consensus has it.
+    /// The limit in the consensus.
     #[default]
     Consensus,
-    /// As many as come.
+    /// No limit.
     None,
-    /// So many a second, and so many at once.
+    /// A rate and a burst.
     Rate {
-        /// A second.
+        /// Messages per second.
         rate: u32,
-        /// At once.
+        /// Maximum number of messages at once.
         burst: u32,
     },
 }
 
 impl IntroLimit {
-    /// Of numbers as they came: zero, more than 31 bits, or a burst below the rate are none (C tor,
-    /// proposal 305).
+    /// Creates the limit from received numbers. A rate of 0, a number above 31 bits, or a burst
+    /// below the rate means no limit (C tor, proposal 305).
     #[must_use]
     pub fn new(rate: u64, burst: u64) -> IntroLimit {
         match (i32::try_from(rate), i32::try_from(burst)) {
@@ -52,18 +54,18 @@ impl IntroLimit {
     }
 }
 
-/// ESTABLISH_INTRO: a service asks to be introduced by the circuit that this comes by.
+/// ESTABLISH_INTRO: a service's request to receive introductions on the circuit that carries it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct EstablishIntro {
-    /// The key by which clients name the introduction point.
+    /// The key that identifies the introduction point to clients.
     pub auth_key: [u8; 32],
-    /// The service's wish.
+    /// The limit that the service requests.
     pub limit: IntroLimit,
 }
 
 impl EstablishIntro {
-    /// Reads the data of ESTABLISH_INTRO that came by a circuit with this nonce; `None` if it is
-    /// malformed, for another circuit, or not signed by its key.
+    /// Parses and verifies the data of ESTABLISH_INTRO from a circuit with this nonce. Returns
+    /// `None` if it is malformed, bound to another circuit, or not signed by its key.
     #[must_use]
     pub fn check(data: &[u8], nonce: &[u8; NONCE]) -> Option<EstablishIntro> {
         let mut reader = Reader::from_slice(data);
@@ -88,7 +90,7 @@ impl EstablishIntro {
     }
 }
 
-/// The limits of an extension; `None` if it is malformed or has parameters that are not known.
+/// Parses the limits of an extension. Returns `None` if it is malformed or has unknown parameters.
 fn read_limit(field: &[u8]) -> Option<IntroLimit> {
     let mut reader = Reader::from_slice(field);
     let (mut rate, mut burst) = (0, 0);
@@ -103,7 +105,7 @@ fn read_limit(field: &[u8]) -> Option<IntroLimit> {
     Some(IntroLimit::new(rate, burst))
 }
 
-/// SHA3-256 over key and message, the key's length before it (rend-spec-v3 0.3).
+/// Returns the MAC: SHA3-256 over the key's length, the key and the message (rend-spec-v3 0.3).
 fn authenticate(nonce: &[u8; NONCE], message: &[u8]) -> [u8; 32] {
     let length = (NONCE as u64).to_be_bytes();
     let hash = Sha3_256::new().chain_update(length).chain_update(nonce).chain_update(message);
@@ -116,12 +118,12 @@ fn read_auth_key(reader: &mut Reader<'_>) -> Option<[u8; 32]> {
     (kind == ED25519 && length == 32).then_some(key)
 }
 
-/// Reads the data of INTRODUCE1: the key of the introduction point that is meant. All of the data
-/// goes on to the service.
+/// Parses the data of INTRODUCE1, and returns the key of the requested introduction point. The
+/// relay forwards all of the data to the service.
 #[must_use]
 pub fn read_introduce1(data: &[u8]) -> Option<[u8; 32]> {
     let mut reader = Reader::from_slice(data);
-    // Where services of an older kind were named.
+    // This field named services of the older version 2.
     let is_new = reader.take(20).ok()?.iter().all(|&byte| byte == 0);
     let auth_key = read_auth_key(&mut reader)?;
     for _ in 0..reader.take_u8().ok()? {
@@ -132,46 +134,45 @@ pub fn read_introduce1(data: &[u8]) -> Option<[u8; 32]> {
     (is_new && reader.remaining() > 0).then_some(auth_key)
 }
 
-/// Reads the data of ESTABLISH_RENDEZVOUS: a cookie and no more.
+/// Parses the data of ESTABLISH_RENDEZVOUS: a cookie only.
 #[must_use]
 pub fn read_establish_rendezvous(data: &[u8]) -> Option<[u8; COOKIE]> {
     data.try_into().ok()
 }
 
-/// Reads the data of RENDEZVOUS1: a cookie, and what is the client's.
+/// Parses the data of RENDEZVOUS1: a cookie, and data for the client.
 #[must_use]
 pub fn read_rendezvous1(data: &[u8]) -> Option<(&[u8; COOKIE], &[u8])> {
     data.split_first_chunk()
 }
 
-/// What became of INTRODUCE1 (rend-spec-v3 3.2.2).
+/// The result of INTRODUCE1 (rend-spec-v3 3.2.2).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum IntroStatus {
-    /// The service was told.
+    /// The message was forwarded to the service.
     Success,
-    /// No service has an introduction point by this key here, or it has had as many as it
-    /// takes a second.
+    /// No service has an introduction point with this key here, or its rate limit is exceeded.
     Unknown,
-    /// It cannot be read.
+    /// The message cannot be parsed.
     Malformed,
-    /// It cannot be passed on.
+    /// The message cannot be forwarded.
     CannotRelay,
 }
 
 impl IntroStatus {
-    /// The data of INTRODUCE_ACK: without extensions.
+    /// Returns the data of INTRODUCE_ACK, without extensions.
     #[must_use]
     pub fn put(self) -> [u8; 3] {
         [0, self.code(), 0]
     }
 
-    /// Its number.
+    /// Returns its number.
     #[must_use]
     pub fn code(self) -> u8 {
         self as u8
     }
 
-    /// Of this number; those that are not known say that something cannot be passed on.
+    /// Returns the status with this number. Unknown numbers count as [`IntroStatus::CannotRelay`].
     #[must_use]
     pub fn of(code: u8) -> IntroStatus {
         match code {

@@ -1,47 +1,48 @@
-//! What ends of ours say of a set whose legs may die (`docs/spec/resilient-legs.md`), whether they
-//! join at the exit or at a middle (`docs/spec/middle-merge.md`).
+//! Messages about our resilient sets, whose legs may fail (`docs/spec/resilient-legs.md`), and
+//! which join at the exit or at a middle hop (`docs/spec/middle-merge.md`).
 //!
-//! None has a stream ID: they are said to, or by, the last hop. LINK and LINKED have the commands
-//! of [`ancestors`](super::ancestors) and versions 2 and 3; their layouts differ from the second
-//! byte on.
+//! No message has a stream ID: they are addressed to the last hop, or sent by it. LINK and LINKED
+//! have the commands of [`ancestors`](super::ancestors) and versions 2 and 3; their layouts differ
+//! from the second byte on.
 
 use super::ancestors::DEALING;
 use super::conflux::SetNonce;
 
-/// The version of LINK and LINKED.
+/// The version of LINK and LINKED for sets that join at the exit.
 pub const VERSION: u8 = 2;
-/// The same where the legs join at a middle.
+/// The version of LINK and LINKED for sets that join at a middle hop.
 pub const MERGED: u8 = 3;
-/// LINK's flag: a leg of the set was linked before.
+/// Flag in LINK: a leg of the set was linked before.
 const RESUMES: u8 = 1;
-/// How a leg's numbers go on: each message follows the one before.
+/// SWITCH: each message on the leg has the number after the previous one.
 const RUN: u8 = 0;
-/// Each message bears its number.
+/// SWITCH: each message contains its number.
 const SINGLY: u8 = 1;
-/// RECEIVED of its sender's own.
+/// RECEIVED: sent unprompted.
 const UNASKED: u8 = 0;
-/// RECEIVED as an answer to PROBE.
+/// RECEIVED: sent in answer to PROBE.
 const ASKED: u8 = 1;
 
-/// The data of LINK and of LINKED.
+/// The data of LINK and LINKED.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ResilientLink {
-    /// Whether the legs join at a middle: then what goes by them is cells, whole.
+    /// Whether the legs join at a middle hop; then they carry whole cells.
     pub merged: bool,
-    /// The set has had a linked leg: an end that does not know it must not begin another.
+    /// Whether the set had a linked leg before. An end that does not know the set must not create
+    /// it.
     pub resumes: bool,
-    /// Which set.
+    /// The nonce of the set.
     pub nonce: SetNonce,
-    /// The leg's number in its set, which both ends know it by.
+    /// The number of the leg in its set, which both ends use.
     pub serial: u32,
-    /// How its sender would like to be sent to, as in
+    /// The sender's preference for data towards it, as in
     /// [`AncestorLink`](super::ancestors::AncestorLink).
     pub dealing: String,
 }
 
 impl ResilientLink {
-    /// Reads the data of LINK or LINKED; `None` if it is shorter than it says, of another version
-    /// or with a flag that we do not know. What follows is passed over.
+    /// Parses the data of LINK or LINKED. Returns `None` if it is truncated, or has an unknown
+    /// version or flag. Bytes after it are ignored.
     #[must_use]
     pub fn read(data: &[u8]) -> Option<ResilientLink> {
         let (&[version, flags], rest) = data.split_first_chunk()?;
@@ -56,7 +57,7 @@ impl ResilientLink {
         known.then_some(ResilientLink { merged, resumes, nonce: nonce.into(), serial, dealing })
     }
 
-    /// The data of LINK or LINKED; `None` if the text is too long.
+    /// Returns the data of LINK or LINKED; `None` if the text is too long.
     #[must_use]
     pub fn write(&self) -> Option<Vec<u8>> {
         let length = u8::try_from(self.dealing.len()).ok();
@@ -71,17 +72,18 @@ impl ResilientLink {
     }
 }
 
-/// SWITCH: how the numbers of a leg go on.
+/// SWITCH: how the numbers of a leg continue.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LegSwitch {
-    /// Whether each message bears its number from now on; else each follows the one before.
+    /// Whether each message contains its number from now on; otherwise each has the number after
+    /// the previous one.
     pub singly: bool,
     /// The low 32 bits of the next message's number.
     pub number: u32,
 }
 
 impl LegSwitch {
-    /// Reads SWITCH; `None` if it is short, or says what we do not know.
+    /// Parses SWITCH. Returns `None` if it is truncated, or its first byte is unknown.
     #[must_use]
     pub fn read(data: &[u8]) -> Option<LegSwitch> {
         let (&[how], rest) = data.split_first_chunk()?;
@@ -89,24 +91,24 @@ impl LegSwitch {
         matches!(how, RUN | SINGLY).then_some(LegSwitch { singly: how == SINGLY, number })
     }
 
-    /// The data of SWITCH.
+    /// Returns the data of SWITCH.
     #[must_use]
     pub fn write(self) -> [u8; 5] {
         said(if self.singly { SINGLY } else { RUN }, self.number)
     }
 }
 
-/// RECEIVED: how many messages came by the leg that it comes by.
+/// RECEIVED: the number of messages received on the leg that carries it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Received {
     /// Whether it answers PROBE.
     pub asked: bool,
-    /// The low 32 bits of the number of messages, those included that were there before.
+    /// The low 32 bits of the number of messages, including duplicates.
     pub count: u32,
 }
 
 impl Received {
-    /// Reads RECEIVED; `None` if it is short, or says what we do not know.
+    /// Parses RECEIVED. Returns `None` if it is truncated, or its first byte is unknown.
     #[must_use]
     pub fn read(data: &[u8]) -> Option<Received> {
         let (&[why], rest) = data.split_first_chunk()?;
@@ -114,26 +116,26 @@ impl Received {
         matches!(why, UNASKED | ASKED).then_some(Received { asked: why == ASKED, count })
     }
 
-    /// The data of RECEIVED.
+    /// Returns the data of RECEIVED.
     #[must_use]
     pub fn write(self) -> [u8; 5] {
         said(if self.asked { ASKED } else { UNASKED }, self.count)
     }
 }
 
-/// Reads GONE: the leg's number; `None` if it is short.
+/// Parses GONE: the leg's number. Returns `None` if it is truncated.
 #[must_use]
 pub fn read_gone(data: &[u8]) -> Option<u32> {
     data.first_chunk().map(|serial| u32::from_be_bytes(*serial))
 }
 
-/// The data of GONE.
+/// Returns the data of GONE.
 #[must_use]
 pub const fn put_gone(serial: u32) -> [u8; 4] {
     serial.to_be_bytes()
 }
 
-/// A byte, and four.
+/// Returns the byte `first`, followed by `number` in 4 bytes.
 fn said(first: u8, number: u32) -> [u8; 5] {
     let [a, b, c, d] = number.to_be_bytes();
     [first, a, b, c, d]

@@ -1,8 +1,8 @@
-//! Tags of cells, as SENDMEs bear them.
+//! Tags of cells, which SENDMEs contain.
 
 use subtle::ConstantTimeEq;
 
-/// What authenticates a cell to who received it, and is sent back in a SENDME (proposals 289 and
+/// The authentication tag of a cell for its receiver, which a SENDME returns (proposals 289 and
 /// 359): 20 bytes, or 16 with Counter Galois Onion.
 #[derive(Clone, Copy, Debug)]
 pub struct Tag {
@@ -11,12 +11,12 @@ pub struct Tag {
 }
 
 impl Tag {
-    /// The bytes.
+    /// Returns the bytes.
     pub fn bytes(&self) -> &[u8] {
         &self.bytes[..usize::from(self.length)]
     }
 
-    /// The tag that a SENDME bears; `None` where it has no such length.
+    /// Parses the tag of a SENDME. Returns `None` if its length is invalid.
     pub fn from_bytes(bytes: &[u8]) -> Option<Tag> {
         let whole = bytes.try_into().ok().map(|bytes: [u8; 20]| Tag::from(bytes));
         whole.or_else(|| bytes.try_into().ok().map(|bytes: [u8; 16]| Tag::from(bytes)))
@@ -38,7 +38,7 @@ impl From<[u8; 16]> for Tag {
 }
 
 impl PartialEq for Tag {
-    /// In constant time.
+    /// Compares in constant time.
     fn eq(&self, other: &Tag) -> bool {
         self.bytes().ct_eq(other.bytes()).into()
     }

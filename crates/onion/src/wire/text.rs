@@ -1,11 +1,11 @@
-//! How directory documents write bytes and digests, and what of them is signed.
+//! The encoding of bytes and digests in directory documents, and the signed part of a document.
 
 use base64ct::{Base64, Encoding};
 use digest::Digest;
 
 use super::crypto::Sha1;
 
-/// What the descriptor's ed25519 signature is over begins with these words.
+/// Prefix of the bytes that a descriptor's Ed25519 signature covers.
 pub(crate) const SIGNATURE_PREFIX: &[u8] = b"Tor router descriptor signature v1";
 
 /// Appends a line.
@@ -14,7 +14,7 @@ pub(crate) fn line(text: &mut String, content: &str) {
     text.push('\n');
 }
 
-/// An object in the manner of PEM: base64 in lines of 64 characters.
+/// Appends an object in PEM format: base64 in lines of 64 characters.
 pub(crate) fn object(text: &mut String, kind: &str, content: &[u8]) {
     line(text, &format!("-----BEGIN {kind}-----"));
     let encoded = Base64::encode_string(content);
@@ -24,19 +24,19 @@ pub(crate) fn object(text: &mut String, kind: &str, content: &[u8]) {
     line(text, &format!("-----END {kind}-----"));
 }
 
-/// Upper-case hex, as documents write fingerprints.
+/// Returns upper-case hex, as in fingerprints.
 #[must_use]
 pub fn hex(bytes: &[u8]) -> String {
     bytes.iter().map(|byte| format!("{byte:02X}")).collect()
 }
 
-/// Twenty bytes of 40 hexadecimal digits, as documents name relays and documents.
+/// Parses 40 hexadecimal digits, the format of fingerprints and digests, into 20 bytes.
 #[must_use]
 pub fn twenty(text: &str) -> Option<[u8; 20]> {
     bytes(text)
 }
 
-/// Bytes of as many pairs of hexadecimal digits; of either case.
+/// Parses `2 * N` hexadecimal digits of either case into `N` bytes.
 #[must_use]
 pub fn bytes<const N: usize>(text: &str) -> Option<[u8; N]> {
     let digits = text.len() == 2 * N && text.bytes().all(|digit| digit.is_ascii_hexdigit());
@@ -44,8 +44,8 @@ pub fn bytes<const N: usize>(text: &str) -> Option<[u8; N]> {
     digits.then(|| std::array::from_fn(|place| byte(place).expect("these are digits")))
 }
 
-/// SHA-1 of what is signed in a server descriptor or an extra-info document, by which it is named:
-/// all but the RSA signature itself (dir-spec, "router-signature").
+/// Returns the SHA-1 of the signed part of a server descriptor or an extra-info document, which
+/// identifies it: everything but the RSA signature itself (dir-spec, "router-signature").
 #[must_use]
 pub fn signed_digest(document: &str) -> [u8; 20] {
     const MARK: &str = "\nrouter-signature\n";

@@ -1,6 +1,5 @@
-//! X.509, as far as Tor still has it: the certificate in which a relay shows its RSA identity key
-//! (tor-spec, "CERTS cells", type 2), and the one of its TLS links, in the form that C tor gives
-//! both.
+//! X.509 certificates, as far as Tor still uses them: a relay's certificate with its RSA identity
+//! key (tor-spec, "CERTS cells", type 2), and that of its TLS links. Both have C tor's format.
 
 use std::str::FromStr;
 use std::time::Duration;
@@ -22,29 +21,29 @@ use x509_cert::{Certificate, TbsCertificate, Version};
 use super::crypto::Sha256;
 use super::key_error::{KeyError, making};
 
-/// What C tor signs with (RFC 4055).
+/// The signature algorithm of C tor (RFC 4055).
 const SHA256_WITH_RSA: ObjectIdentifier = ObjectIdentifier::new_unwrap("1.2.840.113549.1.1.11");
 
-/// Bytes of a serial number: so many random ones, as in C tor's.
+/// Number of random bytes in a serial number, as in C tor.
 const SERIAL: usize = 8;
 
-/// What a certificate says.
+/// The contents of a certificate.
 pub(super) struct Draft<'d> {
-    /// The host name that it is for.
+    /// The host name of the subject.
     pub(super) subject: &'d str,
-    /// The host name of who signs.
+    /// The host name of the issuer.
     pub(super) issuer: &'d str,
-    /// From when until when it holds, in seconds since 1970.
+    /// The start and the end of validity, in seconds since 1970.
     pub(super) holds: [u64; 2],
-    /// The key that it certifies.
+    /// The certified key.
     pub(super) key: &'d RsaPublicKey,
 }
 
-/// A certificate in DER, as C tor makes them: of version 3, without extensions, with a random
-/// serial number, signed with SHA-256 and RSA.
+/// Makes a certificate in DER as C tor does: version 3, no extensions, a random serial number,
+/// signed with SHA-256 and RSA.
 ///
 /// # Errors
-/// [`KeyError::Making`] if the library refuses.
+/// Returns [`KeyError::Making`] if the library fails.
 pub(super) fn certificate<R: CryptoRng>(
     rng: &mut R,
     draft: &Draft<'_>,
@@ -78,20 +77,21 @@ fn content(draft: &Draft<'_>, serial: &[u8; SERIAL]) -> Result<TbsCertificate, d
     })
 }
 
-/// In the form that it has until 2049, or in that of later times (RFC 5280, section 4.1.2.5).
+/// Converts a time to the format for years up to 2049, or to that for later years (RFC 5280,
+/// section 4.1.2.5).
 fn time(unix: u64) -> Result<Time, der::Error> {
     let since = Duration::from_secs(unix);
     let early = UtcTime::from_unix_duration(since).map(Time::UtcTime);
     early.or_else(|_| GeneralizedTime::from_unix_duration(since).map(Time::GeneralTime))
 }
 
-/// The host name of who signed a certificate.
+/// Returns the host name of a certificate's issuer.
 pub(super) fn issuer(der: &[u8]) -> Option<String> {
     let name = Certificate::from_der(der).ok()?.tbs_certificate.issuer.to_string();
     name.strip_prefix("CN=").map(str::to_owned)
 }
 
-/// Whether the DER certificate is signed by `key` itself and holds at `unix_now`.
+/// Returns whether the DER certificate is signed with `key` itself and valid at `unix_now`.
 pub(super) fn is_self_signed(der: &[u8], key: &PublicKey, unix_now: u64) -> bool {
     let Ok(certificate) = Certificate::from_der(der) else { return false };
     let validity = certificate.tbs_certificate.validity;
@@ -100,13 +100,14 @@ pub(super) fn is_self_signed(der: &[u8], key: &PublicKey, unix_now: u64) -> bool
     (from..=until).contains(&unix_now) && signed_by(&certificate, key).unwrap_or(false)
 }
 
-/// `None` if there is nothing that could be a signature.
+/// Returns whether `key` signed the certificate. Returns `None` if the signature's format or
+/// algorithm is not the expected one.
 fn signed_by(certificate: &Certificate, key: &PublicKey) -> Option<bool> {
     let content = certificate.tbs_certificate.to_der().ok()?;
     let signature = Signature::try_from(certificate.signature.as_bytes()?).ok()?;
     let key = key.as_key().clone();
     let algorithm = &certificate.signature_algorithm;
-    // The outer name of the algorithm is not signed, so it must be that of the inner (RFC 5280,
+    // The outer algorithm identifier is not signed, so it must equal the inner one (RFC 5280,
     // section 4.1.1.2).
     let is_signed = *algorithm == certificate.tbs_certificate.signature;
     let as_usual = is_signed && algorithm.oid == SHA256_WITH_RSA;

@@ -1,4 +1,4 @@
-//! One flavour of the consensus: the present one, and what leads to it from those before.
+//! One flavour of the consensus: the present one, and diffs to it from earlier ones.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
@@ -10,29 +10,29 @@ use crate::directory::http::Request;
 use crate::directory::reply::{Encoding, Reply};
 use crate::wire::text::hex;
 
-/// Consensuses from which differences are told: half a day in the public network, where a client
-/// comes every two hours or so.
+/// Number of earlier consensuses from which diffs are offered: half a day in the public network,
+/// where a client fetches about every two hours.
 const MOST_BEFORE: usize = 12;
-/// Bytes of them all.
+/// Maximum total bytes of the earlier consensuses.
 const MOST_BYTES: usize = 32 << 20;
 
-/// What there is of a flavour.
+/// The consensuses of a flavour.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Flavour {
     present: Option<Arc<Present>>,
-    /// The newest first.
+    /// Earlier consensuses, newest first.
     before: VecDeque<Arc<[u8]>>,
 }
 
-/// A consensus.
+/// The present consensus.
 #[derive(Debug)]
 struct Present {
     whole: Packed,
     signers: Vec<[u8; 20]>,
     valid_after: u64,
-    /// By which clients say that they have it.
+    /// The digest that names it in clients' requests.
     digest: Option<[u8; 32]>,
-    /// What makes it of another one, by the digest of what that one's signatures are over.
+    /// Diffs from earlier consensuses, by the digest of the earlier one's signed part.
     diffs: BTreeMap<[u8; 32], Packed>,
 }
 
@@ -44,7 +44,7 @@ struct Packed {
 }
 
 impl Flavour {
-    /// Takes a proven consensus, and the authorities that signed it.
+    /// Stores a verified consensus, and the authorities that signed it.
     pub(super) fn put(&mut self, text: &str, signers: Vec<[u8; 20]>) {
         if let Some(last) = &self.present
             && *last.whole.text != *text.as_bytes()
@@ -64,13 +64,13 @@ impl Flavour {
         }));
     }
 
-    /// Whether there is none.
+    /// Returns whether there is no consensus.
     pub(super) fn is_empty(&self) -> bool {
         self.present.is_none()
     }
 
-    /// What is behind the flavour's name in a path, as dir-spec 4.5.2 and 6.1 have it, and the
-    /// request's headers.
+    /// Answers a request. `rest` is the part of the path after the flavour's name (dir-spec 4.5.2
+    /// and 6.1).
     pub(super) fn find(&self, rest: &str, request: &Request) -> Result<Reply, Refusal> {
         let present = self.present.as_ref().ok_or(super::NOT_FOUND)?;
         match rest.strip_prefix("diff/") {
@@ -90,8 +90,8 @@ impl Flavour {
     }
 }
 
-/// What makes a consensus of an old one, by the old one's digest; none that is longer than the new
-/// one.
+/// Returns the diff from `old` to `new` with the digest of `old`; `None` if the diff is not
+/// shorter than `new`.
 fn towards(old: &[u8], new: &str) -> Option<([u8; 32], Packed)> {
     let old = std::str::from_utf8(old).ok()?;
     let text = diff(old, new).filter(|text| text.len() < new.len())?;
@@ -99,7 +99,8 @@ fn towards(old: &[u8], new: &str) -> Option<([u8; 32], Packed)> {
 }
 
 impl Present {
-    /// All of it, or what is new in it for who has one of those before; if it is news at all.
+    /// Returns the whole consensus, a diff from a consensus that the client has, or "Not
+    /// modified".
     fn find(&self, list: &str, request: &Request) -> Result<Reply, Refusal> {
         self.check(list)?;
         let has_it = self.digest.is_some_and(|digest| request.has.contains(&digest));
@@ -111,11 +112,11 @@ impl Present {
         Ok(reply.header("Vary", "X-Or-Diff-From-Consensus"))
     }
 
-    /// Whether more than half of the authorities that the client names signed it.
+    /// Checks that more than half of the authorities that the client names signed the consensus.
     fn check(&self, list: &str) -> Result<(), Refusal> {
         let asked: Vec<&str> = list.split('+').filter(|asked| !asked.is_empty()).collect();
         let signed = asked.iter().filter(|prefix| {
-            // Clients may cut fingerprints to three bytes.
+            // Clients may truncate fingerprints to three bytes.
             let prefix = prefix.to_uppercase();
             prefix.len() >= 6 && self.signers.iter().any(|id| hex(id).starts_with(&prefix))
         });

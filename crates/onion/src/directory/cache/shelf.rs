@@ -1,5 +1,5 @@
-//! One kind of document: each relay's present one, found by the relay's identity, and those that
-//! are named by consensuses that clients still have, found by their own digests.
+//! Documents of one kind. Each relay's present document is found by the relay's identity.
+//! Documents listed in consensuses that clients may still have are found by digest.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
@@ -7,23 +7,24 @@ use std::sync::Arc;
 use super::{NOT_FOUND, Refusal, items};
 use crate::wire::text::twenty;
 
-/// An old document stays for so many consensuses: as long as a consensus holds that names it.
+/// Number of consensuses for which a replaced document is kept: as long as a consensus that lists
+/// it is valid.
 const TURNS: u8 = 3;
-/// Old documents of one relay, however often it publishes.
+/// Maximum number of old documents of one relay.
 const MOST_OLD: usize = 4;
 
-/// The documents.
+/// Documents of one kind.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Shelf {
     by_relay: BTreeMap<[u8; 20], Pile>,
     by_digest: BTreeMap<[u8; 20], Arc<str>>,
 }
 
-/// A relay's documents, by their digests.
+/// A relay's documents, by digest.
 #[derive(Clone, Debug, Default)]
 struct Pile {
     present: Option<[u8; 20]>,
-    /// The newest first, and how many consensuses each has seen since it was old.
+    /// Old documents, newest first, each with the number of consensuses since it was replaced.
     old: VecDeque<([u8; 20], u8)>,
 }
 
@@ -35,7 +36,7 @@ impl Pile {
         }
     }
 
-    /// Takes away the old ones that are too many.
+    /// Removes the old documents beyond `MOST_OLD`, and returns their digests.
     fn beyond(&mut self) -> Vec<[u8; 20]> {
         let kept = self.old.len().min(MOST_OLD);
         self.old.drain(kept..).map(|(digest, _)| digest).collect()
@@ -43,14 +44,14 @@ impl Pile {
 }
 
 impl Shelf {
-    /// Puts a document and its digest in the place of the relay's last one; whether it is another.
+    /// Replaces the relay's present document. Returns whether the new one differs.
     pub(super) fn put(&mut self, id: [u8; 20], (text, digest): (&str, [u8; 20])) -> bool {
         let pile = self.by_relay.entry(id).or_default();
         if pile.present == Some(digest) {
             return false;
         }
         pile.retire();
-        // It may have been the present one before.
+        // It may have been the present one earlier.
         pile.old.retain(|(old, _)| *old != digest);
         pile.present = Some(digest);
         let beyond = pile.beyond();
@@ -59,7 +60,8 @@ impl Shelf {
         true
     }
 
-    /// Puts a document that the relay has replaced already, for those who know it by its digest.
+    /// Adds a document that the relay has already replaced, for clients that request it by its
+    /// digest.
     pub(super) fn put_old(&mut self, id: [u8; 20], (text, digest): (&str, [u8; 20])) -> bool {
         if self.by_digest.contains_key(&digest) {
             return false;
@@ -72,7 +74,7 @@ impl Shelf {
         true
     }
 
-    /// Forgets a relay's documents; whether there were any.
+    /// Removes a relay's documents. Returns whether there were any.
     pub(super) fn remove(&mut self, id: &[u8; 20]) -> bool {
         let Some(pile) = self.by_relay.remove(id) else { return false };
         let digests: Vec<[u8; 20]> =
@@ -81,14 +83,15 @@ impl Shelf {
         true
     }
 
-    /// Makes the present documents of relays that are not among these old; whether there were any.
+    /// Makes the present documents of relays outside `known` old. Returns whether there were any.
     pub(super) fn keep(&mut self, known: &BTreeSet<[u8; 20]>) -> bool {
         let others = self.by_relay.iter_mut().filter(|(id, _)| !known.contains(*id));
         let present = others.filter(|(_, pile)| pile.present.is_some());
         present.map(|(_, pile)| pile.retire()).count() > 0
     }
 
-    /// There is a new consensus: documents that have been old for [`TURNS`] of them are forgotten.
+    /// Records that there is a new consensus: documents that are older than [`TURNS`] consensuses
+    /// are removed.
     pub(super) fn turn(&mut self) {
         let mut over = Vec::new();
         for pile in self.by_relay.values_mut() {
@@ -100,12 +103,12 @@ impl Shelf {
         self.drop(&over);
     }
 
-    /// A relay's present document, and its digest.
+    /// Returns a relay's present document.
     pub(super) fn of(&self, id: &[u8; 20]) -> Option<&Arc<str>> {
         self.by_digest.get(&self.by_relay.get(id)?.present?)
     }
 
-    /// What `all`, `fp/…+…` or `d/…+…` names, each once.
+    /// Returns the documents that `all`, `fp/…+…` or `d/…+…` names, without duplicates.
     pub(super) fn find(&self, rest: &str) -> Result<Vec<&Arc<str>>, Refusal> {
         match rest.split_once('/') {
             None if rest == "all" => Ok(self.present().collect()),
@@ -117,7 +120,7 @@ impl Shelf {
         }
     }
 
-    /// All relays' present documents.
+    /// Returns all relays' present documents.
     pub(super) fn present(&self) -> impl Iterator<Item = &Arc<str>> {
         self.by_relay.keys().filter_map(|id| self.of(id))
     }
@@ -127,7 +130,7 @@ impl Shelf {
     }
 }
 
-/// The digests of a list, each once. What is none is passed over.
+/// Returns the digests of a list without duplicates. Invalid items are skipped.
 fn named(list: &str) -> Result<BTreeSet<[u8; 20]>, Refusal> {
     Ok(items(list, '+')?.into_iter().filter_map(twenty).collect())
 }

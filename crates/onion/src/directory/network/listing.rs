@@ -1,27 +1,27 @@
-//! A consensus with what follows from it alone.
+//! A consensus, and values derived from it alone.
 
 use super::Position;
 use crate::directory::params::Params;
 use crate::wire::netdoc::{Consensus, RelayStatus};
 
-/// Weights of positions are in parts of this.
+/// The position weight that stands for 1.
 const WHOLE: u64 = 10_000;
 /// The letters of positions and of kinds of relays in the names of `bandwidth-weights`.
 const POSITIONS: [char; 4] = ['g', 'm', 'e', 'b'];
 const KINDS: [char; 4] = ['g', 'm', 'e', 'd'];
 
-/// The consensus, and what is asked of it often.
+/// A consensus, and derived values that are needed often.
 #[derive(Debug)]
 pub(super) struct Listing {
     pub(super) consensus: Consensus,
     pub(super) params: Params,
-    /// Digests of microdescriptors in their order, each with the place of the relay.
+    /// Digests of microdescriptors in sorted order, each with the index of its relay.
     digests: Vec<([u8; 32], u32)>,
-    /// Of all relays, as [`Listing::weight_of`] counts it.
+    /// The sums over all relays of [`Listing::weight_of`].
     pub(super) weight: [u64; 3],
-    /// Relays that could be guards.
+    /// Number of relays that could be guards.
     pub(super) guards: usize,
-    /// By position, then by kind.
+    /// Position weights, by position and then by kind of relay.
     weights: [[u64; 4]; 4],
 }
 
@@ -46,21 +46,23 @@ impl Listing {
         Listing { params, digests, weight, guards, weights, consensus }
     }
 
-    /// The relays whose microdescriptor has this digest: more than one only if they cheat.
+    /// Returns the relays whose microdescriptor has this digest. There is more than one only if
+    /// relays copy another's.
     pub(super) fn named(&self, digest: &[u8; 32]) -> &[([u8; 32], u32)] {
         let begin = self.digests.partition_point(|(other, _)| other < digest);
         let end = self.digests.partition_point(|(other, _)| other <= digest);
         &self.digests[begin..end]
     }
 
-    /// What a relay adds to the bandwidth of guards, of exits, and of all.
+    /// Returns the bandwidth that a relay adds to the sums of guards, of exits, and of all relays.
     pub(super) fn weight_of(relay: &RelayStatus) -> [u64; 3] {
         let bandwidth = u64::from(relay.bandwidth);
         let one = |is: bool| if is { bandwidth } else { 0 };
         [one(relay.flags.guard), one(relay.flags.exit), bandwidth]
     }
 
-    /// The weight of a position for relays of this one's kind, in parts of 10,000 (dir-spec 3.8.3).
+    /// Returns the weight of a position for relays of this kind, in parts of 10,000 (dir-spec
+    /// 3.8.3).
     pub(super) fn position_weight(&self, relay: &RelayStatus, position: Position) -> u64 {
         let kind = match (relay.flags.guard, relay.flags.exit && !relay.flags.bad_exit) {
             (true, false) => 0,

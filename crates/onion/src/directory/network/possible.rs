@@ -1,17 +1,17 @@
-//! Whether there is any path at all that leads where somebody wants to go, by a user's wishes.
+//! The test whether any path to a target exists within a user's restrictions.
 
 use super::{Network, NoRelay, Position, Relay, Target, Wishes};
 
-/// Pairs of exit and guard that are looked at, at most: a network without a path has few of them,
-/// or few that its user allows.
+/// Maximum number of pairs of exit and guard that are examined. A network without a path has few
+/// relays, or few that its user permits.
 const MOST_PAIRS: usize = 20_000;
 
 impl Network {
-    /// Whether some path leads to `target` by these wishes. Where [`Network::path`] finds none it
-    /// may only have been unlucky in what it drew; this looks at all that could have been drawn.
+    /// Checks that some path to `target` exists within `wishes`. [`Network::path`] draws at random
+    /// and may fail by chance; this function examines every combination, up to `MOST_PAIRS`.
     ///
     /// # Errors
-    /// The position that nobody fits.
+    /// Returns the position for which no relay fits.
     pub fn has_path(&self, target: Target, wishes: &Wishes) -> Result<(), NoRelay> {
         let able = |position| {
             let allowed = |relay: &Relay<'_>| wishes.allow(position, &relay.status.rsa_identity);
@@ -45,7 +45,7 @@ impl Network {
 }
 
 impl Wishes {
-    /// The same, without these relays.
+    /// Returns a copy that also excludes the relays `ids`.
     #[must_use]
     pub fn without(&self, ids: &[[u8; 20]]) -> Wishes {
         let mut wishes = self.clone();
@@ -53,8 +53,8 @@ impl Wishes {
         wishes
     }
 
-    /// The relays that the user names and that this consensus does not list, by the wish: `entry`,
-    /// `middle`, `exit`.
+    /// Returns the relays that the user names but the consensus does not list, by the name of the
+    /// restriction: `entry`, `middle`, `exit`.
     #[must_use]
     pub fn unlisted(&self, network: &Network) -> Vec<(&'static str, Vec<[u8; 20]>)> {
         let named = [("entry", &self.entry), ("middle", &self.middle), ("exit", &self.exit)];

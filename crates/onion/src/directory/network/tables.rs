@@ -1,9 +1,10 @@
-//! Relays by position with their weights added up, made once for a state of the network, so that a
-//! draw looks at a few relays and not at all of them.
+//! Relays by position with cumulative weights, computed once for a state of the network, so that a
+//! draw examines a few relays instead of all.
 //!
-//! A draw takes a relay by its weight and rejects it if it does not suit: it goes with no relay of
-//! the path, or the user excludes it. What is accepted is distributed as if the suitable ones alone
-//! had been weighed. After [`TRIES`] rejections they are.
+//! A draw picks a relay by weight and rejects it if it is unsuitable. It is unsuitable if it
+//! shares a family or subnet with a relay of the path, or the user excludes it. The accepted
+//! relays are distributed as in a draw among the suitable relays alone. After [`TRIES`] rejections
+//! such a draw is made.
 
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::ops::Range;
@@ -13,7 +14,7 @@ use rand_core::Rng;
 use super::{Network, Position, Relay, Target, is_guard};
 use crate::draw::below;
 
-/// Relays that are drawn before all are weighed.
+/// Number of relays that are drawn before all suitable ones are weighed.
 const TRIES: usize = 64;
 
 /// The relays of each position.
@@ -25,22 +26,22 @@ pub(super) struct Tables {
     pub(super) exits: Exits,
 }
 
-/// Relays by their places in the consensus, and the sums of their weights.
+/// Relays by their index in the consensus, and the cumulative sums of their weights.
 #[derive(Debug)]
 pub(super) struct Table {
     places: Vec<u32>,
-    /// The first is 0; the one at `n` is the weight of the first `n` relays.
+    /// The first sum is 0; the sum at index `n` is the weight of the first `n` relays.
     sums: Vec<u64>,
 }
 
-/// Exits, those of equal policies side by side.
+/// Exits, grouped by policy.
 #[derive(Debug)]
 pub(super) struct Exits {
     table: Table,
     classes: Vec<Range<usize>>,
 }
 
-/// Parts of a table to draw from.
+/// Ranges of a table to draw from.
 pub(super) struct Part<'a> {
     table: &'a Table,
     ranges: Vec<Range<usize>>,
@@ -62,7 +63,7 @@ impl Tables {
 }
 
 impl Table {
-    /// These relays, by the weights that they have in a position.
+    /// Creates a table of the relays at `places`, with their weights in `position`.
     pub(super) fn of(network: &Network, position: Position, places: Vec<usize>) -> Table {
         let weight = |place: &usize| network.weight(&network.consensus().relays[*place], position);
         let running = places.iter().map(weight).scan(0, |sum, weight| {
@@ -78,7 +79,7 @@ impl Table {
         Part { table: self, ranges: std::iter::once(0..self.places.len()).collect() }
     }
 
-    /// The weight of some relays that follow one another.
+    /// Returns the weight of a range of relays.
     fn weight(&self, range: &Range<usize>) -> u64 {
         self.sums[range.end] - self.sums[range.start]
     }
@@ -107,12 +108,12 @@ impl Exits {
             begin - chunk.len()..begin
         });
         let classes = classes.collect();
-        // To which target is not asked for a weight.
+        // The weight does not depend on the target.
         let position = Position::Exit(Target { port: 0, v6: false });
         Exits { table: Table::of(network, position, places), classes }
     }
 
-    /// Those that lead to this target.
+    /// Returns the exits that permit `target`.
     pub(super) fn to(&self, network: &Network, target: Target) -> Part<'_> {
         let leads = |class: &&Range<usize>| {
             let relay = network.at(self.table.places[class.start] as usize);
@@ -123,7 +124,7 @@ impl Exits {
     }
 }
 
-/// What is equal for relays that lead to the same targets.
+/// Returns the properties that are equal for relays with the same permitted targets.
 fn class<'a>(relay: &Relay<'a>) -> (&'a (impl Hash + Eq), bool) {
     (relay.microdesc.ports(), relay.status.flags.stable)
 }
@@ -135,8 +136,8 @@ fn hash(of: &impl Hash) -> u64 {
 }
 
 impl Part<'_> {
-    /// The place of a relay that suits, drawn by weight; by equal chances where all that suit have
-    /// none.
+    /// Draws the index of a suitable relay by weight. If all suitable relays have weight 0, they
+    /// have equal chances.
     pub(super) fn draw(&self, suits: impl Fn(usize) -> bool, rng: &mut impl Rng) -> Option<usize> {
         let total: u64 = self.ranges.iter().map(|range| self.table.weight(range)).sum();
         let tries = if total == 0 { 0 } else { TRIES };
@@ -147,7 +148,7 @@ impl Part<'_> {
         drawn.or_else(|| self.weigh(suits, rng))
     }
 
-    /// The relay at this point of the weights.
+    /// Returns the relay at this point of the cumulative weights.
     fn at(&self, mut point: u64) -> Option<usize> {
         for range in &self.ranges {
             let weight = self.table.weight(range);
@@ -162,7 +163,7 @@ impl Part<'_> {
         None
     }
 
-    /// The same as [`Part::draw`], by weighing all that suit.
+    /// Draws as [`Part::draw`] does, by weighing all suitable relays.
     fn weigh(&self, suits: impl Fn(usize) -> bool, rng: &mut impl Rng) -> Option<usize> {
         let all = self.ranges.iter().flat_map(Range::clone);
         let suiting: Vec<usize> = all.filter(|&at| suits(self.table.places[at] as usize)).collect();

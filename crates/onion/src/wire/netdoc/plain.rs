@@ -1,5 +1,5 @@
-//! What a cache proves besides what a client does: the consensus of flavour `ns`, and the
-//! descriptors that it names.
+//! The documents that a cache verifies besides those of a client: the consensus of the flavour
+//! `ns`, and the descriptors that it lists.
 
 use std::collections::BTreeMap;
 
@@ -15,25 +15,25 @@ use crate::directory::civil::from_utc;
 use crate::directory::extra::ExtraDigests;
 use crate::wire::text::signed_digest;
 
-/// What a consensus of flavour `ns` that enough authorities signed says of descriptors.
+/// The descriptors listed in a consensus of the flavour `ns` that enough authorities signed.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ServerList {
-    /// Seconds since 1970 at which it begins to hold.
+    /// The time from which it is valid, in seconds since 1970.
     pub valid_after: u64,
-    /// When it ends to hold.
+    /// The time at which it expires, in seconds since 1970.
     pub valid_until: u64,
-    /// The authorities that signed it, among those that are known.
+    /// The known authorities that signed it.
     pub signers: Vec<[u8; 20]>,
-    /// The relays' RSA identities by the digests of their descriptors.
+    /// The relays' RSA identities, by the digests of their descriptors.
     pub servers: BTreeMap<[u8; 20], [u8; 20]>,
 }
 
-/// Parses a consensus of flavour `ns` and proves it: it must be reasonably live at `unix_now`, and
-/// more than half of `authorities` must have signed it with keys that `certs` certify.
+/// Parses and verifies a consensus of the flavour `ns`. It must be reasonably live at `unix_now`,
+/// and more than half of `authorities` must have signed it with keys that `certs` certify.
 ///
 /// # Errors
-/// It is too long or malformed, does not hold yet, or ended too long ago; a signature is wrong, or
-/// there are too few.
+/// Returns a [`DocumentError`] if it is too long, malformed, not valid yet, or expired too long
+/// ago. The same holds if a signature is wrong, or there are too few.
 pub fn prove_server_list(
     text: &str,
     authorities: &[[u8; 20]],
@@ -42,7 +42,7 @@ pub fn prove_server_list(
 ) -> Result<ServerList, DocumentError> {
     fits(text, LONGEST_CONSENSUS)?;
     let (_, _, unchecked) = PlainConsensus::parse(text).map_err(malformed)?;
-    // Its times are compared below, where they can be told apart.
+    // The times are compared below, where too early and expired can be distinguished.
     let document = unchecked.dangerously_assume_timely();
     let lifetime = document.peek_lifetime();
     let (valid_after, valid_until) = (unix(lifetime.valid_after()), unix(lifetime.valid_until()));
@@ -66,7 +66,7 @@ pub fn prove_server_list(
     Ok(ServerList { valid_after, valid_until, signers, servers: servers.collect() })
 }
 
-/// The authorities whose certificates these are and who claim to have signed it, each once.
+/// Returns the authorities of `certs` that are named as signers, without duplicates.
 fn signers(document: &UnvalidatedPlainConsensus, certs: &[AuthCert]) -> Vec<[u8; 20]> {
     let claimed: Vec<_> = document.signing_cert_ids().collect();
     let has = |cert: &&AuthCert| claimed.contains(&cert.key_ids());
@@ -77,21 +77,21 @@ fn signers(document: &UnvalidatedPlainConsensus, certs: &[AuthCert]) -> Vec<[u8;
     ids
 }
 
-/// A server descriptor whose signatures are right.
+/// A server descriptor with verified signatures.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Server {
     /// The relay's RSA identity.
     pub id: [u8; 20],
-    /// By which a consensus names it.
+    /// The digest that names it in a consensus.
     pub digest: [u8; 20],
-    /// The extra-info document that it names.
+    /// The digests of its extra-info document.
     pub extra: Option<ExtraDigests>,
 }
 
-/// Parses a server descriptor of whatever time, and checks all its signatures.
+/// Parses a server descriptor of any age, and verifies all its signatures.
 ///
 /// # Errors
-/// It is too long, malformed or wrongly signed.
+/// Returns a [`DocumentError`] if it is too long, malformed or wrongly signed.
 pub fn check_server(text: &str) -> Result<Server, DocumentError> {
     let field = |keyword: &str| text.lines().find_map(|line| line.strip_prefix(keyword));
     let published = field("published ").and_then(from_utc);
@@ -103,8 +103,8 @@ pub fn check_server(text: &str) -> Result<Server, DocumentError> {
     })
 }
 
-/// Documents that follow one another, each from the line that begins with this keyword to the end
-/// of its RSA signature. What is between them is left out, and so is one that does not end.
+/// Splits concatenated documents. Each reaches from the line that begins with `keyword` to the end
+/// of its RSA signature. Text between documents and an incomplete document are skipped.
 pub fn divided<'a>(text: &'a str, keyword: &'a str) -> impl Iterator<Item = &'a str> {
     const END: &str = "\n-----END SIGNATURE-----\n";
     let mut rest = text;
@@ -118,7 +118,7 @@ pub fn divided<'a>(text: &'a str, keyword: &'a str) -> impl Iterator<Item = &'a 
     })
 }
 
-/// Where the first line is that begins with this word.
+/// Returns the position of the first line that begins with the word `keyword`.
 fn begins(text: &str, keyword: &str) -> Option<usize> {
     let is_one = |place: usize| {
         text[place..].strip_prefix(keyword).is_some_and(|rest| rest.starts_with(' '))
