@@ -1,6 +1,6 @@
 //! Dates as directory documents write them, `2027-01-15 08:00:00`, and as HTTP does; always UTC.
 
-use chrono::{DateTime, Datelike, NaiveDateTime, Utc};
+use chrono::{DateTime, Datelike as _, NaiveDateTime, Utc};
 
 /// Returns the text of `unix`, in seconds since 1970.
 #[must_use]
