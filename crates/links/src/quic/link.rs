@@ -373,6 +373,7 @@ impl Link for QuicLink {
     /// Takes whole units for the peer. Units of a lane that was never made, or that has ended, are
     /// dropped.
     ///
+    /// # Errors
     /// [`Fault::Misuse`] unless the link is open, and for bytes that are not a whole unit.
     fn write(&mut self, plain: &[u8]) -> Result<(), Fault> {
         if self.state != State::Open || self.closed {

@@ -117,7 +117,7 @@ impl Library {
     }
 }
 
-/// Finds the ends of records in a stream by counting bytes.
+/// Finder of the ends of records in a stream, by counting bytes.
 #[derive(Default)]
 struct Cutter {
     header: Vec<u8>,

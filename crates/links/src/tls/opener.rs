@@ -16,7 +16,7 @@ use crate::{PeerFault, PeerFaultKind};
 /// Maximum bytes after a header (5.2).
 const LONGEST: usize = RECORD + 256;
 
-/// Opens records under one direction's keys.
+/// Opener of records under one direction's keys.
 pub(super) struct Opener {
     secret: Secret,
     cipher: Cipher,

@@ -7,7 +7,7 @@ use super::secrets::Secret;
 /// Maximum plain bytes in a record (5.1).
 pub(super) const RECORD: usize = 1 << 14;
 
-/// Seals records under one direction's keys, and changes the keys in time.
+/// Sealer of records under one direction's keys, which it changes in time.
 pub(super) struct Sealer {
     secret: Secret,
     cipher: Cipher,

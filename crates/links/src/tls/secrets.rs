@@ -126,7 +126,8 @@ pub(super) struct TrafficSecrets {
     pub(super) exporter: Secret,
 }
 
-/// Receives the secrets of one connection from the library, and keeps them only in memory.
+/// Store for the secrets of one connection, which the library passes to it. They are kept only in
+/// memory.
 #[derive(Default)]
 pub(super) struct SecretKeeper(Mutex<Kept>);
 

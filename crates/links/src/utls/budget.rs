@@ -7,7 +7,7 @@ const PER_KEY: u32 = 1 << 20;
 /// Maximum failures per second, and in a burst.
 const PER_SECOND: u32 = 1 << 10;
 
-/// Limits failed trials, by key and by time. Records opened in order need no limit: a failure
+/// Limit on failed trials, by key and by time. Records opened in order need no limit: a failure
 /// there ends the link.
 #[derive(Clone, Debug)]
 pub struct TrialBudget {

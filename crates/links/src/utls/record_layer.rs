@@ -18,7 +18,7 @@ pub struct EarlyCounts {
     pub failed: u64,
 }
 
-/// Opens the records of a peer before their turn, if all have the same size.
+/// Opener of a peer's records before their turn, if all have the same size.
 ///
 /// The caller passes an [`Anchor`], which each in-order record advances. The layer remembers which
 /// numbers were opened, so that each is delivered once.

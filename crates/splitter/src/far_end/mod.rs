@@ -13,7 +13,7 @@ use keys::{KeyPair, Psk, PublicKey};
 pub use anabranch_tunnel::{INTERFACE, Inner, keys};
 pub use file::{KeyEnd, KeyFile, KeyFileError, Peer, secret_text};
 
-/// The far end to which a splitter connects, in front of the server.
+/// The far end that a splitter connects to, in front of the server.
 #[derive(Clone)]
 pub struct FarEnd {
     /// Our own keys.

@@ -49,8 +49,7 @@ impl Hub {
     /// Makes the interface `name`, which leads to the clients with these keys.
     ///
     /// # Errors
-    /// Two clients have the same address; or the kernel's error, which names the missing
-    /// permission or module.
+    /// Two clients have the same address; or the kernel's error, which identifies the cause.
     pub(super) fn open(name: &str, keys: &KeyFile) -> Result<Hub, Failure> {
         alike(keys)?;
         let far = keys.own.public;

@@ -33,6 +33,7 @@ pub struct Metered<'s> {
 impl<'s> Metered<'s> {
     /// Serves the counters at `address` until this is dropped; `version` is the program's.
     ///
+    /// # Errors
     /// The address is not available, or no thread can be started.
     pub fn new(
         inner: &'s mut dyn Screen,

@@ -70,7 +70,7 @@ impl Running {
     /// No further file can be opened.
     pub fn ender(&self) -> io::Result<impl Fn() + Send + use<>> {
         let handle = self.handle.try_clone()?;
-        // The client then says goodbye to the server. A failure means that it has already ended.
+        // The client then closes its session. A failure means that it has already ended.
         Ok(move || {
             let _ = pidfd_send_signal(&handle, Signal::TERM);
         })
@@ -79,6 +79,7 @@ impl Running {
     /// Waits for its end. Returns its exit status or, like a shell, 128 plus the number of the
     /// signal that killed it.
     ///
+    /// # Errors
     /// The system does not report the status.
     pub fn wait(mut self) -> io::Result<Ended> {
         self.child.wait().map(Ended::from)

@@ -61,7 +61,7 @@ pub enum RemoteIp {
     Local,
 }
 
-/// The local address to which mosh-server binds.
+/// The local address that mosh-server binds to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Bind {
     /// The address at which ssh arrived.
@@ -104,9 +104,9 @@ pub struct Login {
     /// The mosh-server command for the remote shell; not quoted, so that it may be `env A=b
     /// mosh-server`.
     pub server: String,
-    /// The address to which it binds.
+    /// The address that it binds to.
     pub bind: Bind,
-    /// The port, or range of ports (`60000:61000`), to which it binds; by default it chooses.
+    /// The port, or range of ports (`60000:61000`), that it binds to; by default it chooses.
     pub ports: Option<String>,
     /// Number of colors of the local terminal, if known.
     pub colors: Option<u32>,

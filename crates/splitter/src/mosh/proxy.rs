@@ -22,7 +22,7 @@ const JUMP: &str = "if ssh reaches it through another machine (ProxyJump), add -
 
 /// Implements a `ProxyCommand` of ssh_config(5): connects to `host`, copies standard input to it
 /// and its answers to standard output. Before that it prints `MOSH IP ADDRESS` on standard error.
-/// This is the address that answered, to which the session's datagrams must be sent too.
+/// This is the address that answered; the session's datagrams must be sent to it, too.
 ///
 /// # Errors
 /// The name has no address of the family, no address answers, or a copy fails.

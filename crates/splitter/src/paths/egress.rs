@@ -1,4 +1,4 @@
-//! The exit of a path from this machine: interface, source address and route.
+//! The egress of a path from this machine: interface, source address and route.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV6};
 
@@ -11,7 +11,7 @@ const WIREGUARD: u32 = 32;
 /// Maximum bytes of an IP packet without jumbograms; loopback interfaces claim one byte more.
 const LARGEST_PACKET: u32 = 65_535;
 
-/// The exit of a path towards one server.
+/// The egress of a path towards one server.
 ///
 /// A driver binds its sockets to [`Egress::device`] and [`Egress::local`] and connects them to
 /// [`Egress::remote`].
@@ -46,8 +46,8 @@ pub struct Egress {
     pub note: Option<String>,
 }
 
-/// What distinguishes a stream from others for their observers: the proxy and the login there, or
-/// the ssh host. `None` for a direct connection.
+/// The feature that distinguishes a stream from others for their observers: the proxy and the
+/// login there, or the ssh host. `None` for a direct connection.
 pub type Apart = Option<String>;
 
 impl Egress {
@@ -90,7 +90,7 @@ impl Egress {
         ip_header + UDP_HEADER + self.overhead()
     }
 
-    /// Returns whether datagrams to `server` are sure to use this exit. A proxy forwards to any
+    /// Returns whether datagrams to `server` are sure to use this egress. A proxy forwards to any
     /// server. Without an interface to bind to, this is certain only for the server of the lookup:
     /// the route to another may use any interface.
     pub fn leads_to(&self, server: SocketAddr) -> bool {

@@ -179,8 +179,8 @@ impl Fault {
         }
     }
 
-    /// Returns whether the lookup itself failed (no file or memory left, an interruption). This
-    /// says nothing about the path: the lookup can be repeated.
+    /// Returns whether the lookup itself failed (no file or memory left, an interruption). The
+    /// path itself may work: the lookup can be repeated.
     pub fn is_passing(&self) -> bool {
         matches!(self, Fault::Io(_) | Fault::Route(_, RouteError::Io(_)))
     }

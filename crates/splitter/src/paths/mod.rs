@@ -1,4 +1,4 @@
-//! Paths in the user's notation, and the exit from this machine of each.
+//! Paths in the user's notation, and the egress from this machine of each.
 //!
 //! A [`PathSpec`] is the user's text (`lte=if:wwan0,ports:4`). [`resolve`] asks the kernel for its
 //! route and returns an [`Egress`], which has all parameters for a driver to open the path's

@@ -30,7 +30,8 @@ impl Driver<'_> {
         }
     }
 
-    /// Sends the tunnel's own packets, such as probes and handshakes, which must not be delayed.
+    /// Sends the tunnel's own packets: probes and handshakes, which are never dropped for their
+    /// age.
     pub(super) fn send_words(&mut self, now: Time, words: Vec<Outgoing<'static>>) {
         let streams = &mut self.uplinks.streams;
         let (by_stream, others): (Vec<_>, Vec<_>) =

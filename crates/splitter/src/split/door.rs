@@ -188,8 +188,8 @@ impl TunDoor {
         packets.datagrams().map(|packet| u64::from(self.tun.write(packet).is_err())).sum()
     }
 
-    /// Returns whether the splitter splits a datagram: those that the setup led here, not those
-    /// that a user's own route leads here.
+    /// Returns whether to split `datagram`: it was led here by the setup, not by a route of the
+    /// user's own.
     pub(super) fn splits(&self, datagram: &Datagram<'_>) -> bool {
         let ports = self.steering.as_ref().map(|steering| &steering.plan().request.ports);
         ports.is_some_and(|ports| ports.contains(datagram.to.port()))

@@ -15,7 +15,7 @@ use super::onward::batch_of;
 use crate::far_end::Inner;
 use crate::steer::Upkeep;
 
-/// Delay before the next check of the setup, after one that the system did not answer.
+/// Delay before the setup is checked again, if the system did not answer.
 const AGAIN: Duration = Duration::from_millis(100);
 
 impl Driver<'_> {
@@ -84,7 +84,7 @@ impl Driver<'_> {
     }
 
     /// Handles a datagram reassembled from fragments. It leaves in fragments too, as its sender
-    /// permits.
+    /// intended.
     fn on_whole(&mut self, now: Time, whole: &Whole) {
         let Whole { from, to, ecn, .. } = *whole;
         let datagram = Datagram { from, to, ecn, payload: whole.payload() };

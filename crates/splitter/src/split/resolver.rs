@@ -19,7 +19,7 @@ const RETRY: Duration = Duration::from_secs(1);
 /// Failed lookups after which a session is given up.
 const ATTEMPTS: u8 = 3;
 
-/// Resolves the server's addresses for sessions.
+/// Resolver of the server's addresses, for sessions.
 ///
 /// The caller polls its descriptor, then takes the [`Resolver::answer`], and calls
 /// [`Resolver::on_time`] at [`Resolver::next_timeout`].
@@ -105,13 +105,13 @@ impl AsFd for Resolver {
 }
 
 /// Sessions that wait for an answer, and the time of the next lookup. There is one lookup at a
-/// time, and a pause after one that failed, however many sessions wait.
+/// time, and a pause after a failure, however many sessions wait.
 #[derive(Debug, Default)]
 struct Asking {
     /// Number of failed lookups of each waiting session.
     waiting: BTreeMap<SessionId, u8>,
     under_way: bool,
-    /// Time before which no lookup begins, after one that failed.
+    /// Time before which no lookup begins, after a failed lookup.
     rested: Option<Time>,
 }
 

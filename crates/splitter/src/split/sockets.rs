@@ -35,7 +35,7 @@ pub(super) struct PathSocket {
     pub(super) tuple: TupleId,
     pub(super) path: PathId,
     pub(super) local: SocketAddr,
-    /// The address to which it is connected: the server, or the relay of a proxy.
+    /// The address that it is connected to: the server, or the relay of a proxy.
     pub(super) server: SocketAddr,
     /// The proxy's relay, if it is connected to one.
     pub(super) relay: Option<Relay>,
@@ -83,7 +83,7 @@ impl Source {
     }
 }
 
-/// The relay of a proxy to which a socket is connected.
+/// A proxy's relay that a socket is connected to.
 #[derive(Debug)]
 pub(super) struct Relay {
     /// The header before each datagram.

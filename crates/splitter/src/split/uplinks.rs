@@ -1,4 +1,4 @@
-//! The connections to the servers: the paths' exits, their sockets, proxies, and each session's
+//! The connections to the servers: the paths' egresses, their sockets, proxies, and each session's
 //! server.
 
 use std::collections::HashMap;

@@ -1,4 +1,4 @@
-//! The paths' exits from this machine, looked up again whenever the machine's network changes.
+//! The paths' egresses from this machine, looked up again whenever the machine's network changes.
 
 use std::fmt;
 use std::io;
@@ -24,11 +24,11 @@ pub(super) struct Look {
     pub(super) path: PathId,
     /// Its fault, if any.
     pub(super) broken: Option<DownReason>,
-    /// The change, if its sockets' exit no longer exists.
+    /// The change, if its sockets' egress no longer exists.
     pub(super) moved: Option<Moved>,
 }
 
-/// A change from one exit to another.
+/// A change from one egress to another.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Moved {
     /// The source addresses before and after, as far as the kernel reports them.
@@ -62,15 +62,15 @@ impl fmt::Display for Moved {
     }
 }
 
-/// The exits of all paths.
+/// The egresses of all paths.
 #[derive(Debug)]
 pub(super) struct Ways {
     specs: Vec<PathSpec>,
     egresses: Vec<Egress>,
-    /// Each path's exits for IPv4 and for IPv6, as far as available. Only with an interface, whose
-    /// clients name servers of both families.
+    /// Each path's egresses for IPv4 and for IPv6, as far as available. Only with an interface,
+    /// whose clients name servers of both families.
     families: Option<Vec<[Option<Egress>; 2]>>,
-    /// The last known exits: sockets are bound to these.
+    /// The last known egresses: sockets are bound to these.
     last: Vec<[Option<Egress>; 2]>,
     fwmark: Option<u32>,
     /// Time of the next lookup.
@@ -85,7 +85,7 @@ impl Ways {
         Ways { specs, egresses, families, last: Vec::new(), fwmark, due, rested }
     }
 
-    /// Looks up the paths' exits for servers that clients will name.
+    /// Looks up the paths' egresses for servers that clients will name.
     ///
     /// # Errors
     /// A path leads nowhere, or two use the same interface with the same address.
@@ -114,7 +114,7 @@ impl Ways {
         Ok(Ways { last: families.clone(), families: Some(families), ..ways })
     }
 
-    /// Returns the same exits for sockets with the mark `fwmark`.
+    /// Returns the same egresses for sockets with the mark `fwmark`.
     pub(super) fn marked(self, fwmark: u32) -> Ways {
         Ways { fwmark: Some(fwmark), ..self }
     }
@@ -124,7 +124,7 @@ impl Ways {
         self.egresses.len()
     }
 
-    /// Returns the exit of `path` to `server`, if it leads there.
+    /// Returns the egress of `path` to `server`, if it leads there.
     pub(super) fn towards(&self, path: PathId, server: SocketAddr) -> Option<&Egress> {
         match &self.families {
             None => Some(self.of(path)),
@@ -162,15 +162,15 @@ impl Ways {
         exits.collect()
     }
 
-    /// Returns one exit of each path, and the additional IPv6 exits of paths that also have one
-    /// for IPv4.
+    /// Returns one egress of each path, and the additional IPv6 egresses of paths that also have
+    /// one for IPv4.
     pub(super) fn primary_and_others(&self) -> (Vec<Egress>, Vec<Egress>) {
         let families = self.families.iter().flatten();
         let others = families.filter_map(|both| both[0].as_ref().and(both[1].clone()));
         (self.egresses.clone(), others.collect())
     }
 
-    /// Returns all exits.
+    /// Returns all egresses.
     pub(super) fn all(&self) -> Vec<Egress> {
         let (primary, others) = self.primary_and_others();
         [primary, others].concat()
@@ -182,7 +182,7 @@ impl Ways {
         self.on_change(now);
     }
 
-    /// Returns the exit of `path`.
+    /// Returns the egress of `path`.
     pub(super) fn of(&self, path: PathId) -> &Egress {
         &self.egresses[path.index()]
     }
@@ -231,7 +231,7 @@ impl Ways {
     }
 
     /// Stores the kernel's answers. A path without an answer keeps its last state, and is looked
-    /// up again later: a lack of files or memory says nothing about a path.
+    /// up again later: a lack of files or memory is no fault of the path.
     fn learn(
         &mut self,
         now: Time,
@@ -275,7 +275,7 @@ impl Ways {
         numbered.map(|(index, both)| self.judge_both(index, both)).collect()
     }
 
-    /// Applies the answers for both families. A path works as long as it has an exit in either.
+    /// Applies the answers for both families. A path works as long as it has an egress in either.
     fn judge_both(&mut self, index: usize, answers: [Result<Egress, PathError>; 2]) -> Look {
         let path = PathId::at(index);
         let families = self.families.as_mut().expect("asked for with an interface only");

@@ -35,6 +35,7 @@ impl Claim {
     /// that will get a name. Undoes nothing if the run cannot start: a leftover setup still blocks
     /// packets.
     ///
+    /// # Errors
     /// Another run or object is in the way.
     pub(super) fn take(plan: &mut Plan, namespace: Option<u64>) -> Result<Claim, SteerError> {
         let asking = SteerError::system("using /run/anabranch");
@@ -99,7 +100,8 @@ impl Claim {
         self.ledger.write(&self.notes).map_err(SteerError::system("writing to /run/anabranch"))
     }
 
-    /// Undoes leftovers that are in the way, unless they block packets that must not leave.
+    /// Undoes leftovers that are in the way and do not block packets, and those around namespaces,
+    /// which cuts these off.
     fn clear(&mut self, plan: &Plan, needed: &[Setting]) -> std::io::Result<()> {
         self.adopted = adopts(plan, &self.notes);
         if !self.adopted {

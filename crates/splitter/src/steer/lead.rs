@@ -101,7 +101,7 @@ impl Led {
 }
 
 /// Blocks packets from `origin` ("lo": this machine itself), except by specific routes of the main
-/// table. Without nftables no packet is marked as allowed.
+/// table. Without nftables, nothing marks the packets that may leave.
 pub(super) fn shut(slot: Slot, origin: &str) -> io::Result<()> {
     let first = slot.priorities().start + 3;
     let mut result = Ok(());

@@ -25,7 +25,7 @@ const FOLDER: &str = "/run/anabranch";
 const PATIENCE: Duration = Duration::from_secs(10);
 const PAUSE: Duration = Duration::from_millis(5);
 
-/// Changes to undo, in addition to those that follow from the slot's names and numbers.
+/// Changes to undo, beyond the objects with the slot's names and numbers.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Notes {
     /// The process that wrote this.
@@ -123,8 +123,8 @@ pub(crate) fn alone() -> io::Result<Alone> {
     }
 }
 
-/// Reads the files of all slots and locks those that no run holds. `namespace` is the number of
-/// this network namespace.
+/// Reads the files of all slots and locks the free ones. `namespace` is the number of this network
+/// namespace.
 ///
 /// # Errors
 /// `PermissionDenied` without the right to read the folder.

@@ -82,7 +82,7 @@ impl Owned {
         let mut command = Command::new(nft);
         command.arg("-i").stdin(Stdio::piped()).stdout(said.try_clone()?).stderr(said);
         let child = command.process_group(0).spawn()?;
-        // It holds this process's copies of the pipe to which the child writes.
+        // It holds this process's copies of the pipe for the child's output.
         drop(command);
         let mut owned = Owned { nft: child };
         let stdin = owned.nft.stdin.as_mut().expect("it was asked for a pipe");

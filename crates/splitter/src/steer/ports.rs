@@ -45,8 +45,8 @@ impl fmt::Display for PortRange {
     }
 }
 
-/// The server ports whose datagrams are split: the default ones, and those that the user added.
-/// The ranges are sorted, disjoint, and never empty.
+/// The server ports whose datagrams are split: the default ones and the user's. The ranges are
+/// sorted, disjoint, and never empty.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Ports(Vec<PortRange>);
 

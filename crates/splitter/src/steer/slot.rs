@@ -9,7 +9,7 @@ use std::ops::Range;
 
 /// Maximum simultaneous runs of one machine, or one namespace.
 pub(crate) const SLOTS: u8 = 16;
-/// Maximum paths to which a run can pin flows.
+/// Maximum paths of a run for pinned flows.
 pub(crate) const MOST_PATHS: usize = 200;
 /// Bits of a mark that identify its run; the others identify the path or purpose.
 pub(crate) const MASK: u32 = 0xffff_ff00;

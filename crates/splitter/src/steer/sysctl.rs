@@ -68,8 +68,8 @@ fn is_ours(name: &str, from: &str, noted: &[Setting]) -> bool {
 /// cause. `noted` are the original values recorded by other runs of ours.
 ///
 /// IPv4 forwarding is set per interface. IPv6 forwarding is too if the kernel has
-/// `force_forwarding` (6.17). Otherwise it can only be set for all interfaces at once. Those that
-/// learn their routes from routers must first be set to continue learning.
+/// `force_forwarding` (6.17). Otherwise it can only be set for all interfaces at once. Interfaces
+/// that learn their routes from routers must first be set to continue learning.
 pub(crate) fn forwarding(
     devices: &[String],
     with6: bool,

@@ -37,7 +37,7 @@ pub fn restore() -> Result<Vec<String>, SteerError> {
 }
 
 /// Removes all objects with the slot's names and numbers, and restores the settings in `notes`,
-/// except those that are `needed` by live runs. After a failure it continues with the rest.
+/// except those `needed` by live runs. After a failure it continues with the rest.
 ///
 /// A namespace is cut off first, and the rules against forwarding for others are removed after the
 /// forwarding. So at no moment do packets leave that must not.

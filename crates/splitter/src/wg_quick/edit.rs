@@ -10,7 +10,7 @@ use super::peer::Peer;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Changes {
     /// Address of the splitter's listener. An unspecified address is replaced by loopback, because
-    /// a peer needs one to which packets can be sent.
+    /// a peer needs a destination address.
     pub endpoint: SocketAddr,
     /// The interface's MTU; `None` leaves it unchanged.
     pub mtu: Option<u32>,
@@ -68,7 +68,7 @@ impl WgQuick {
     }
 }
 
-/// Returns an address to which packets can be sent.
+/// Returns `listen` as a destination: loopback in place of an unspecified address.
 fn reachable(listen: SocketAddr) -> SocketAddr {
     let ip = match listen.ip() {
         IpAddr::V4(ip) if ip.is_unspecified() => Ipv4Addr::LOCALHOST.into(),

@@ -86,7 +86,7 @@ impl WgQuick {
         .map_err(blame)
     }
 
-    /// Returns the port to which the tunnel itself is bound, if the file has one.
+    /// Returns the port that the tunnel itself is bound to, if the file has one.
     pub fn listen_port(&self) -> Option<u16> {
         self.interface("ListenPort")?.parse().ok().filter(|port| *port > 0)
     }

@@ -75,7 +75,7 @@ struct ProxyPath {
     waiting: VecDeque<WaitingTuple>,
     /// Fault of the route to the proxy.
     way: Option<DownReason>,
-    /// Number of the present exit and numbering; results of attempts from an earlier era are
+    /// Number of the present egress and numbering; results of attempts from an earlier era are
     /// ignored.
     era: u64,
     /// The fault in the last warning.
@@ -121,7 +121,7 @@ pub(super) struct Proxies {
     bell: UnixStream,
 }
 
-/// Sends the results from the threads of dialogues.
+/// Sender of results, for the threads of dialogues.
 #[derive(Clone, Debug)]
 struct AnswerSender {
     answered: Sender<(PathId, u64, Outcome)>,
