@@ -113,7 +113,7 @@ impl PeerFault {
     }
 }
 
-/// A link to one neighbor: the operations that all kinds of links share, whatever network protocol
+/// A link to one neighbour: the operations that all kinds of links share, whatever network protocol
 /// they use.
 ///
 /// The owner takes received bytes with [`Link::read`] and writes whole cells with [`Link::write`].

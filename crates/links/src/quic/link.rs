@@ -21,7 +21,7 @@ mod reading;
 pub(super) const LANES: u32 = 256;
 /// Maximum lanes of the peer at any time.
 const MOST_LANES: u32 = 1 << 16;
-/// Bytes accepted beyond the congestion window: data that the next acknowledgments allow to be
+/// Bytes accepted beyond the congestion window: data that the next acknowledgements allow to be
 /// sent.
 const SLACK: u64 = 32 << 10;
 /// Maximum bytes of units that the connection has not accepted; above this nothing more is

@@ -4,7 +4,7 @@
 //! A QUIC link transfers *units*, cells for the layer above. Each names its lane. Lane 0 is the
 //! link's own and has the first stream, opened by the side that opened the link. Each other lane
 //! has a bidirectional stream of its own, from the unit that makes it to the unit that ends it
-//! ([`Units`] recognizes these). Units of a lane arrive in order; units of different lanes arrive
+//! ([`Units`] recognises these). Units of a lane arrive in order; units of different lanes arrive
 //! in any order.
 //!
 //! * [`Endpoint`]: the links of one UDP socket. It receives and returns datagrams.

@@ -27,7 +27,7 @@ pub struct Client {
 }
 
 impl Client {
-    /// Returns the number of colors of the terminal, as mosh-client reports it; `None` if it
+    /// Returns the number of colours of the terminal, as mosh-client reports it; `None` if it
     /// reports none.
     ///
     /// # Errors

@@ -108,7 +108,7 @@ pub struct Login {
     pub bind: Bind,
     /// The port, or range of ports (`60000:61000`), that it binds to; by default it chooses.
     pub ports: Option<String>,
-    /// Number of colors of the local terminal, if known.
+    /// Number of colours of the local terminal, if known.
     pub colors: Option<u32>,
     /// Local locale variables, used by the server as a fallback.
     pub locale: Vec<(String, String)>,

@@ -1,7 +1,7 @@
 //! Repeated lookup of a server's name after the server has become silent: its address may have
 //! changed.
 //!
-//! Only WireGuard sessions follow the server. Its server recognizes its client by keys. Servers of
+//! Only WireGuard sessions follow the server. Its server recognises its client by keys. Servers of
 //! QUIC and Mosh would receive packets of an unknown connection, and their clients start again by
 //! themselves.
 

@@ -72,7 +72,7 @@ impl Driver<'_> {
                 whole.into_iter().for_each(|whole| self.on_whole(now, &whole));
             }
             // No route led it here: the kernel looks for routers, announces its groups and answers
-            // for closed ports; programs look for their neighbors.
+            // for closed ports; programs look for their neighbours.
             _ if packet::is_housekeeping(packet) => self.report.housekeeping += 1,
             _ => {
                 door.complain(Complaint::Prohibited, packet);

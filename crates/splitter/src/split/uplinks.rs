@@ -28,7 +28,7 @@ pub(super) struct Uplinks {
     pub(super) literal: Option<SocketAddr>,
     /// Each session's server.
     pub(super) servers: HashMap<SessionId, SocketAddr>,
-    /// Each session's protocol, once recognized.
+    /// Each session's protocol, once recognised.
     pub(super) protocols: HashMap<SessionId, Protocol>,
     pub(super) queue: SendQueue,
 }

@@ -250,7 +250,7 @@ fn choice(slot: Slot, exits: &[Exit], family: Family) -> Option<String> {
     }
 }
 
-/// Returns the rules that recognize split flows, by their form and in either conntrack direction.
+/// Returns the rules that recognise split flows, by their form and in either conntrack direction.
 /// Conntrack forgets a silent flow before its session ends, and does not know flows older than the
 /// rules; the server may therefore be the first sender that it sees. Answers of a service of this
 /// machine (from a port below 1,024) are exempt.
@@ -334,7 +334,7 @@ fn addresses(slot: Slot, exits: &[Exit]) -> String {
                 writeln!(text, "ct mark {mark:#x} oifname \"{device}\" snat {family} to {source}");
         }
     }
-    // Also for neighbors on a path's own link: the route leads directly to them, whatever path the
+    // Also for neighbours on a path's own link: the route leads directly to them, whatever path the
     // flow has.
     let (mask, base) = (MASK, slot.base());
     let _ = writeln!(text, "ct mark & {mask:#x} == {base:#x} oifname @paths masquerade\n}}");

@@ -1,7 +1,7 @@
 //! The numbers and names of one run: marks, tables, priorities, and the names of its table and its
 //! cable.
 //!
-//! They are fixed, so that the leftovers of a run are recognized, and foreign objects with the
+//! They are fixed, so that the leftovers of a run are recognised, and foreign objects with the
 //! same numbers are detected.
 
 use std::net::{Ipv4Addr, Ipv6Addr};
