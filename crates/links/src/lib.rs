@@ -33,33 +33,33 @@ pub use utls::EarlyCounts;
 /// Guarantees of a link for the bytes that it transfers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Promises {
-    /// They arrive in the order in which they were written, and all of them, or the link ends. Of a
-    /// link that does not promise it arrive whole records, each of `record` bytes.
+    /// All bytes arrive, in the order in which they were written, or the link ends. A link without
+    /// this promise delivers whole records of `record` bytes each.
     pub whole: bool,
-    /// Each lane has an order of its own, and waits for no other. Otherwise all bytes have one.
+    /// Each lane has an order of its own and does not wait for another. Otherwise all bytes share
+    /// one order.
     pub lanes: bool,
-    /// The most plain bytes that one record (or datagram) holds. Writes of about this size cost
-    /// least.
+    /// Maximum plain bytes in one record (or datagram). Writes of about this size cost least.
     pub record: usize,
 }
 
-/// Where a link is in its life.
+/// Life cycle state of a link.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum State {
-    /// The peers agree on keys; what is written waits.
+    /// The peers agree on keys; written bytes wait.
     Handshaking,
     /// Bytes flow both ways.
     Open,
-    /// The peer has said its last word, or did what it must not; nothing more arrives.
+    /// The peer closed the link or broke its protocol; nothing more arrives.
     Ended,
 }
 
-/// Why a link is of no use any more.
+/// Reason why a link can no longer be used.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Fault {
     /// The peer broke the link's protocol.
     Peer(PeerFault),
-    /// The link was asked for what it cannot give in its present state.
+    /// The caller asked for something that the link cannot do in its present state.
     Misuse(&'static str),
 }
 
@@ -77,22 +77,22 @@ impl std::error::Error for Fault {}
 /// Violation of the link's protocol by the peer.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PeerFault {
-    /// Which kind of fault it is.
+    /// Kind of the fault.
     pub kind: PeerFaultKind,
-    /// Description by the code that noticed it: the library's, most often.
+    /// Description by the code that noticed it, usually the TLS or QUIC library.
     pub what: String,
 }
 
-/// Kinds of faults: as few as there are lines about them.
+/// Kinds of faults, one for each count or message about them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PeerFaultKind {
-    /// It sent an alert: the fault is ours, or happened on the way.
+    /// It sent an alert: the fault is ours, or happened on the path.
     Alert,
-    /// A record that does not open: changed, doubled or left out.
+    /// A record that does not open: it was changed, duplicated or left out.
     Unopened,
-    /// A record of another length than both have agreed on.
+    /// A record whose length differs from the agreed one.
     Length,
-    /// New keys again and again, with no data between them.
+    /// Repeated key updates with no data between them.
     KeyUpdates,
     /// Anything else.
     Other,
@@ -113,75 +113,78 @@ impl PeerFault {
     }
 }
 
-/// A link to one neighbour: what all kinds of links do, however bytes of the network come to them.
+/// A link to one neighbour: the operations that all kinds of links share, whatever network protocol
+/// they use.
 ///
-/// The owner takes what came out of it ([`Link::read`]) and writes whole cells ([`Link::write`]).
+/// The owner takes received bytes with [`Link::read`] and writes whole cells with [`Link::write`].
 pub trait Link {
     /// Returns the guarantees that the layer above may rely on.
     fn promises(&self) -> Promises;
 
-    /// Where the link is in its life.
+    /// Returns the link's life cycle state.
     fn state(&self) -> State;
 
-    /// Appends all plain bytes that have arrived, and returns how many there were.
+    /// Appends all plain bytes that have arrived, and returns their number.
     ///
     /// # Errors
-    /// [`Fault::Peer`]: the link is over. Some links find faults before ([`StreamLink::receive`]).
+    /// [`Fault::Peer`]: the link is over. Some links report faults earlier
+    /// ([`StreamLink::receive`]).
     fn read(&mut self, into: &mut Vec<u8>) -> Result<usize, Fault>;
 
     /// Takes plain bytes for the peer. Many cells in one call share records.
     ///
     /// # Errors
-    /// [`Fault::Misuse`] after [`Link::close`], and for what such a link does not take, or not yet.
+    /// [`Fault::Misuse`] after [`Link::close`], and for data that this link does not accept, or
+    /// not yet.
     fn write(&mut self, plain: &[u8]) -> Result<(), Fault>;
 
-    /// The DER form of the peer's certificate, once the handshake is done. A client that we
-    /// accepted has none: C tor asks for no certificate there either.
+    /// Returns the DER form of the peer's certificate, once the handshake is done. A client that
+    /// we accepted has none: C tor does not ask for a certificate there either.
     fn peer_certificate(&self) -> Option<&[u8]>;
 
-    /// The DER form of the certificate that we present as a server: a type 5 certificate in CERTS
-    /// names its SHA-256 digest.
+    /// Returns the DER form of the certificate that we present as a server: a type 5 certificate
+    /// in CERTS names its SHA-256 digest.
     fn own_certificate(&self) -> &[u8];
 
-    /// Keying material of this connection (RFC 5705), 32 bytes, the same on both sides.
+    /// Returns keying material of this connection (RFC 5705), 32 bytes, the same on both sides.
     ///
     /// # Errors
     /// [`Fault::Misuse`] before the handshake is done.
     fn export(&self, label: &[u8], context: &[u8]) -> Result<[u8; 32], Fault>;
 
-    /// Gives back the room that bursts took, and returns how many bytes that was. To be called when
-    /// little has come and gone of late.
+    /// Releases the memory that bursts took, and returns how many bytes that was. The owner calls
+    /// it when the link has transferred little of late.
     fn rest(&mut self) -> usize;
 
-    /// Says goodbye: the last message notifies the peer that no more data follows.
+    /// Closes the link: the last message notifies the peer that no more data follows.
     fn close(&mut self);
 }
 
 /// A link over a byte stream, such as a TCP connection.
 ///
-/// The owner hands it what the network brought ([`StreamLink::receive`]) and sends what
-/// [`StreamLink::transmit`] gives. After `receive` there may be something to transmit even if
-/// nothing was written: a handshake's answer, or the alert that tells the peer of its fault.
+/// The owner passes received network bytes to [`StreamLink::receive`] and sends what
+/// [`StreamLink::transmit`] returns. After `receive` there may be something to transmit even if
+/// nothing was written: a handshake's answer, or the alert that reports the peer's fault.
 pub trait StreamLink: Link {
     /// Takes any piece of the stream from the network.
     ///
     /// # Errors
-    /// [`Fault::Peer`]: the link is over. What [`StreamLink::transmit`] still gives is to be sent
-    /// first.
+    /// [`Fault::Peer`]: the link is over. The owner first sends what [`StreamLink::transmit`]
+    /// still returns.
     fn receive(&mut self, now: Time, bytes: &[u8]) -> Result<(), Fault>;
 
-    /// Appends what is to be sent now; false if there is nothing.
+    /// Appends the bytes to send now; returns false if there are none.
     fn transmit(&mut self, now: Time, into: &mut Vec<u8>) -> bool;
 
-    /// When [`StreamLink::transmit`] is to be called though nothing came and nothing was written.
+    /// Returns when to call [`StreamLink::transmit`] even if nothing was received or written.
     fn next_timeout(&self) -> Option<Time>;
 
-    /// The link as one whose records may be opened before their turn, if it is of such a kind.
+    /// Returns the link as [`EarlyRecords`] if it can open records before their turn.
     fn early_records(&self) -> Option<&dyn EarlyRecords> {
         None
     }
 
-    /// The same, to be changed.
+    /// Returns the link as a mutable [`EarlyRecords`] if it can open records before their turn.
     fn early_records_mut(&mut self) -> Option<&mut dyn EarlyRecords> {
         None
     }
@@ -189,32 +192,33 @@ pub trait StreamLink: Link {
 
 /// A link whose records can be opened before their turn.
 pub trait EarlyRecords: StreamLink {
-    /// Whether [`EarlyRecords::unorder`] can be called once the link is open.
+    /// Returns whether [`EarlyRecords::unorder`] can be called once the link is open.
     fn can_be_unordered(&self) -> bool;
 
-    /// From now on, both ways, each record has `content` bytes of content: records that
-    /// [`EarlyRecords::receive_early`] completes arrive before others that were sent first.
+    /// Sets the content of each later record, in both directions, to `content` bytes. Records that
+    /// [`EarlyRecords::receive_early`] completes then arrive before records that were sent
+    /// earlier.
     ///
     /// # Errors
     /// [`Fault::Misuse`] if the link cannot.
     fn unorder(&mut self, now: Time, content: usize) -> Result<(), Fault>;
 
-    /// Takes bytes of the peer's stream, from this offset on, that a tap shows before the stream
-    /// brings them. They may be changed, forged or doubled, and come by [`StreamLink::receive`] all
-    /// the same. An ordered link has no use for them.
+    /// Takes bytes of the peer's stream, from `offset` on, that a tap shows before the stream
+    /// delivers them. They may be changed, forged or duplicated, and arrive through
+    /// [`StreamLink::receive`] as well. An ordered link ignores them.
     fn receive_early(&mut self, now: Time, offset: u64, bytes: &[u8]);
 
-    /// How many records were opened before their turn, if any may be.
+    /// Returns how many records were opened before their turn, or `None` if the link is ordered.
     fn early_counts(&self) -> Option<EarlyCounts>;
 }
 
-/// A new link, or why there is none.
+/// A new link, or the reason why it could not be made.
 pub type MadeLink = Result<Box<dyn StreamLink + Send>, tls::SetupError>;
 
 /// A kind of link over a byte stream.
 #[derive(Debug)]
 pub struct StreamFamily {
-    /// How users name it.
+    /// Name that users type.
     pub name: &'static str,
     /// Makes a link that we open.
     pub connect: fn(&Context) -> MadeLink,
@@ -237,13 +241,13 @@ impl Default for &StreamFamily {
 }
 
 impl StreamFamily {
-    /// All kinds, the usual one first.
+    /// All kinds, the default first.
     #[rustfmt::skip]
     pub const ALL: &[&StreamFamily] = &[
         &tls::FAMILY,
     ];
 
-    /// The kind of this name.
+    /// Returns the kind with the name `name`.
     #[must_use]
     pub fn named(name: &str) -> Option<&'static StreamFamily> {
         StreamFamily::ALL.iter().find(|family| family.name == name).copied()

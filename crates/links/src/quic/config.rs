@@ -1,4 +1,4 @@
-//! The library's settings.
+//! Settings of the QUIC library.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -17,24 +17,25 @@ use super::place::{Place, PlacedIds};
 use crate::tls::Context;
 use crate::tls::setup::{SetupError, setup};
 
-/// Bytes that may lie unread in a connection, and in each of its streams: what overtook a lost
+/// Maximum unread bytes in a connection, and in each of its streams: data that overtook a lost
 /// datagram.
 const WINDOW: u32 = 4 << 20;
-/// A connection of which nothing is heard ends then, and what was on it goes on by another: so long
-/// do streams stall where UDP is blocked.
+/// Idle timeout of a connection; its circuits then continue on another link. Where UDP is blocked,
+/// streams stall for this time.
 const IDLE: Duration = Duration::from_secs(15);
-/// A silent one asks whether the peer is there: three times before it ends.
+/// Interval of keep-alive packets on an idle connection: three are sent before `IDLE` ends it.
 const KEEP_ALIVE: Duration = Duration::from_secs(4);
-/// For how long the answer to a Retry counts.
+/// Lifetime of a Retry token.
 const RETRY: Duration = Duration::from_secs(15);
 
-/// How fast a link sends.
+/// Congestion control of a link.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Congestion {
     /// CUBIC (RFC 9438): slows down at every loss.
     #[default]
     Cubic,
-    /// BBR, as the library has it, which calls it experimental: goes by the rate that arrives.
+    /// BBR as the library implements it, and calls experimental: follows the rate at which data is
+    /// delivered.
     Bbr,
 }
 
@@ -54,12 +55,13 @@ fn transport(congestion: Congestion) -> Result<Arc<TransportConfig>, SetupError>
         .max_idle_timeout(Some(IdleTimeout::try_from(IDLE).map_err(setup)?))
         .keep_alive_interval(Some(KEEP_ALIVE))
         .datagram_receive_buffer_size(None)
-        // It would show round-trip times to whoever sees the line.
+        // It would show round-trip times to an observer of the line.
         .allow_spin(false);
     Ok(Arc::new(transport))
 }
 
-/// Settings of an endpoint; from its seed come what it draws and its stateless resets' key.
+/// Returns the settings of an endpoint. Its random choices and its stateless reset key are derived
+/// from `seed`.
 pub(super) fn endpoint(seed: [u8; 32], place: Place) -> Arc<EndpointConfig> {
     let reset = hmac::Key::new(hmac::HMAC_SHA256, &[&seed[..], b"reset"].concat());
     let mut config = EndpointConfig::new(Arc::new(reset));
@@ -68,7 +70,7 @@ pub(super) fn endpoint(seed: [u8; 32], place: Place) -> Arc<EndpointConfig> {
     Arc::new(config)
 }
 
-/// How links are opened.
+/// Returns the settings for links that we open.
 pub(super) fn client(
     context: &Context,
     congestion: Congestion,
@@ -80,7 +82,7 @@ pub(super) fn client(
     Ok(config)
 }
 
-/// How links are taken.
+/// Returns the settings for links that peers open.
 pub(super) fn server(
     context: &Context,
     seed: [u8; 32],
@@ -94,7 +96,7 @@ pub(super) fn server(
     Ok(config)
 }
 
-/// The keys of Initial packets (RFC 9001, 5.2).
+/// Returns the cipher suite of Initial packets (RFC 9001, 5.2).
 fn initial() -> Result<Suite, SetupError> {
     let suite = TLS13_AES_128_GCM_SHA256.tls13().and_then(|suite| suite.quic_suite());
     suite.ok_or_else(|| setup("the library has no suite for QUIC"))

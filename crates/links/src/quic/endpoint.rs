@@ -1,4 +1,4 @@
-//! One UDP socket's QUIC links.
+//! The QUIC links of one UDP socket.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::fmt;
@@ -22,26 +22,26 @@ use crate::tls::Context;
 use crate::tls::setup::{SetupError, setup};
 use crate::{Link as _, State};
 
-/// Handshakes of others under way from which on a newcomer has to show by a Retry that it is at its
-/// address.
+/// Number of pending inbound handshakes from which on a new peer must first prove its address with
+/// a Retry.
 const RETRY_FROM: usize = 16;
-/// Handshakes of others under way from which on nobody is taken.
+/// Maximum number of pending inbound handshakes; further ones are refused.
 const MOST_HALF_OPEN: usize = 1_024;
-/// Answers without a connection that wait: more are not given.
+/// Maximum queued answers without a connection; further ones are dropped.
 const MOST_ANSWERS: usize = 256;
-/// Datagrams that leave in one segmented send.
+/// Maximum datagrams in one segmented send.
 const SEGMENTS: usize = 32;
 
 /// A link's number at its endpoint, never used again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ConnId(pub u64);
 
-/// A datagram that came.
+/// A received datagram.
 #[derive(Clone, Copy, Debug)]
 pub struct Arrival<'a> {
-    /// Who sent it.
+    /// Source address.
     pub from: SocketAddr,
-    /// Our address, if it is known.
+    /// Our address that received it, if known.
     pub to: Option<IpAddr>,
     /// Its ECN bits (RFC 3168).
     pub ecn: u8,
@@ -49,32 +49,33 @@ pub struct Arrival<'a> {
     pub bytes: &'a [u8],
 }
 
-/// One or more datagrams that are to be sent: whose bytes stand where they were put.
+/// Description of one or more datagrams to send; their bytes are in the buffer of the call that
+/// returned it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Packets {
-    /// To whom.
+    /// Destination address.
     pub to: SocketAddr,
-    /// From which of our addresses, if that matters.
+    /// Source address, if one is required.
     pub source: Option<IpAddr>,
-    /// With which ECN bits.
+    /// ECN bits.
     pub ecn: u8,
-    /// Bytes of each; the last may be shorter. 0: it is one.
+    /// Bytes of each datagram; the last may be shorter. 0 means a single datagram.
     pub stride: usize,
 }
 
-/// What an endpoint counts.
+/// Counters of an endpoint.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct EndpointCounts {
-    /// Newcomers that were asked to show that they are at their address.
+    /// Inbound links that were asked to prove their address.
     pub retried: u64,
-    /// Newcomers that were not taken.
+    /// Inbound links that were refused.
     pub refused: u64,
-    /// Links that ended otherwise than by a goodbye.
+    /// Links that ended without an orderly close.
     pub broken: u64,
 }
 
 impl EndpointCounts {
-    /// Those of two endpoints.
+    /// Returns the sums of the counters of two endpoints.
     #[must_use]
     pub fn with(self, other: EndpointCounts) -> EndpointCounts {
         EndpointCounts {
@@ -85,9 +86,11 @@ impl EndpointCounts {
     }
 }
 
-/// The links of one socket. The owner hands it datagrams ([`Endpoint::receive`]) and the time
-/// ([`Endpoint::expire`]), looks at the links that it then names ([`Endpoint::next_touched`]), and
-/// sends what it gives ([`Endpoint::transmit`], [`Endpoint::answer`]).
+/// The links of one socket.
+///
+/// The owner passes received datagrams to [`Endpoint::receive`] and the time to
+/// [`Endpoint::expire`]. It then services the links that [`Endpoint::next_touched`] returns, and
+/// sends what [`Endpoint::transmit`] and [`Endpoint::answer`] return.
 pub struct Endpoint {
     inner: quinn_proto::Endpoint,
     epoch: Epoch,
@@ -104,7 +107,7 @@ pub struct Endpoint {
     touched: BTreeSet<ConnId>,
     answers: VecDeque<(Packets, Vec<u8>)>,
     last: u64,
-    /// Handshakes of others that are under way.
+    /// Number of inbound handshakes that are not done.
     half_open: usize,
     counts: EndpointCounts,
 }
@@ -113,15 +116,16 @@ struct Entry {
     link: QuicLink,
     handle: ConnectionHandle,
     due: Option<Time>,
-    /// Its handshake was others' and is not done.
+    /// Its handshake is inbound and not done.
     is_half_open: bool,
-    /// The owner knows no more of it; it only says goodbye.
+    /// The owner has closed it; only its closing packets are still sent.
     left: bool,
 }
 
 impl Endpoint {
-    /// Without links. `takes`: others may open some, at this of the address's sockets. All chance
-    /// but the TLS library's and that of connection IDs comes from `seed`.
+    /// Makes an endpoint without links. With `takes`, peers may open links, at this one of the
+    /// address's sockets. All randomness but the TLS library's and that of connection IDs is
+    /// derived from `seed`.
     ///
     /// # Errors
     /// [`SetupError`] if the library refuses the settings.
@@ -161,10 +165,10 @@ impl Endpoint {
         })
     }
 
-    /// Links that come from now on are shown another certificate.
+    /// Presents another certificate on later links.
     ///
     /// # Errors
-    /// [`SetupError`] if the library refuses the settings: the former stay.
+    /// [`SetupError`] if the library refuses the settings: the former ones stay.
     pub fn set_context(&mut self, context: &Context) -> Result<(), SetupError> {
         if self.takes {
             let server = config::server(context, self.seed, self.congestion)?;
@@ -175,11 +179,11 @@ impl Endpoint {
         Ok(())
     }
 
-    /// Opens a link, to the socket at its address that has connection IDs which begin with this
-    /// byte, if that matters.
+    /// Opens a link to the address `to`. If `begins` is given, the link goes to the socket at `to`
+    /// whose connection IDs begin with this byte.
     ///
     /// # Errors
-    /// [`SetupError`] if that address cannot be reached by anybody.
+    /// [`SetupError`] if the address cannot be a destination.
     pub fn connect(
         &mut self,
         now: Time,
@@ -208,8 +212,8 @@ impl Endpoint {
         id
     }
 
-    /// Takes a datagram. `admit` says whether a newcomer from an address may open a link; it is
-    /// asked once for each, and those who must show their address first are asked about then.
+    /// Takes a datagram. `admit` decides whether a peer at an address may open a link. It is
+    /// called once for each new link, after a peer that must prove its address has done so.
     pub fn receive(
         &mut self,
         now: Time,
@@ -234,7 +238,7 @@ impl Endpoint {
         }
     }
 
-    /// Somebody wants to open a link.
+    /// Accepts, refuses or retries an inbound link.
     fn meet(
         &mut self,
         now: Time,
@@ -274,18 +278,18 @@ impl Endpoint {
         }
     }
 
-    /// The next datagram that answers somebody who has no link.
+    /// Returns the next datagram for a peer that has no link.
     pub fn answer(&mut self) -> Option<(Packets, Vec<u8>)> {
         self.answers.pop_front()
     }
 
-    /// When [`Endpoint::expire`] is to be called.
+    /// Returns when [`Endpoint::expire`] is to be called.
     #[must_use]
     pub fn next_timeout(&self) -> Option<Time> {
         self.due.first().map(|&(at, _)| at)
     }
 
-    /// The time has come.
+    /// Services the links whose timers have expired at `now`.
     pub fn expire(&mut self, now: Time) {
         while let Some(&(at, id)) = self.due.first().filter(|(at, _)| *at <= now) {
             self.due.remove(&(at, id));
@@ -297,7 +301,7 @@ impl Endpoint {
         }
     }
 
-    /// A link at which something may have changed: it may be open, have bytes or room, have
+    /// Returns a link whose state may have changed: it may be open, have bytes or room, have
     /// something to send, or have ended.
     pub fn next_touched(&mut self) -> Option<ConnId> {
         loop {
@@ -309,14 +313,14 @@ impl Endpoint {
         }
     }
 
-    /// Has [`Endpoint::next_touched`] name a link: it may send now, say.
+    /// Marks a link for [`Endpoint::next_touched`], for example because it may send now.
     pub fn touch(&mut self, id: ConnId) {
         if self.links.contains_key(&id) {
             self.touched.insert(id);
         }
     }
 
-    /// Carries events between a connection and the library's endpoint.
+    /// Passes events between a connection and the library's endpoint.
     fn settle(&mut self, id: ConnId) {
         let Some(entry) = self.links.get_mut(&id) else { return };
         while let Some(event) = entry.link.connection.poll_endpoint_events() {
@@ -342,12 +346,13 @@ impl Endpoint {
         }
     }
 
-    /// A link.
+    /// Returns the link with the number `id`, unless the owner has closed it.
     pub fn link(&mut self, id: ConnId) -> Option<&mut QuicLink> {
         self.links.get_mut(&id).filter(|entry| !entry.left).map(|entry| &mut entry.link)
     }
 
-    /// Puts datagrams of a link into `into`, which is emptied before; `None` if it has none.
+    /// Puts datagrams of a link into `into`, which is cleared first; returns `None` if it has
+    /// none.
     pub fn transmit(&mut self, now: Time, id: ConnId, into: &mut Vec<u8>) -> Option<Packets> {
         into.clear();
         let at = self.epoch.instant(now);
@@ -365,7 +370,7 @@ impl Endpoint {
         Some(packets(&transmit))
     }
 
-    /// Notes when a link wants to be called.
+    /// Records when a link's next timer expires.
     fn note_due(&mut self, id: ConnId) {
         let Some(entry) = self.links.get_mut(&id) else { return };
         let due = entry.link.connection.poll_timeout().map(|at| self.epoch.time(at));
@@ -377,7 +382,7 @@ impl Endpoint {
         }
     }
 
-    /// Says goodbye on a link, of which the owner knows no more.
+    /// Closes a link. The owner can no longer access it; its closing packets are still sent.
     pub fn close(&mut self, now: Time, id: ConnId) {
         let now = self.epoch.instant(now);
         let Some(entry) = self.links.get_mut(&id) else { return };
@@ -398,19 +403,19 @@ impl Endpoint {
         self.touched.remove(&id);
     }
 
-    /// Links that there are, those that say goodbye among them.
+    /// Returns the number of links, including closing ones.
     #[must_use]
     pub fn len(&self) -> usize {
         self.links.len()
     }
 
-    /// Whether there are none.
+    /// Returns whether there are no links.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.links.is_empty()
     }
 
-    /// What was counted so far.
+    /// Returns the counters so far.
     #[must_use]
     pub fn counts(&self) -> EndpointCounts {
         self.counts

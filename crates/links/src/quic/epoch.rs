@@ -1,4 +1,4 @@
-//! Our time as the library counts it.
+//! Conversion between our time and the library's.
 
 #![allow(clippy::disallowed_types, reason = "the library counts in `Instant`; ours is its offset")]
 
@@ -6,7 +6,7 @@ use std::time::Instant;
 
 use anabranch_multipath::Time;
 
-/// The library's beginning of time. Which it is matters to nobody: differences alone count.
+/// The library's `Instant` at our time zero. Its value does not matter: only differences are used.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Epoch(Instant);
 

@@ -1,4 +1,4 @@
-//! Which stream is which lane's.
+//! Assignment of streams to lanes.
 
 use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
@@ -8,32 +8,32 @@ use quinn_proto::StreamId;
 use super::units::{UnitReader, fault};
 use crate::Fault;
 
-/// A stream that is, or will be, a lane's.
+/// A stream that has a lane, or will have one.
 #[derive(Debug)]
 pub(super) struct Stream {
     pub(super) reader: UnitReader,
-    /// What waits until the lane of the same number has ended.
+    /// Bytes that wait until the previous lane of the same number has ended.
     pub(super) held: Option<Held>,
 }
 
-/// The unit that makes a lane, and what came with it.
+/// The unit that makes a lane, and the bytes received after it.
 #[derive(Debug)]
 pub(super) struct Held {
     pub(super) unit: Vec<u8>,
     pub(super) rest: Vec<u8>,
 }
 
-/// The streams of one link, but for that of lane 0.
+/// The streams of one link, except that of lane 0.
 #[derive(Debug, Default)]
 pub(super) struct Lanes {
     streams: BTreeMap<StreamId, Stream>,
     by_number: BTreeMap<u32, StreamId>,
-    /// Streams whose lanes' numbers others have, whose end is under way.
+    /// Streams whose lane number another stream still has; that stream is being closed.
     heirs: BTreeMap<u32, StreamId>,
 }
 
 impl Lanes {
-    /// The stream of a lane.
+    /// Returns the stream of a lane.
     pub(super) fn of(&self, lane: u32) -> Option<StreamId> {
         self.by_number.get(&lane).copied()
     }
@@ -42,21 +42,21 @@ impl Lanes {
         self.streams.get_mut(&stream)
     }
 
-    /// We have made a lane on this stream.
+    /// Adds the stream of a lane that we have made.
     pub(super) fn made(&mut self, lane: u32, stream: StreamId) {
         self.streams.insert(stream, Stream { reader: UnitReader::of(lane), held: None });
         self.by_number.insert(lane, stream);
     }
 
-    /// The peer has opened this stream.
+    /// Adds a stream that the peer has opened.
     pub(super) fn came(&mut self, stream: StreamId) {
         self.streams.insert(stream, Stream { reader: UnitReader::unnamed(), held: None });
     }
 
-    /// A stream that came is of this lane; false if the number is still another's.
+    /// Assigns an inbound stream to `lane`; returns false if another stream still has the number.
     ///
     /// # Errors
-    /// [`Fault::Peer`]: a third stream wants it.
+    /// [`Fault::Peer`]: this is the third stream with the number.
     pub(super) fn name(&mut self, lane: u32, stream: StreamId) -> Result<bool, Fault> {
         if let Entry::Vacant(free) = self.by_number.entry(lane) {
             free.insert(stream);
@@ -68,21 +68,22 @@ impl Lanes {
         }
     }
 
-    /// A stream's lane has to wait.
+    /// Stores the bytes of a stream whose lane has to wait.
     pub(super) fn hold(&mut self, stream: StreamId, held: Held) {
         if let Some(lane) = self.streams.get_mut(&stream) {
             lane.held = Some(held);
         }
     }
 
-    /// Whether a stream's lane has to wait still.
+    /// Returns whether a stream's lane still has to wait.
     pub(super) fn waits(&self, stream: StreamId) -> bool {
         let held = self.streams.get(&stream).filter(|lane| lane.held.is_some());
         let lane = held.and_then(|lane| lane.reader.lane());
         lane.is_some_and(|lane| self.of(lane) != Some(stream))
     }
 
-    /// A stream is no lane's any more: the stream that waited for its number, if one did.
+    /// Removes a stream from its lane. Returns the stream that waited for the lane's number, if
+    /// any.
     pub(super) fn gone(&mut self, stream: StreamId) -> Option<StreamId> {
         let lane = self.streams.remove(&stream)?.reader.lane()?;
         if self.heirs.get(&lane) == Some(&stream) {
@@ -98,7 +99,7 @@ impl Lanes {
         Some(heir)
     }
 
-    /// Lanes that have a stream.
+    /// Returns the number of lanes that have a stream.
     pub(super) fn len(&self) -> usize {
         self.by_number.len()
     }

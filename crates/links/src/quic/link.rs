@@ -17,17 +17,19 @@ use crate::{Fault, Link, Promises, State};
 
 mod reading;
 
-/// Lanes that the peer may make at first. Twice as many as it has, when it has made half of them.
+/// Maximum lanes of the peer at first. The limit doubles when half of it is in use.
 pub(super) const LANES: u32 = 256;
-/// Lanes that it may ever have at a time.
+/// Maximum lanes of the peer at any time.
 const MOST_LANES: u32 = 1 << 16;
-/// Bytes beyond the congestion window that are taken: what the next acknowledgements let out.
+/// Bytes accepted beyond the congestion window: data that the next acknowledgements allow to be
+/// sent.
 const SLACK: u64 = 32 << 10;
-/// Bytes of units that the connection has not taken: no more is written then.
+/// Maximum bytes of units that the connection has not accepted; above this nothing more is
+/// written.
 const MOST_PENDING: usize = 16 << 10;
-/// Lanes of ours that wait until the peer lets us open more streams.
+/// Maximum lanes of ours that wait until the peer lets us open more streams.
 const MOST_UNOPENED: usize = 1_024;
-/// Why a stream is not read any more, or was given up: its lane has ended.
+/// Error code for stopping or resetting a stream: its lane has ended.
 pub(super) const ENDED: VarInt = VarInt::from_u32(0);
 
 /// A QUIC link to one neighbour.
@@ -41,20 +43,20 @@ pub struct QuicLink {
     /// The owner has closed it.
     closed: bool,
     fault: Option<Fault>,
-    /// The stream of lane 0, its reader, and whether we have said anything.
+    /// The stream of lane 0, its reader, and whether we have written anything.
     own_lane: Option<StreamId>,
     own_reader: UnitReader,
     said: bool,
-    /// Other lanes are read.
+    /// Whether other lanes are read.
     admits: bool,
     lanes: Lanes,
     most_lanes: u32,
     readable: BTreeSet<StreamId>,
-    /// What the connection has not taken, and streams that end behind it.
+    /// Bytes that the connection has not accepted, and streams to finish after them.
     pending: BTreeMap<StreamId, Pending>,
     pending_bytes: usize,
-    /// Units that make lanes for which there is no stream yet, and what is to be read in place of
-    /// those that there is no room for.
+    /// Units that make lanes for which there is no stream yet. `refused` holds units to read that
+    /// end the lanes for which there was no room.
     unopened: VecDeque<(u32, Bytes)>,
     refused: Vec<u8>,
 }
@@ -95,31 +97,31 @@ impl QuicLink {
         }
     }
 
-    /// Why it has ended, if that was not in order.
+    /// Returns the fault with which the link ended, or `None` after an orderly close.
     #[must_use]
     pub fn fault(&self) -> Option<&Fault> {
         self.fault.as_ref()
     }
 
-    /// Whether we opened it.
+    /// Returns whether we opened the link.
     #[must_use]
     pub fn is_dialled(&self) -> bool {
         self.dialled
     }
 
-    /// Where the peer is.
+    /// Returns the peer's address.
     #[must_use]
     pub fn peer(&self) -> SocketAddr {
         self.connection.remote_address()
     }
 
-    /// From now on other lanes than the link's own are read: what made them is known to be whom it
-    /// should. What came of them has waited.
+    /// Starts reading lanes other than the link's own: the peer's identity has been checked. Their
+    /// data was held until now.
     pub fn admit_lanes(&mut self) {
         self.admits = true;
     }
 
-    /// How the connection is doing.
+    /// Returns the state of the connection: congestion window, segment size and round-trip time.
     #[must_use]
     pub fn view(&self) -> LinkView {
         let path = self.connection.stats().path;
@@ -128,20 +130,20 @@ impl QuicLink {
         LinkView { snd_cwnd: window / mss, mss, rtt: path.rtt, ..LinkView::default() }
     }
 
-    /// Datagrams that were taken for lost so far.
+    /// Returns the number of datagrams declared lost so far.
     #[must_use]
     pub fn lost_datagrams(&self) -> u64 {
         self.connection.stats().path.lost_packets
     }
 
-    /// Lanes that there are.
+    /// Returns the number of lanes.
     #[must_use]
     pub fn lanes(&self) -> usize {
         self.lanes.len()
     }
 
-    /// Bytes that may be written now: about what the congestion window lets out, and a little more,
-    /// so that the rest stays where its order may change.
+    /// Returns how many bytes may be written now: about the congestion window and a little more.
+    /// The rest stays with the caller, where its order may still change.
     #[must_use]
     pub fn room(&self) -> usize {
         match self.state {
@@ -150,13 +152,14 @@ impl QuicLink {
         }
     }
 
-    /// Whether the connection is to be closed: the owner has closed the link.
+    /// Returns whether to close the connection because the owner has closed the link.
     pub(super) fn is_to_close(&self) -> bool {
         self.closed && !self.connection.is_closed()
     }
 
-    /// Bytes of the unit at the beginning and of those of its lane that follow it at once: the
-    /// connection looks through all pieces that are not acknowledged for each that it sends.
+    /// Returns the bytes of the first unit and of the units of its lane that directly follow it.
+    /// They become one piece: the connection searches all unacknowledged pieces for each piece
+    /// it sends.
     fn run(&self, first: Head, plain: &[u8]) -> usize {
         let mut length = first.length;
         let follows = |head: &Head| head.lane == first.lane && !head.makes && !head.ends;
@@ -169,7 +172,7 @@ impl QuicLink {
         length
     }
 
-    /// Writes a unit, or several of which none makes or ends its lane.
+    /// Writes a unit, or several that neither make nor end their lane.
     fn write_units(&mut self, head: Head, unit: Bytes) {
         if head.lane == 0 {
             return self.own_lane.into_iter().for_each(|own| self.send(own, unit.clone()));
@@ -187,7 +190,7 @@ impl QuicLink {
         }
     }
 
-    /// Makes a lane, or has it wait for a stream.
+    /// Makes a lane, or queues it until a stream is available.
     fn make(&mut self, lane: u32, unit: Bytes) {
         if let Some(stream) = self.connection.streams().open(Dir::Bi) {
             self.lanes.made(lane, stream);
@@ -199,7 +202,7 @@ impl QuicLink {
         }
     }
 
-    /// Gives a stream bytes, behind those that wait.
+    /// Writes bytes to a stream, after the queued ones.
     fn send(&mut self, stream: StreamId, unit: Bytes) {
         if self.pending.contains_key(&stream) {
             self.pending_bytes += unit.len();
@@ -208,7 +211,7 @@ impl QuicLink {
         }
         let mut chunks = [unit];
         match self.connection.send_stream(stream).write_chunks(&mut chunks) {
-            // The peer does not read it any more: its end is under way.
+            // The peer no longer reads the stream: it is being closed.
             Err(WriteError::Stopped(_) | WriteError::ClosedStream) => {}
             Err(WriteError::Blocked) | Ok(_) => {
                 let [rest] = chunks;
@@ -220,28 +223,29 @@ impl QuicLink {
         }
     }
 
-    /// Nothing follows on a stream.
+    /// Finishes a stream: nothing follows on it.
     fn finish(&mut self, stream: StreamId) {
         match self.pending.get_mut(&stream) {
             Some(pending) => pending.finish = true,
             None => {
                 let mut sending = self.connection.send_stream(stream);
                 if let Err(FinishError::Stopped(_)) = sending.finish() {
-                    // The library frees no half that the peer has stopped before its end was said.
+                    // The library does not free a half that the peer stopped before we finished
+                    // it.
                     let _ = sending.reset(ENDED);
                 }
             }
         }
     }
 
-    /// A lane has ended: its stream is not read any more, and the next lane of its number is.
+    /// Stops reading a stream whose lane has ended, and reads the next lane with the same number.
     fn leave(&mut self, stream: StreamId) {
         self.readable.remove(&stream);
         let next = self.leave_for(stream);
         self.readable.extend(next);
     }
 
-    /// Writes what waited for room, as far as there is.
+    /// Writes queued data, as far as there is room.
     pub(super) fn flush(&mut self) {
         self.connection.set_send_window(self.connection.congestion_state().window() + SLACK);
         for (stream, mut waiting) in std::mem::take(&mut self.pending) {
@@ -263,7 +267,7 @@ impl QuicLink {
         }
     }
 
-    /// Takes what the connection tells.
+    /// Handles the connection's events.
     pub(super) fn work(&mut self) {
         while let Some(event) = self.connection.poll() {
             match event {
@@ -277,13 +281,13 @@ impl QuicLink {
         }
     }
 
-    /// The peer reads a stream no more.
+    /// Drops queued data of a stream that the peer no longer reads.
     fn stopped(&mut self, stream: StreamId) {
         if let Some(dropped) = self.pending.remove(&stream) {
             let bytes = dropped.chunks.iter().map(Bytes::len).sum::<usize>();
             self.pending_bytes -= bytes;
         }
-        // Else our half would count for ever among those that the peer may open.
+        // Otherwise our half would count for ever against the peer's stream limit.
         let _ = self.connection.send_stream(stream).reset(ENDED);
     }
 
@@ -323,7 +327,8 @@ impl QuicLink {
         }
     }
 
-    /// Lets the peer make more lanes: it has half of those that it may, and we know them.
+    /// Doubles the peer's lane limit if more than half of it is in use. Called only after
+    /// [`QuicLink::admit_lanes`].
     fn grant(&mut self) {
         if self.lanes.len() > self.most_lanes as usize / 2 && self.most_lanes < MOST_LANES {
             self.most_lanes *= 2;
@@ -332,7 +337,7 @@ impl QuicLink {
     }
 }
 
-/// What a link carries is *units*, of which each lane has its own order.
+/// A QUIC link transfers *units*; each lane has its own order.
 impl Link for QuicLink {
     fn promises(&self) -> Promises {
         let record = usize::from(self.connection.stats().path.current_mtu);
@@ -343,10 +348,11 @@ impl Link for QuicLink {
         self.state
     }
 
-    /// Appends the units that have arrived, of a lane in order: how many bytes that was.
+    /// Appends the units that have arrived, in order within each lane, and returns how many bytes
+    /// that was.
     ///
     /// # Errors
-    /// [`Fault::Peer`]: the peer said what it must not, and the link is to be closed.
+    /// [`Fault::Peer`]: the peer broke the protocol, and the link is to be closed.
     fn read(&mut self, into: &mut Vec<u8>) -> Result<usize, Fault> {
         let before = into.len();
         into.append(&mut self.refused);
@@ -364,11 +370,11 @@ impl Link for QuicLink {
         Ok(into.len() - before)
     }
 
-    /// Takes whole units for the peer. Those of a lane that nobody has made, or that has ended, are
+    /// Takes whole units for the peer. Units of a lane that was never made, or that has ended, are
     /// dropped.
     ///
     /// # Errors
-    /// [`Fault::Misuse`] unless the link is open, and for what is no whole unit.
+    /// [`Fault::Misuse`] unless the link is open, and for bytes that are not a whole unit.
     fn write(&mut self, plain: &[u8]) -> Result<(), Fault> {
         if self.state != State::Open || self.closed {
             return Err(Fault::Misuse("data can be sent only on an open link"));
@@ -402,15 +408,15 @@ impl Link for QuicLink {
         exported.map(|()| secret).map_err(|_| early)
     }
 
-    /// The connection's own buffers shrink by themselves.
+    /// Shrinks `refused`; the connection's own buffers shrink by themselves.
     fn rest(&mut self) -> usize {
         let before = self.refused.capacity();
         self.refused.shrink_to_fit();
         before - self.refused.capacity()
     }
 
-    /// The peer is told with what [`Endpoint::transmit`](super::Endpoint::transmit) gives next; it
-    /// does not wait for units.
+    /// Marks the link as closed. [`Endpoint::transmit`](super::Endpoint::transmit) then sends the
+    /// closing packet, without waiting for units.
     fn close(&mut self) {
         self.closed = true;
     }
@@ -418,7 +424,7 @@ impl Link for QuicLink {
 
 impl fmt::Debug for QuicLink {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
-        // Keys and payload have no business in a log.
+        // Keys and payload must not appear in logs.
         out.debug_struct("QuicLink").field("state", &self.state).finish_non_exhaustive()
     }
 }

@@ -1,20 +1,21 @@
-//! QUIC links (RFC 9000) as cores: a stream for each lane, so that a lost datagram holds up the
-//! lanes of which it had bytes, and no other.
+//! QUIC links (RFC 9000) as cores, with one stream for each lane: a lost datagram delays only the
+//! lanes that have bytes in it.
 //!
-//! A QUIC link carries *units*, cells for the layer above. Each names its lane. Lane 0 is the
-//! link's own and has the first stream, which who opened the link opens; each other lane has a
-//! bidirectional stream of its own from the unit that makes it to the unit that ends it
-//! ([`Units`] tells which these are). Units of a lane arrive in order, units of different lanes in
-//! whatever order the network brings them.
+//! A QUIC link transfers *units*, cells for the layer above. Each names its lane. Lane 0 is the
+//! link's own and has the first stream, opened by the side that opened the link. Each other lane
+//! has a bidirectional stream of its own, from the unit that makes it to the unit that ends it
+//! ([`Units`] recognises these). Units of a lane arrive in order; units of different lanes arrive
+//! in any order.
 //!
-//! * [`Endpoint`]: one UDP socket's links. It is handed datagrams and gives datagrams.
-//! * [`QuicLink`]: one of them: units in, units out.
-//! * [`Place`]: which of several sockets at one address an endpoint has.
-//! * [`UnitReader`]: a stream's bytes, in whatever pieces, as units.
+//! * [`Endpoint`]: the links of one UDP socket. It receives and returns datagrams.
+//! * [`QuicLink`]: one link, which receives and returns units.
+//! * [`Place`]: the index of an endpoint's socket among several at one address.
+//! * [`UnitReader`]: splits a stream's bytes, which arrive in arbitrary pieces, into units.
 //!
-//! Identities are as over TLS: any certificate is taken, provided that the peer holds its key, and
-//! the layer above binds who speaks to the connection by certificate and exporter. There is no
-//! 0-RTT, no resumption and no migration. Packets, losses, congestion and keys are `quinn-proto`'s.
+//! Identities work as over TLS: any certificate is accepted, provided that the peer holds its key.
+//! The layer above binds the peer's identity to the connection by certificate and exporter. There
+//! is no 0-RTT, no resumption and no migration. Packets, loss recovery, congestion control and
+//! keys are `quinn-proto`'s.
 
 mod config;
 mod endpoint;

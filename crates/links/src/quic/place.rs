@@ -1,4 +1,5 @@
-//! Several sockets at one address, an endpoint each: which of them a connection's packets are for.
+//! Several sockets at one address, with an endpoint each: selection of the socket for a
+//! connection.
 
 use std::time::Duration;
 
@@ -7,12 +8,13 @@ use quinn_proto::{
     RandomConnectionIdGenerator,
 };
 
-/// Bytes of the first connection ID of who opens a connection, which is no endpoint's: all that
-/// there may be.
+/// Bytes of a client's first destination connection ID, which no endpoint has issued: the maximum
+/// length.
 const FIRST: usize = 20;
 
-/// Which of so many sockets at one address this one is. A packet is for it if the first byte of
-/// the connection ID that it is sent to says so: whoever shares packets out goes by that byte.
+/// Index of a socket among several at one address. A packet belongs to the socket that the first
+/// byte of its destination connection ID names; packets are distributed among the sockets by that
+/// byte.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Place {
     nth: u8,
@@ -23,7 +25,8 @@ impl Place {
     /// The only socket.
     pub const ONLY: Place = Place { nth: 0, of: 1 };
 
-    /// The `nth` of `of` sockets; the only one where a byte cannot tell so many apart.
+    /// Returns the place of the socket with index `nth` among `of` sockets. Returns
+    /// [`Place::ONLY`] if one byte cannot distinguish `of` sockets.
     #[must_use]
     pub fn new(nth: usize, of: usize) -> Place {
         match (u8::try_from(nth), u8::try_from(of)) {
@@ -32,20 +35,20 @@ impl Place {
         }
     }
 
-    /// A byte with which this one's connection IDs may begin, made of any byte.
+    /// Maps any byte to one with which the connection IDs of this place may begin.
     #[must_use]
     pub fn first(self, chance: u8) -> u8 {
         (chance - chance % self.of).checked_add(self.nth).unwrap_or(self.nth)
     }
 
-    /// Whether connection IDs that begin with this byte are this one's.
+    /// Returns whether connection IDs that begin with `first` belong to this place.
     #[must_use]
     pub fn has(self, first: u8) -> bool {
         first % self.of == self.nth
     }
 }
 
-/// The IDs of connections at a place. They are drawn until one is of the place.
+/// Generator of the connection IDs of a place. It draws IDs until one belongs to the place.
 pub(super) struct PlacedIds {
     place: Place,
     ids: HashedConnectionIdGenerator,
@@ -80,7 +83,7 @@ impl ConnectionIdGenerator for PlacedIds {
     }
 }
 
-/// The first ID of a connection to the place that has this byte.
+/// Returns the first ID of a connection to the place of the byte `begins`.
 pub(super) fn first_id(begins: u8) -> ConnectionId {
     let mut id = RandomConnectionIdGenerator::new(FIRST).generate_cid().to_vec();
     id.iter_mut().take(1).for_each(|first| *first = begins);

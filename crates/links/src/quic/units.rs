@@ -1,78 +1,80 @@
-//! Units: what a QUIC link carries whole, and how a stream's bytes become units again.
+//! Units: the pieces that a QUIC link delivers whole, and the reader that restores them from a
+//! stream.
 
 use crate::{Fault, PeerFault, PeerFaultKind};
 
-/// What the beginning of a unit tells.
+/// Fields read from the beginning of a unit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Head {
     /// Its lane; 0 is the link's own.
     pub lane: u32,
     /// Bytes of the whole unit.
     pub length: usize,
-    /// Whether it makes its lane: a lane's first unit does, and no other.
+    /// Whether it makes its lane. Exactly the first unit of a lane does.
     pub makes: bool,
-    /// Whether it ends its lane: nothing follows in its direction, nor is read in the other.
+    /// Whether it ends its lane: nothing follows in its direction, and nothing is read in the
+    /// other.
     pub ends: bool,
 }
 
-/// How the layer above cuts what it says into units.
+/// Framing of units, as the layer above defines it.
 #[derive(Clone, Copy, Debug)]
 pub struct Units {
-    /// Reads the beginning of a unit; `None` if there are too few bytes to tell. True: nothing came
-    /// before it on lane 0 in its direction.
+    /// Reads the beginning of a unit; returns `None` if there are too few bytes. The flag is true
+    /// if nothing came before it on lane 0 in its direction.
     pub head: fn(&[u8], bool) -> Option<Head>,
-    /// The unit that ends a lane, for one whose stream broke off.
+    /// Returns the unit that ends a lane, for a lane whose stream broke off.
     pub end: fn(u32) -> Vec<u8>,
-    /// No unit of lane 0 is longer, in bytes.
+    /// Maximum bytes of a unit of lane 0.
     pub longest: usize,
-    /// Nor one of any other lane: as long is what a peer may have each of many lanes keep of a unit
-    /// that is not whole.
+    /// Maximum bytes of a unit of any other lane: a peer can make each of many lanes buffer an
+    /// incomplete unit of this length.
     pub longest_of_lane: usize,
 }
 
-/// The units of one stream, in one direction.
+/// Reader of the units of one stream, in one direction.
 #[derive(Debug)]
 pub struct UnitReader {
-    /// The beginning of a unit that is not whole.
+    /// The beginning of an incomplete unit.
     rest: Vec<u8>,
-    /// Nothing was read yet.
+    /// Whether nothing was read yet.
     first: bool,
     lane: Option<u32>,
 }
 
 impl UnitReader {
-    /// Of the link's own lane.
+    /// Makes the reader of the link's own lane.
     #[must_use]
     pub fn own() -> UnitReader {
         UnitReader { rest: Vec::new(), first: true, lane: Some(0) }
     }
 
-    /// Of a lane that its first unit will name.
+    /// Makes the reader of a lane that its first unit will name.
     #[must_use]
     pub fn unnamed() -> UnitReader {
         UnitReader { rest: Vec::new(), first: false, lane: None }
     }
 
-    /// Of this lane, which a unit of ours has made.
+    /// Makes the reader of `lane`, which a unit of ours has made.
     #[must_use]
     pub fn of(lane: u32) -> UnitReader {
         UnitReader { lane: Some(lane), ..UnitReader::unnamed() }
     }
 
-    /// The lane, if it is known.
+    /// Returns the lane, if it is known.
     #[must_use]
     pub fn lane(&self) -> Option<u32> {
         self.lane
     }
 
-    /// Whether the stream is within a unit.
+    /// Returns whether the stream is within a unit.
     #[must_use]
     pub fn is_within(&self) -> bool {
         !self.rest.is_empty()
     }
 
-    /// Takes bytes from the front of `came` until a unit is whole, which is appended to `into`;
-    /// `None` if more are needed, and then `came` is empty.
+    /// Takes bytes from the front of `came` until a unit is whole, and appends the unit to `into`.
+    /// Returns `None` if more bytes are needed; `came` is empty then.
     ///
     /// # Errors
     /// [`Fault::Peer`]: the unit is too long, of another lane, or does not make the lane that it

@@ -1,4 +1,4 @@
-//! Links over connections whose handshake was made elsewhere.
+//! Links over connections whose handshake another program made.
 
 use rustls::SupportedCipherSuite;
 use rustls::pki_types::CertificateDer;
@@ -8,7 +8,7 @@ use super::records::{Handover, Records};
 use super::secrets::{Secret, TrafficSecrets};
 use super::{Phase, Tls};
 
-/// Secrets that a handshake of TLS 1.3 ended with (RFC 8446, section 7.1), each as long as the
+/// Secrets with which a TLS 1.3 handshake ended (RFC 8446, section 7.1). Each is as long as the
 /// suite's hash: 32 or 48 bytes.
 #[derive(Clone, Copy)]
 pub struct AgreedSecrets<'a> {
@@ -23,12 +23,12 @@ pub struct AgreedSecrets<'a> {
 }
 
 impl Tls {
-    /// Takes a connection over after a handshake that another program made, before any record was
-    /// sealed under these secrets. Secrets serve one connection: a second one would repeat nonces.
+    /// Takes over a connection after another program's handshake, before any record was sealed
+    /// under these secrets. Secrets serve one connection: a second one would repeat nonces.
     ///
     /// The link has no certificates. It changes its keys after `limit` records if that is fewer
-    /// than its suite allows (RFC 8446, section 5.5). `None` if the suite is not one of TLS 1.3 or
-    /// a secret has another length.
+    /// than its suite allows (RFC 8446, section 5.5). Returns `None` if the suite is not one of
+    /// TLS 1.3 or a secret has another length.
     #[must_use]
     pub fn after_handshake(
         agreed: &AgreedSecrets<'_>,

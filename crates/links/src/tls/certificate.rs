@@ -1,4 +1,4 @@
-//! The self-signed certificate of a link, in the shape that C tor gives its own: random names.
+//! The self-signed certificate of a link, in the same shape as C tor's: with random names.
 
 use rcgen::{CertificateParams, DistinguishedName, DnType, KeyPair, PKCS_ECDSA_P256_SHA256};
 use rustls::crypto::CryptoProvider;
@@ -7,12 +7,12 @@ use time::{Duration, OffsetDateTime};
 
 use super::setup::{SetupError, setup};
 
-/// Letters of a random host name, as C tor draws it: 4 to 25 of the base32 alphabet.
+/// Alphabet of a random host name. Like C tor, we draw 4 to 25 letters of base32.
 const ALPHABET: &[u8; 32] = b"abcdefghijklmnopqrstuvwxyz234567";
 const SHORTEST: usize = 4;
 const LONGEST: usize = 25;
 
-/// A certificate and the key that it certifies.
+/// Returns a certificate and the key that it certifies.
 pub(super) fn self_signed(
     provider: &CryptoProvider,
     unix_now: u64,
@@ -23,7 +23,7 @@ pub(super) fn self_signed(
     params.distinguished_name.push(DnType::CommonName, hostname(provider)?);
     let now = i64::try_from(unix_now).map_err(setup)?;
     let now = OffsetDateTime::from_unix_timestamp(now).map_err(setup)?;
-    // Midnight, so that the certificate does not tell when the process started.
+    // Midnight, so that the certificate does not reveal when the process started.
     let today = now.replace_time(time::Time::MIDNIGHT);
     params.not_before = today - Duration::days(30);
     params.not_after = today + Duration::days(335);
@@ -32,7 +32,7 @@ pub(super) fn self_signed(
     Ok((certificate.der().clone(), secret.into()))
 }
 
-/// A name like `www.q3xk7ahv.com` that nobody has.
+/// Returns a random name such as `www.q3xk7ahv.com`.
 pub(super) fn hostname(provider: &CryptoProvider) -> Result<String, SetupError> {
     let mut bytes = [0; 1 + LONGEST];
     provider.secure_random.fill(&mut bytes).map_err(|_| setup("the system has no randomness"))?;

@@ -1,4 +1,5 @@
-//! What all TLS links of a process share: its certificate, and what it is ready to speak.
+//! Settings that all TLS links of a process share: the certificate, protocol versions and cipher
+//! suites.
 
 use std::fmt;
 use std::sync::Arc;
@@ -16,7 +17,8 @@ use super::secrets::SecretKeeper;
 use super::setup::{SetupError, setup};
 use super::verify::HolderOfKey;
 
-/// Bytes of a ticket: the library's nonce of 32 bytes and these are as long as C tor's of 8 and 32.
+/// Bytes of a ticket. With the library's nonce of 32 bytes it is as long as C tor's, which has 8
+/// and 32.
 const TICKET: usize = 8;
 
 /// The settings of all links of one process. Cheap to clone.
@@ -30,7 +32,7 @@ pub struct Context {
     own: CertificateDer<'static>,
 }
 
-/// What a QUIC link's handshake is made of: the same key and certificate, TLS 1.3 alone.
+/// TLS settings of QUIC links: the same key and certificate, TLS 1.3 only.
 pub(crate) struct QuicTls {
     pub(crate) client: Arc<ClientConfig>,
     pub(crate) server: Arc<ServerConfig>,
@@ -38,8 +40,9 @@ pub(crate) struct QuicTls {
 }
 
 impl Context {
-    /// Makes a fresh link key (P-256) and a self-signed certificate for it, valid for a year around
-    /// `unix_now` (seconds since 1970): enough for a client, whom nobody asks for a certificate.
+    /// Makes a fresh link key (P-256) and a self-signed certificate for it, valid for a year
+    /// around `unix_now` (seconds since 1970). This is enough for a client, which is never asked
+    /// for a certificate.
     ///
     /// # Errors
     /// [`SetupError`] if the library refuses the settings.
@@ -49,8 +52,8 @@ impl Context {
         Context::of(provider, own, key)
     }
 
-    /// Presents this certificate (DER) with its key (PKCS#8 in DER). A relay needs an RSA key here:
-    /// C tor closes a link to a relay whose TLS key is another.
+    /// Makes a context that presents `certificate` (DER) with its `key` (PKCS#8 in DER). A relay
+    /// needs an RSA key here: C tor closes a link to a relay whose TLS key is another.
     ///
     /// # Errors
     /// [`SetupError`] if key and certificate do not belong together, or the library refuses them.
@@ -73,11 +76,11 @@ impl Context {
             .map_err(setup)?
             .with_no_client_auth();
         let mut server = builder.with_single_cert(vec![own.clone()], key).map_err(setup)?;
-        // As C tor's server: its own order counts, and after a TLS 1.3 handshake come two
-        // tickets, of which nobody makes anything.
+        // As C tor's server: its own order counts, and it sends two tickets after a TLS 1.3
+        // handshake, which no client uses.
         server.ignore_client_order = true;
         server.send_tls13_tickets = 2;
-        // Behind the handshake records are ours.
+        // After the handshake we process the records ourselves.
         server.enable_secret_extraction = true;
         server.ticketer = Arc::new(EmptyTickets(provider.secure_random));
         server.session_storage = Arc::new(NoServerSessionStorage {});
@@ -86,7 +89,7 @@ impl Context {
         Ok(Context { provider, client, server, quic_client, quic_server, own })
     }
 
-    /// What QUIC links are made of.
+    /// Returns the TLS settings of QUIC links.
     pub(crate) fn quic(&self) -> QuicTls {
         QuicTls {
             client: Arc::clone(&self.quic_client),
@@ -95,17 +98,17 @@ impl Context {
         }
     }
 
-    /// A name that means nothing, as links that we open ask for one.
+    /// Returns a random host name, which opening a link requires.
     pub(crate) fn hostname(&self) -> Result<String, SetupError> {
         hostname(&self.provider)
     }
 
-    /// A link that we open.
+    /// Makes a link that we open.
     ///
     /// # Errors
     /// [`SetupError`] if the library refuses the settings.
     pub fn connect(&self) -> Result<Tls, SetupError> {
-        // As C tor does: a name that means nothing, so that the hello has the usual shape.
+        // As C tor does: a random name, so that the hello has the usual shape.
         let name = hostname(&self.provider)?;
         let name = ServerName::try_from(name).map_err(setup)?;
         let keeper = Arc::new(SecretKeeper::default());
@@ -115,7 +118,7 @@ impl Context {
         Ok(Tls::new(connection, keeper, self.own.clone()))
     }
 
-    /// A link that a peer opened.
+    /// Makes a link that a peer opened.
     ///
     /// # Errors
     /// [`SetupError`] if the library refuses the settings.
@@ -127,13 +130,13 @@ impl Context {
         Ok(Tls::new(connection, keeper, self.own.clone()))
     }
 
-    /// The DER form of the certificate that all accepted links present.
+    /// Returns the DER form of the certificate that all accepted links present.
     #[must_use]
     pub fn certificate(&self) -> &[u8] {
         &self.own
     }
 
-    /// The same, opening TLS 1.2 links only: a peer of that age is a case of its own.
+    /// Restricts the links that we open to TLS 1.2, to test peers that support nothing newer.
     ///
     /// # Errors
     /// [`SetupError`] if the library refuses the settings.
@@ -150,15 +153,16 @@ impl fmt::Debug for Context {
     }
 }
 
-/// AWS-LC's primitives: its AES-GCM takes half of ring's time where a processor has AVX-512. Its
-/// post-quantum group is left out: OpenSSL 3.0, which Debian's tor is linked to, has none, and an
-/// observer would tell our links from tor's.
+/// Returns AWS-LC's primitives: their AES-GCM takes half of ring's time where a processor has
+/// AVX-512. The post-quantum group is left out. OpenSSL 3.0, which Debian's tor is linked to, has
+/// none, and an observer could distinguish our links from tor's.
 pub(super) fn provider() -> Arc<CryptoProvider> {
     let kx_groups = vec![kx_group::X25519, kx_group::SECP256R1, kx_group::SECP384R1];
     Arc::new(CryptoProvider { kx_groups, ..aws_lc_rs::default_provider() })
 }
 
-/// The same for links that come: C tor prefers P-256, and ChaCha20 to the shorter AES key.
+/// Returns the primitives for inbound links. Like C tor, they prefer P-256, and ChaCha20 to the
+/// shorter AES key.
 fn server_provider(provider: &Arc<CryptoProvider>) -> Arc<CryptoProvider> {
     let kx_groups = vec![kx_group::SECP256R1, kx_group::X25519];
     let cipher_suites = vec![
@@ -173,7 +177,7 @@ fn server_provider(provider: &Arc<CryptoProvider>) -> Arc<CryptoProvider> {
     Arc::new(CryptoProvider { kx_groups, cipher_suites, ..(**provider).clone() })
 }
 
-/// Tickets that hold nothing: random bytes, as many as make the message as long as C tor's is with
+/// Tickets without content: random bytes, as many as give the message the length of C tor's with
 /// its shorter nonce.
 #[derive(Debug)]
 struct EmptyTickets(&'static dyn SecureRandom);
@@ -201,7 +205,7 @@ fn client(provider: &Arc<CryptoProvider>) -> Result<ClientConfig, SetupError> {
     client_of(provider, rustls::ALL_VERSIONS)
 }
 
-/// The application protocol of QUIC links (RFC 9001, 8.1, wants one).
+/// The application protocol of QUIC links (RFC 9001, 8.1, requires one).
 const ALPN: &[u8] = b"anabranch-or/1";
 
 fn quic_client(provider: &Arc<CryptoProvider>) -> Result<ClientConfig, SetupError> {

@@ -1,5 +1,5 @@
-//! The keys of one direction between two KeyUpdates: a record is sealed and opened by its number
-//! (RFC 8446, sections 5.2 and 5.3).
+//! The keys of one direction between two KeyUpdates. Each record is sealed and opened by its
+//! number (RFC 8446, sections 5.2 and 5.3).
 
 use aws_lc_rs::aead::{
     AES_128_GCM, AES_256_GCM, Aad, Algorithm, CHACHA20_POLY1305, LessSafeKey, Nonce, Tag,
@@ -11,19 +11,19 @@ use super::secrets::Secret;
 
 /// Bytes before a record's content: type, version, length.
 pub(crate) const HEADER: usize = 5;
-/// Bytes that authenticate a record, at its end, with all suites here.
+/// Bytes of the authentication tag at the end of a record, the same with all suites here.
 pub(crate) const TAG: usize = 16;
 
-/// How records are sealed: the AEAD of a suite, and how many records one key may seal.
+/// The AEAD of a suite, and how many records one key may seal.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Cipher {
     algorithm: &'static Algorithm,
-    /// RFC 8446, section 5.5.
+    /// Maximum records per key (RFC 8446, section 5.5).
     pub(super) limit: u64,
 }
 
 impl Cipher {
-    /// The cipher of a suite of TLS 1.3; `None` for one that we do not know.
+    /// Returns the cipher of a TLS 1.3 suite, or `None` for an unknown one.
     pub(super) fn of(suite: SupportedCipherSuite) -> Option<Cipher> {
         let limit = suite.tls13()?.common.confidentiality_limit;
         let algorithm = match suite.suite() {
@@ -36,14 +36,14 @@ impl Cipher {
     }
 }
 
-/// An AEAD key and the IV that record numbers are mixed into.
+/// An AEAD key and the IV that is combined with record numbers.
 pub(crate) struct RecordKeys {
     key: LessSafeKey,
     iv: [u8; 12],
 }
 
 impl RecordKeys {
-    /// The keys that a traffic secret stands for (7.3).
+    /// Derives the keys from a traffic secret (7.3).
     pub(super) fn of(secret: &Secret, cipher: Cipher) -> RecordKeys {
         let key: UnboundKey = secret.derive(b"key", &[], cipher.algorithm);
         let mut iv = [0; 12];
@@ -51,15 +51,16 @@ impl RecordKeys {
         RecordKeys { key: LessSafeKey::new(key), iv }
     }
 
-    /// Encrypts in place what stands between header and tag, and gives the tag.
+    /// Encrypts `inner`, the bytes between header and tag, in place, and returns the tag.
     pub(super) fn seal(&self, number: u64, header: [u8; HEADER], inner: &mut [u8]) -> Tag {
         let sealed =
             self.key.seal_in_place_separate_tag(self.nonce(number), Aad::from(header), inner);
         sealed.expect("a record is far below what an AEAD can seal")
     }
 
-    /// Decrypts in place what stands behind the header: how many bytes, at its front, are plain.
-    /// `None` if they were not sealed by this key under this number; then they are garbage.
+    /// Decrypts `sealed`, the bytes after the header, in place. Returns how many bytes at its
+    /// front are plain. Returns `None` if they were not sealed by this key under this number; they
+    /// are garbage then.
     pub(crate) fn open(
         &self,
         number: u64,
@@ -70,7 +71,7 @@ impl RecordKeys {
         opened.ok().map(|plain| plain.len())
     }
 
-    /// IV XOR number.
+    /// Returns IV XOR `number`.
     fn nonce(&self, number: u64) -> Nonce {
         let mut nonce = self.iv;
         for (byte, of_number) in nonce[4..].iter_mut().zip(number.to_be_bytes()) {

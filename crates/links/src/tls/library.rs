@@ -10,17 +10,17 @@ use super::keys::{Cipher, HEADER};
 use super::records::Handover;
 use super::secrets::SecretKeeper;
 
-/// A connection of the library, and the keeper of its secrets.
+/// A connection of the library, and the object that stores its secrets.
 pub(super) struct Library {
     connection: Connection,
     keeper: Arc<SecretKeeper>,
     records: Cutter,
-    /// Bytes of the peer's that it has read.
+    /// Bytes of the peer's stream that it has read.
     read: u64,
 }
 
 impl Library {
-    /// `keeper` is the connection's key log and that of no other.
+    /// Wraps `connection`. `keeper` is the key log of this connection only.
     pub(super) fn new(mut connection: Connection, keeper: Arc<SecretKeeper>) -> Library {
         // The channel above bounds what it writes; a limit here would cut a batch in two.
         connection.set_buffer_limit(None);
@@ -35,8 +35,8 @@ impl Library {
         self.connection.peer_certificates()?.first()
     }
 
-    /// Takes bytes from the network, of which `bytes` is left with those behind the handshake's
-    /// last record, and appends the plain ones; true once the peer has said that nothing follows.
+    /// Takes bytes from the network and appends the plain ones. Leaves in `bytes` those after the
+    /// handshake's last record. Returns true once the peer has announced that nothing follows.
     ///
     /// # Errors
     /// The library's: the connection is over.
@@ -45,7 +45,8 @@ impl Library {
         bytes: &mut &[u8],
         plain: &mut Vec<u8>,
     ) -> Result<bool, Error> {
-        // What the library has read stays within it: it gets no byte of a record that is ours.
+        // Bytes that the library has read cannot be recovered, so it must not get any of our own
+        // records.
         let count = match self.is_handshaking() {
             true => self.records.within(bytes),
             false => bytes.len(),
@@ -96,14 +97,14 @@ impl Library {
         self.connection.export_keying_material([0; 32], label, Some(context)).ok()
     }
 
-    /// Whether the handshake is done and what follows is TLS 1.3.
+    /// Returns whether the handshake is done and negotiated TLS 1.3.
     pub(super) fn can_hand_over(&self) -> bool {
         let version = self.connection.protocol_version();
         !self.is_handshaking() && version == Some(ProtocolVersion::TLSv1_3)
     }
 
-    /// Ends the library's part. `None` if it has no secrets or a suite that is not ours, which the
-    /// settings of [`Context`](super::Context) rule out.
+    /// Ends the library's part. Returns `None` if there are no secrets or we do not support the
+    /// suite, which the settings of [`Context`](super::Context) rule out.
     pub(super) fn hand_over(mut self) -> Option<Handover> {
         let mut out = Vec::new();
         self.transmit(&mut out);
@@ -116,7 +117,7 @@ impl Library {
     }
 }
 
-/// Counts a stream's bytes to the end of each record.
+/// Finder of the ends of records in a stream, by counting bytes.
 #[derive(Default)]
 struct Cutter {
     header: Vec<u8>,
@@ -124,8 +125,8 @@ struct Cutter {
 }
 
 impl Cutter {
-    /// How many of these bytes, which follow those of the last call, belong to the record that
-    /// they begin with.
+    /// Returns how many of `bytes` belong to the record that they begin with. They follow those of
+    /// the last call.
     fn within(&mut self, bytes: &[u8]) -> usize {
         let of_header = match self.missing {
             0 => (HEADER - self.header.len()).min(bytes.len()),
@@ -142,7 +143,7 @@ impl Cutter {
     }
 }
 
-/// A vector that takes many slices in one call, so that a batch of records is one copy.
+/// A vector that accepts many slices in one call, so that a batch of records is one copy.
 struct Appended<'a>(&'a mut Vec<u8>);
 
 impl Write for Appended<'_> {

@@ -1,5 +1,5 @@
-//! What a TLS 1.3 peer may say once the handshake is done, data aside: KeyUpdates, tickets and
-//! alerts (RFC 8446, sections 4.6 and 6), and what is wrong with all else.
+//! Messages of a TLS 1.3 peer after the handshake other than data: KeyUpdates, tickets and alerts
+//! (RFC 8446, sections 4.6 and 6). Anything else is a violation.
 
 use rustls::{AlertDescription, Error, InvalidMessage, PeerMisbehaved};
 
@@ -25,39 +25,40 @@ pub(super) const NEW_SESSION_TICKET: u8 = 4;
 pub(super) const KEY_UPDATE: u8 = 24;
 /// Bytes before a handshake message's body: its type and length.
 const PREFIX: usize = 4;
-/// The longest handshake message, as the library has it.
+/// Maximum bytes of a handshake message, the library's limit.
 const LONGEST: usize = 0xffff;
-/// KeyUpdates that may come with no data between them, as the library and BoringSSL have it.
+/// Maximum KeyUpdates with no data between them, the limit of the library and of BoringSSL.
 const UPDATES: u8 = 32;
-/// Alerts that may come and mean nothing.
+/// Maximum warning alerts without effect.
 const WARNINGS: u8 = 4;
 
-/// What the peer did that it must not, and the alert that tells it (none answers an alert).
+/// A violation by the peer, and the alert that reports it. A received alert is not answered by
+/// one.
 #[derive(Debug)]
 pub(super) struct Breach {
     pub(super) alert: Option<u8>,
     pub(super) fault: PeerFault,
 }
 
-/// A breach that this alert tells of.
+/// Returns a violation that `alert` reports.
 pub(super) fn refuse(alert: u8, error: impl Into<Error>) -> Breach {
     Breach { alert: Some(alert), fault: PeerFault::of(&error.into()) }
 }
 
-/// What has to be done about a message.
+/// Action that a message requires.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Note {
-    /// Nothing.
+    /// No action.
     Nothing,
-    /// The peer's next record has new keys; does it ask for ours to change, too?
+    /// The peer's next record has new keys. `requested`: it asks for ours to change, too.
     Update { requested: bool },
     /// The peer sends nothing more.
     Closed,
 }
 
-/// Reads the records of a peer that are not data. Handshake messages may span several.
+/// Reader of a peer's records that are not data. Handshake messages may span several.
 pub(super) struct Messages {
-    /// Tickets come from servers only.
+    /// Whether tickets are allowed: only servers send them.
     tickets: bool,
     joined: Vec<u8>,
     updates: u8,
@@ -65,24 +66,24 @@ pub(super) struct Messages {
 }
 
 impl Messages {
-    /// What may come from a server, or from a client.
+    /// Makes the reader for a server's messages, or for a client's.
     pub(super) fn from_server(server: bool) -> Messages {
         Messages { tickets: server, joined: Vec::new(), updates: UPDATES, warnings: WARNINGS }
     }
 
-    /// Data came.
+    /// Notes that data arrived.
     ///
     /// # Errors
-    /// A handshake message is not whole yet.
+    /// A handshake message is incomplete.
     pub(super) fn data(&mut self) -> Result<(), Breach> {
         self.updates = UPDATES;
         self.is_not_within_another()
     }
 
-    /// A record with this content came, of a type other than data.
+    /// Handles a record of a type other than data, with this content.
     ///
     /// # Errors
-    /// What the peer must not send.
+    /// The peer must not send this record.
     pub(super) fn record(&mut self, kind: u8, content: &[u8]) -> Result<Note, Breach> {
         let error = match kind {
             HANDSHAKE => return self.handshake(content),
@@ -95,7 +96,7 @@ impl Messages {
 
     fn alert(&mut self, content: &[u8]) -> Result<Note, Breach> {
         self.is_not_within_another()?;
-        // Levels are to be ignored (6): they follow from the description.
+        // Levels are ignored (6): they follow from the description.
         let &[_, description] = content else {
             return Err(refuse(DECODE_ERROR, InvalidMessage::MessageTooShort));
         };
@@ -124,7 +125,7 @@ impl Messages {
             let body: Vec<u8> = self.joined.drain(..PREFIX + length).collect();
             let note = self.message(body[0], &body[PREFIX..])?;
             if note != Note::Nothing {
-                // The keys change behind it: nothing may follow in the same record.
+                // The keys change after it: nothing may follow in the same record.
                 let whole = self.joined.is_empty();
                 return if whole { Ok(note) } else { Err(interleaved_keys()) };
             }
@@ -132,7 +133,7 @@ impl Messages {
         Ok(Note::Nothing)
     }
 
-    /// The length of the first message's body, if all of it is there.
+    /// Returns the length of the first message's body, if it is complete.
     fn whole(&self) -> Result<Option<usize>, Breach> {
         let Some(&[kind, high, middle, low]) = self.joined.first_chunk::<PREFIX>() else {
             return Ok(None);
@@ -159,7 +160,7 @@ impl Messages {
 
     fn message(&mut self, kind: u8, body: &[u8]) -> Result<Note, Breach> {
         if kind == NEW_SESSION_TICKET {
-            // Nobody makes anything of a ticket: each link has a handshake of its own.
+            // Tickets are not used: each link has a handshake of its own.
             return Ok(Note::Nothing);
         }
         let requested = match body {
@@ -175,7 +176,7 @@ impl Messages {
         Ok(Note::Update { requested })
     }
 
-    /// Whether no handshake message waits for its rest.
+    /// Checks that no handshake message is incomplete.
     fn is_not_within_another(&self) -> Result<(), Breach> {
         if self.joined.is_empty() {
             return Ok(());

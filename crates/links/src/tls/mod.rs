@@ -1,15 +1,15 @@
 //! TLS as Tor uses it (tor-spec, "Negotiating and initializing channels").
 //!
 //! Certificates prove nothing by themselves: each side presents a self-signed one, and the CERTS
-//! cell, sent inside, ties its digest to the relay's identity. So the peer's certificate is
-//! accepted as it is, provided that the peer holds its key; [`Link::peer_certificate`] gives it to
-//! whoever checks CERTS, and [`Link::export`] the keying material that AUTHENTICATE signs (RFC
-//! 5705, RFC 8446 7.5).
+//! cell, sent inside, ties its digest to the relay's identity. So any certificate is accepted,
+//! provided that the peer holds its key. [`Link::peer_certificate`] returns it to the code that
+//! checks CERTS, and [`Link::export`] the keying material that AUTHENTICATE signs (RFC 5705, RFC
+//! 8446 7.5).
 //!
-//! The handshake is the library's (`library`), and all of TLS 1.2. Behind a handshake of TLS 1.3
-//! the record layer is our own: `secrets` takes the connection's secrets from the library and
-//! derives `keys` of them, a `sealer` and an `opener` have a direction each, `messages` knows what
-//! may come beside data, and `records` is the whole.
+//! The library does the handshake (`library`), and all of TLS 1.2. After a TLS 1.3 handshake the
+//! record layer is our own. `secrets` takes the connection's secrets from the library and derives
+//! `keys` from them. A `sealer` and an `opener` handle one direction each. `messages` knows which
+//! messages may arrive between data, and `records` combines these parts.
 
 use std::fmt;
 use std::sync::Arc;
@@ -52,35 +52,35 @@ pub const FAMILY: StreamFamily = StreamFamily {
     accept: |context| Ok(Box::new(context.accept()?)),
 };
 
-/// The least content of records of one size: a KeyUpdate's.
+/// Minimum content of records of one size, in bytes: that of a KeyUpdate.
 const LEAST: usize = 5;
-/// Room that a link keeps when it rests.
+/// Bytes of buffer that a link keeps after [`Link::rest`].
 const TRICKLE: usize = 4 << 10;
 
-/// One TLS connection, of either role, over memory.
+/// One TLS connection, in either role, over memory.
 pub struct Tls {
     phase: Phase,
     own: CertificateDer<'static>,
     peers: Option<CertificateDer<'static>>,
-    /// What was written before the handshake was done.
+    /// Bytes written before the handshake was done.
     waiting: Vec<u8>,
     arrived: Vec<u8>,
     ended: bool,
     closed: bool,
-    /// Bytes of content that all our records have, if they have one size.
+    /// Bytes of content of all our records, if they have one size.
     fixed: Option<usize>,
 }
 
-/// Whose the connection is now.
+/// The code that processes the connection now.
 enum Phase {
     Library(Box<Library>),
     Records(Box<Records>),
-    /// Nobody's: the library would not let go of it.
+    /// Neither: the library did not release the secrets.
     Lost,
 }
 
 impl Tls {
-    /// `keeper` is the key log of this connection alone.
+    /// Wraps `connection`. `keeper` is the key log of this connection only.
     fn new(
         connection: impl Into<Connection>,
         keeper: Arc<SecretKeeper>,
@@ -102,8 +102,8 @@ impl Tls {
         }
     }
 
-    /// Changes our keys now, and asks the peer to change its own (RFC 8446, 4.6.3). They change by
-    /// themselves before they have sealed as many records as they may.
+    /// Changes our keys now, and asks the peer to change its own (RFC 8446, 4.6.3). Keys also
+    /// change by themselves before they have sealed their maximum of records.
     ///
     /// # Errors
     /// [`Fault::Misuse`] unless the link is open, of TLS 1.3, and not closed by us.
@@ -119,11 +119,12 @@ impl Tls {
         }
     }
 
-    /// From now on all our records have so many bytes of content, 5 to 16,384, be they data or not,
-    /// so that the peer can open them before their turn. Writes are then of whole records.
+    /// Sets the content of all later records of ours, data or not, to `content` bytes (5 to
+    /// 16,384), so that the peer can open them before their turn. Writes must then be whole
+    /// records.
     ///
     /// # Errors
-    /// [`Fault::Misuse`] as of [`Tls::refresh_keys`], and for other lengths.
+    /// [`Fault::Misuse`] as with [`Tls::refresh_keys`], and for other lengths.
     pub fn send_fixed(&mut self, content: usize) -> Result<(), Fault> {
         let records = self.records_of(content)?;
         records.send_fixed(content);
@@ -131,18 +132,18 @@ impl Tls {
         Ok(())
     }
 
-    /// From the peer's next record on all have so many bytes of content, as it has agreed: those
-    /// that [`EarlyRecords::receive_early`] shows are opened before their turn, and the link is not
-    /// [whole](Promises::whole) any more. What came before has been read.
+    /// Expects `content` bytes of content in each of the peer's later records, as it has agreed.
+    /// Those that [`EarlyRecords::receive_early`] completes are opened before their turn, and the
+    /// link is not [whole](Promises::whole) any more. Earlier records have been read.
     ///
     /// # Errors
-    /// [`Fault::Misuse`] as of [`Tls::send_fixed`].
+    /// [`Fault::Misuse`] as with [`Tls::send_fixed`].
     pub fn open_early(&mut self, now: Time, content: usize) -> Result<(), Fault> {
         self.records_of(content)?.open_early(now, content);
         Ok(())
     }
 
-    /// The records of an open link, which may have so many bytes of content each.
+    /// Returns the record layer of an open link; checks that `content` is a valid length.
     fn records_of(&mut self, content: usize) -> Result<&mut Records, Fault> {
         match &mut self.phase {
             Phase::Records(records) if !self.closed && !self.ended => {
@@ -155,18 +156,18 @@ impl Tls {
         }
     }
 
-    /// Notes that the link is over.
+    /// Marks the link as over.
     fn end(&mut self, fault: PeerFault) -> Fault {
         self.ended = true;
         Fault::Peer(fault)
     }
 
-    /// The handshake is done: what was written in the meantime goes, and records are ours if they
-    /// are of TLS 1.3.
+    /// Sends what was written before the handshake was done, and takes over the records of TLS
+    /// 1.3.
     fn open(&mut self) -> Result<(), Fault> {
         let Phase::Library(library) = &mut self.phase else { return Ok(()) };
         self.peers = library.peer_certificate().cloned();
-        // A goodbye that went before the handshake was done is the library's last record.
+        // A close notification sent before the handshake was done is the library's last record.
         if library.can_hand_over() && !self.closed {
             let Phase::Library(library) = std::mem::replace(&mut self.phase, Phase::Lost) else {
                 return Ok(());
@@ -229,7 +230,7 @@ impl Link for Tls {
 
     fn read(&mut self, into: &mut Vec<u8>) -> Result<usize, Fault> {
         let count = self.arrived.len();
-        // Not swapped: a link that brings little would keep the room of one that brought much.
+        // Not swapped: otherwise a link with little data would keep the buffer of one with much.
         into.append(&mut self.arrived);
         Ok(count)
     }
@@ -303,7 +304,7 @@ impl StreamLink for Tls {
         into.len() > before
     }
 
-    /// TLS over a stream waits for nothing but bytes.
+    /// Returns `None`: TLS over a stream has no timers.
     fn next_timeout(&self) -> Option<Time> {
         None
     }
@@ -345,7 +346,7 @@ impl EarlyRecords for Tls {
 
 impl fmt::Debug for Tls {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
-        // Keys and payload have no business in a log.
+        // Keys and payload must not appear in logs.
         out.debug_struct("Tls").field("state", &self.state()).finish_non_exhaustive()
     }
 }

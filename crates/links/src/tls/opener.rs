@@ -1,5 +1,5 @@
-//! The half of a TLS 1.3 connection that receives: cuts the stream into records, and opens them one
-//! after another (RFC 8446, section 5).
+//! The receiving half of a TLS 1.3 connection: cuts the stream into records, and opens them in
+//! order (RFC 8446, section 5).
 
 use anabranch_multipath::Time;
 use rustls::{Error, InvalidMessage, PeerMisbehaved};
@@ -13,39 +13,39 @@ use super::secrets::Secret;
 use crate::utls::{Anchor, RecordLayer};
 use crate::{PeerFault, PeerFaultKind};
 
-/// The most bytes behind a header (5.2).
+/// Maximum bytes after a header (5.2).
 const LONGEST: usize = RECORD + 256;
 
-/// Opens records under one direction's keys.
+/// Opener of records under one direction's keys.
 pub(super) struct Opener {
     secret: Secret,
     cipher: Cipher,
     keys: RecordKeys,
-    /// The next record's number, and where it begins in the stream.
+    /// The next record's number, and its offset in the stream.
     next: Anchor,
-    /// What opens records before their turn.
+    /// Opens records before their turn.
     early: Option<Box<RecordLayer>>,
-    /// The front of a record whose rest has not come.
+    /// The front of an incomplete record.
     partial: Vec<u8>,
 }
 
-/// What a record held.
+/// Content of a record.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Content {
-    /// Data, which now stands at the end of the plain bytes.
+    /// Data, appended to the plain bytes.
     Data,
     /// Content of another type.
     Other(u8, Vec<u8>),
 }
 
 impl Opener {
-    /// Goes on behind what the library has opened under this secret.
+    /// Continues after the records that the library has opened under this secret.
     pub(super) fn new(secret: Secret, cipher: Cipher, next: Anchor) -> Opener {
         let keys = RecordKeys::of(&secret, cipher);
         Opener { secret, cipher, keys, next, early: None, partial: Vec::new() }
     }
 
-    /// From here on all records are of one size, and may be opened before their turn.
+    /// Expects records of one size from now on, which may be opened before their turn.
     pub(super) fn open_early(&mut self, early: RecordLayer) {
         self.early = Some(Box::new(early));
     }
@@ -54,7 +54,7 @@ impl Opener {
         self.early.as_deref()
     }
 
-    /// Takes bytes that begin at this offset in the stream from a tap, and appends the data of the
+    /// Takes bytes from a tap that begin at `offset` in the stream, and appends the data of the
     /// records that they complete.
     pub(super) fn receive_early(
         &mut self,
@@ -67,11 +67,12 @@ impl Opener {
         }
     }
 
-    /// Opens the next record of what is kept and of `bytes`, which begin behind it then, and
-    /// appends its data to `plain`. `None`: all bytes are taken and no record is whole.
+    /// Opens the next record, from stored bytes followed by `bytes`, and appends its data to
+    /// `plain`. Advances `bytes` past the record. Returns `None` once all bytes are taken and no
+    /// record is complete.
     ///
     /// # Errors
-    /// The record is none, too long, or not the peer's.
+    /// It is not a record, is too long, or was not sealed by the peer.
     pub(super) fn next(
         &mut self,
         bytes: &mut &[u8],
@@ -99,7 +100,7 @@ impl Opener {
         opened.map(Some)
     }
 
-    /// Takes bytes until so many are kept.
+    /// Takes bytes until `length` are stored.
     fn complete(&mut self, length: usize, bytes: &mut &[u8]) {
         let missing = length.saturating_sub(self.partial.len()).min(bytes.len());
         let (taken, rest) = bytes.split_at(missing);
@@ -140,7 +141,8 @@ impl Opener {
         }
     }
 
-    /// Data of another length than that of all records would cut what is delivered early in two.
+    /// Checks the length of data records: one that differs from the agreed length would split data
+    /// that is delivered early.
     fn agreed(&self, (kind, length): (u8, usize)) -> Result<(u8, usize), Breach> {
         let agreed = self.early.as_ref().map(|early| early.content());
         match agreed {
@@ -153,7 +155,7 @@ impl Opener {
         }
     }
 
-    /// Takes the peer's next keys: its KeyUpdate has come.
+    /// Switches to the peer's next keys, after its KeyUpdate.
     pub(super) fn update(&mut self) {
         self.secret = self.secret.next();
         self.keys = RecordKeys::of(&self.secret, self.cipher);
@@ -163,8 +165,8 @@ impl Opener {
         }
     }
 
-    /// Gives back the room of a record that came in parts, if none is under way: how many bytes
-    /// that was.
+    /// Releases the memory of an incomplete record if there is none now, and returns how many
+    /// bytes that was.
     pub(super) fn rest(&mut self) -> usize {
         let before = self.partial.capacity();
         self.partial.shrink_to_fit();
@@ -172,7 +174,8 @@ impl Opener {
     }
 }
 
-/// The length of the record that begins here, with its header; `None` if the header is not whole.
+/// Returns the length of the record that begins here, with its header; `None` if the header is
+/// incomplete.
 fn length(bytes: &[u8]) -> Result<Option<usize>, Breach> {
     let Some(&[kind, _, _, high, low]) = bytes.first_chunk::<HEADER>() else { return Ok(None) };
     if kind != DATA {
@@ -188,8 +191,8 @@ fn length(bytes: &[u8]) -> Result<Option<usize>, Breach> {
     Ok(Some(HEADER + length))
 }
 
-/// The type of a record's content and the content's length: behind it come the type and zeros
-/// (5.4).
+/// Returns the content type of a record and the content's length. The type and zeros follow the
+/// content (5.4).
 fn unpadded(inner: &[u8]) -> Result<(u8, usize), Breach> {
     if inner.len() > RECORD + 1 {
         return Err(refuse(RECORD_OVERFLOW, Error::PeerSentOversizedRecord));

@@ -1,8 +1,8 @@
 //! A TLS 1.3 connection after its handshake: our own record layer (RFC 8446, section 5).
 //!
-//! Each record is opened and sealed in place, with one copy between the network's bytes and the
-//! plain ones. The library's layer has four on the way in and two on the way out; and it opens
-//! records in their order only, which an unordered link cannot wait for.
+//! Each record is opened and sealed in place, with one copy between network bytes and plain bytes.
+//! The library's layer makes four on reception and two on transmission. It also opens records only
+//! in order, which an unordered link cannot wait for.
 
 use anabranch_multipath::Time;
 
@@ -15,8 +15,8 @@ use super::secrets::{Secret, TrafficSecrets};
 use crate::PeerFault;
 use crate::utls::{Anchor, RecordLayer};
 
-/// How far ahead of its turn a record is opened: as much as TCP may have under way at 84 Mbit/s and
-/// a round trip of 100 ms, and the most bytes that a connection's tap makes us hold.
+/// Bytes ahead of the stream up to which records are opened early: the data in flight at 84 Mbit/s
+/// and a round trip of 100 ms. Also the maximum bytes that a connection's tap makes us buffer.
 const EARLY: usize = 1 << 20;
 
 /// Both directions of a connection.
@@ -25,11 +25,11 @@ pub(super) struct Records {
     opener: Opener,
     messages: Messages,
     exporter: Secret,
-    /// The peer asked for new keys of ours, and was not answered yet.
+    /// The peer asked for new keys of ours, and has no answer yet.
     owes_update: bool,
 }
 
-/// Where the library's own record layer stopped.
+/// State of the connection where the library's own record layer stopped.
 pub(super) struct Handover {
     pub(super) secrets: TrafficSecrets,
     pub(super) cipher: Cipher,
@@ -39,7 +39,7 @@ pub(super) struct Handover {
     pub(super) received: u64,
     /// Bytes of the peer's stream that the library has read.
     pub(super) read: u64,
-    /// What the library has still to send.
+    /// Bytes that the library has yet to send.
     pub(super) out: Vec<u8>,
 }
 
@@ -57,11 +57,11 @@ impl Records {
         }
     }
 
-    /// Takes bytes from the network and appends the plain ones; true once the peer has said that
-    /// nothing follows.
+    /// Takes bytes from the network and appends the plain ones. Returns true once the peer has
+    /// announced that nothing follows.
     ///
     /// # Errors
-    /// What the peer must not do. The alert about it is to be sent.
+    /// A violation by the peer. The alert about it is to be sent.
     pub(super) fn receive(
         &mut self,
         mut bytes: &[u8],
@@ -96,23 +96,23 @@ impl Records {
         Ok(false)
     }
 
-    /// Opens records before their turn, if all of the peer's have so many bytes of content.
+    /// Opens records before their turn; all of the peer's have `content` bytes of content.
     pub(super) fn open_early(&mut self, now: Time, content: usize) {
         self.opener.open_early(RecordLayer::new(now, content, EARLY));
     }
 
-    /// What opens records before their turn, if they have one size.
+    /// Returns the layer that opens records before their turn, if they have one size.
     pub(super) fn early(&self) -> Option<&RecordLayer> {
         self.opener.early()
     }
 
-    /// Takes bytes that begin at this offset in the stream from a tap, and appends the data of the
+    /// Takes bytes from a tap, beginning at an offset in the stream, and appends the data of the
     /// records that they complete.
     pub(super) fn receive_early(&mut self, now: Time, at: (u64, &[u8]), plain: &mut Vec<u8>) {
         self.opener.receive_early(now, at, plain);
     }
 
-    /// From now on every record of ours has so many bytes of content.
+    /// Sets the content of all later records of ours to `content` bytes.
     pub(super) fn send_fixed(&mut self, content: usize) {
         self.sealer.send_fixed(content);
     }
@@ -123,7 +123,7 @@ impl Records {
         self.sealer.data(plain);
     }
 
-    /// Appends what is to be sent.
+    /// Appends the bytes to send.
     pub(super) fn transmit(&mut self, into: &mut Vec<u8>) {
         self.answer_update();
         self.sealer.transmit(into);
@@ -134,22 +134,23 @@ impl Records {
         self.sealer.update(true);
     }
 
-    /// Says that nothing follows.
+    /// Announces that nothing follows.
     pub(super) fn close(&mut self) {
         self.sealer.close();
     }
 
-    /// Keying material; `None` if the label is too long.
+    /// Returns keying material; `None` if the label is too long.
     pub(super) fn export(&self, label: &[u8], context: &[u8]) -> Option<[u8; 32]> {
         self.exporter.export(label, context)
     }
 
-    /// Gives back the room that bursts took: how many bytes.
+    /// Releases the memory that bursts took, and returns how many bytes that was.
     pub(super) fn rest(&mut self) -> usize {
         self.sealer.rest(TRICKLE) + self.opener.rest()
     }
 
-    /// Many requests while we are silent are answered once, before any data (4.6.3).
+    /// Answers the peer's requests for new keys. Several that arrive while we are silent get one
+    /// answer, before any data (4.6.3).
     fn answer_update(&mut self) {
         if std::mem::take(&mut self.owes_update) {
             self.sealer.update(false);

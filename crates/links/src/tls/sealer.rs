@@ -1,40 +1,40 @@
-//! The half of a TLS 1.3 connection that sends: records, one after another (RFC 8446, section 5).
+//! The sending half of a TLS 1.3 connection: seals records in order (RFC 8446, section 5).
 
 use super::keys::{Cipher, HEADER, RecordKeys, TAG};
 use super::messages::{ALERT, CLOSE_NOTIFY, DATA, FATAL, HANDSHAKE, KEY_UPDATE, WARNING};
 use super::secrets::Secret;
 
-/// Plain bytes in a full record (5.1).
+/// Maximum plain bytes in a record (5.1).
 pub(super) const RECORD: usize = 1 << 14;
 
-/// Seals records under one direction's keys, which it changes in time.
+/// Sealer of records under one direction's keys, which it changes in time.
 pub(super) struct Sealer {
     secret: Secret,
     cipher: Cipher,
     keys: RecordKeys,
     number: u64,
-    /// Bytes of content that every record has, padded if it says less.
+    /// Bytes of content of every record, padded if it holds less.
     content: Option<usize>,
-    /// Nothing may follow: the peer was told so, or told of its fault.
+    /// Nothing may follow: a close notification or a fatal alert was sent.
     finished: bool,
-    /// What is to be sent.
+    /// Bytes to send.
     out: Vec<u8>,
 }
 
 impl Sealer {
-    /// Goes on behind what the library has sent under this secret: so many records, the last of
-    /// which `out` may still hold.
+    /// Continues after the `number` records that the library has sent under this secret; `out` may
+    /// still hold the last of them.
     pub(super) fn new(secret: Secret, cipher: Cipher, number: u64, out: Vec<u8>) -> Sealer {
         let keys = RecordKeys::of(&secret, cipher);
         Sealer { secret, cipher, keys, number, content: None, finished: false, out }
     }
 
-    /// From now on every record has so many bytes of content, whatever it says.
+    /// Sets the content of each later record to `content` bytes.
     pub(super) fn send_fixed(&mut self, content: usize) {
         self.content = Some(content);
     }
 
-    /// Seals data in as few records as it fits in.
+    /// Seals data in as few records as possible.
     pub(super) fn data(&mut self, plain: &[u8]) {
         let most = self.content.unwrap_or(RECORD);
         let records = plain.len().div_ceil(most);
@@ -48,7 +48,7 @@ impl Sealer {
         }
     }
 
-    /// Tells the peer that our keys change, and changes them (4.6.3).
+    /// Notifies the peer that our keys change, and changes them (4.6.3).
     pub(super) fn update(&mut self, requested: bool) {
         self.record(HANDSHAKE, &[KEY_UPDATE, 0, 0, 1, u8::from(requested)]);
         self.secret = self.secret.next();
@@ -56,13 +56,13 @@ impl Sealer {
         self.number = 0;
     }
 
-    /// Tells the peer of its fault, as the last record.
+    /// Reports the peer's fault to it, as the last record.
     pub(super) fn fault(&mut self, description: u8) {
         self.record(ALERT, &[FATAL, description]);
         self.finished = true;
     }
 
-    /// Tells the peer that nothing follows.
+    /// Notifies the peer that nothing follows.
     pub(super) fn close(&mut self) {
         self.record(ALERT, &[WARNING, CLOSE_NOTIFY]);
         self.finished = true;
@@ -74,7 +74,8 @@ impl Sealer {
         self.padded(kind, content, padding);
     }
 
-    /// The same with so many zeros behind the type (5.4): both together at most [`RECORD`] bytes.
+    /// Seals one record with `padding` zeros after the type (5.4). Content and padding together
+    /// have at most [`RECORD`] bytes.
     pub(super) fn padded(&mut self, kind: u8, content: &[u8], padding: usize) {
         if self.finished {
             return;
@@ -91,7 +92,7 @@ impl Sealer {
         self.number += 1;
     }
 
-    /// Appends all that is sealed.
+    /// Appends all sealed bytes.
     pub(super) fn transmit(&mut self, into: &mut Vec<u8>) {
         if into.is_empty() {
             std::mem::swap(into, &mut self.out);
@@ -100,7 +101,7 @@ impl Sealer {
         }
     }
 
-    /// Keeps room for so many bytes: how many that gave back.
+    /// Keeps `room` bytes of buffer, and returns how many bytes that released.
     pub(super) fn rest(&mut self, room: usize) -> usize {
         let before = self.out.capacity();
         self.out.shrink_to(room);

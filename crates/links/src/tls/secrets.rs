@@ -1,7 +1,7 @@
 //! The secrets of a TLS 1.3 connection and what is derived from them (RFC 8446, section 7).
 //!
-//! The handshake is the library's. It hands its three last secrets to a [`SecretKeeper`] of this
-//! connection alone; keys, IVs, later secrets and exported keying material are derived here.
+//! The handshake is the library's. It passes its three last secrets to a [`SecretKeeper`] of this
+//! connection only. Keys, IVs, later secrets and exported keying material are derived here.
 
 use std::sync::{Mutex, PoisonError};
 
@@ -9,9 +9,9 @@ use aws_lc_rs::digest;
 use aws_lc_rs::hkdf::{Algorithm, HKDF_SHA256, HKDF_SHA384, KeyType, Okm, Prk};
 use rustls::KeyLog;
 
-/// What every label of TLS 1.3 begins with.
+/// Prefix of every TLS 1.3 label.
 const PREFIX: &[u8] = b"tls13 ";
-/// The longest label that fits behind it: its length is a byte.
+/// Maximum bytes of a label after the prefix: the whole length is one byte.
 const LONGEST_LABEL: usize = 255 - PREFIX.len();
 
 /// One secret of a connection; the library's form of it is wiped when it is dropped.
@@ -28,7 +28,7 @@ enum Hash {
 }
 
 impl Hash {
-    /// The hash whose output, and so whose secrets, have so many bytes.
+    /// Returns the hash whose output, and therefore whose secrets, have the length of `secret`.
     fn of(secret: &[u8]) -> Option<Hash> {
         match secret.len() {
             32 => Some(Hash::Sha256),
@@ -54,19 +54,19 @@ impl Hash {
 }
 
 impl Secret {
-    /// `None` for what no suite of TLS 1.3 has.
+    /// Wraps a secret; returns `None` for a length that no TLS 1.3 suite has.
     pub(super) fn new(secret: &[u8]) -> Option<Secret> {
         let hash = Hash::of(secret)?;
         Some(Secret { prk: Prk::new_less_safe(hash.hkdf(), secret), hash })
     }
 
-    /// The traffic secret after a KeyUpdate (7.2).
+    /// Returns the traffic secret after a KeyUpdate (7.2).
     pub(super) fn next(&self) -> Secret {
         let prk = self.derive(b"traffic upd", &[], self.hash.hkdf());
         Secret { prk, hash: self.hash }
     }
 
-    /// HKDF-Expand-Label (7.1), as the key of another algorithm.
+    /// Computes HKDF-Expand-Label (7.1), as the key of another algorithm.
     pub(super) fn derive<L, K>(&self, label: &[u8], context: &[u8], length: L) -> K
     where
         L: KeyType,
@@ -75,15 +75,15 @@ impl Secret {
         self.expand(label, context, length, |okm| okm.into())
     }
 
-    /// HKDF-Expand-Label, as bytes.
+    /// Computes HKDF-Expand-Label, as bytes.
     pub(super) fn fill(&self, label: &[u8], context: &[u8], out: &mut [u8]) {
         let length = Length(out.len());
         let filled = self.expand(label, context, length, |okm| okm.fill(out));
         filled.expect("as many bytes as were asked for");
     }
 
-    /// Keying material (7.5), if this is the exporter's secret; `None` if the label is longer than
-    /// 249 bytes.
+    /// Returns keying material (7.5), if this is the exporter's secret; `None` if the label is
+    /// longer than 249 bytes.
     pub(super) fn export(&self, label: &[u8], context: &[u8]) -> Option<[u8; 32]> {
         if label.len() > LONGEST_LABEL {
             return None;
@@ -110,7 +110,7 @@ impl Secret {
     }
 }
 
-/// A length in bytes, in the form that the library wants.
+/// A length in bytes, in the form that the library requires.
 struct Length(usize);
 
 impl KeyType for Length {
@@ -119,14 +119,15 @@ impl KeyType for Length {
     }
 }
 
-/// The secrets that a handshake ends with.
+/// The secrets with which a handshake ends.
 pub(super) struct TrafficSecrets {
     pub(super) client: Secret,
     pub(super) server: Secret,
     pub(super) exporter: Secret,
 }
 
-/// Takes the secrets of one connection from the library, and keeps them in memory alone.
+/// Store for the secrets of one connection, which the library passes to it. They are kept only in
+/// memory.
 #[derive(Default)]
 pub(super) struct SecretKeeper(Mutex<Kept>);
 
@@ -149,7 +150,7 @@ impl Kept {
 }
 
 impl SecretKeeper {
-    /// All three, once; `None` before the handshake is done, and of TLS 1.2.
+    /// Returns all three secrets, once; `None` before the handshake is done, and for TLS 1.2.
     pub(super) fn take(&self) -> Option<TrafficSecrets> {
         let mut kept = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let Kept { client, server, exporter } = std::mem::take(&mut *kept);

@@ -1,8 +1,8 @@
-//! Why TLS cannot be set up.
+//! Error of a TLS setup.
 
 use std::fmt;
 
-/// The library refused the settings, which it does not as long as its version is the pinned one.
+/// The library refused the settings, which the pinned version never does.
 #[derive(Debug)]
 pub struct SetupError(pub(crate) String);
 

@@ -1,4 +1,4 @@
-//! Accepts any certificate whose key the peer holds: who that is, CERTS says.
+//! Accepts any certificate whose key the peer holds; CERTS identifies the peer.
 
 use std::sync::Arc;
 
@@ -9,7 +9,7 @@ use rustls::crypto::{
 use rustls::pki_types::{CertificateDer, ServerName, UnixTime};
 use rustls::{DigitallySignedStruct, Error, SignatureScheme};
 
-/// Checks the signature of the handshake, and nothing of the certificate's names, dates or issuer.
+/// Verifier of the handshake's signature, but not of the certificate's names, dates or issuer.
 #[derive(Debug)]
 pub(super) struct HolderOfKey(WebPkiSupportedAlgorithms);
 

@@ -1,39 +1,40 @@
-//! From TCP sequence numbers to offsets in the stream, and from offsets to record numbers.
+//! Conversion from TCP sequence numbers to stream offsets, and from offsets to record numbers.
 
 use std::ops::RangeInclusive;
 
-/// What ties the sequence numbers of a TCP connection's one direction, of 32 bits, to offsets in
-/// the stream, of 64.
+/// Relation between the 32-bit sequence numbers of one direction of a TCP connection and the
+/// 64-bit offsets in its stream.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Origin {
-    /// Of the stream's first byte.
+    /// Sequence number of the stream's first byte.
     first: u32,
 }
 
 impl Origin {
-    /// From the sequence number of the segment with SYN: the first byte has the next.
+    /// Makes an origin from the sequence number of the SYN segment: the first byte has the next
+    /// one.
     #[must_use]
     pub fn of_syn(number: u32) -> Origin {
         Origin { first: number.wrapping_add(1) }
     }
 
-    /// The number of the byte at this offset.
+    /// Returns the sequence number of the byte at `offset`.
     #[must_use]
     pub fn number(self, offset: u64) -> u32 {
         self.first.wrapping_add(offset as u32)
     }
 
-    /// The offset of the byte with this number: of all that have it, the nearest to `head`, up to
-    /// which the stream was read. `None` if that is before the stream.
+    /// Returns the offset of the byte with sequence number `number`: the candidate nearest to
+    /// `head`, up to which the stream was read. Returns `None` if that is before the stream.
     #[must_use]
     pub fn offset(self, number: u32, head: u64) -> Option<u64> {
-        // The low half of the offset is all that a sequence number has.
+        // A sequence number contains only the low half of the offset.
         let distance = number.wrapping_sub(self.number(head)) as i32;
         head.checked_add_signed(i64::from(distance))
     }
 }
 
-/// A place in a stream of records: the record with this number begins at this offset.
+/// A place in a stream of records: record `number` begins at `offset`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Anchor {
     /// Bytes of the stream before it.
@@ -43,8 +44,8 @@ pub struct Anchor {
 }
 
 impl Anchor {
-    /// The numbers of the records that have a byte in `from..to`, if all from here on have so many
-    /// bytes. `None` if none has.
+    /// Returns the numbers of the records that have a byte in `from..to`, if all records from here
+    /// on have `size` bytes. Returns `None` if none has.
     #[must_use]
     pub fn numbers(self, from: u64, to: u64, size: usize) -> Option<RangeInclusive<u64>> {
         let size = size as u64;
@@ -56,7 +57,7 @@ impl Anchor {
         Some(at(from)?..=at(to - 1)?)
     }
 
-    /// Where the record with this number begins; `None` before the anchor and beyond all offsets.
+    /// Returns where record `number` begins; `None` before the anchor and beyond all offsets.
     #[must_use]
     pub fn start(self, number: u64, size: usize) -> Option<u64> {
         let before = number.checked_sub(self.number)?.checked_mul(size as u64)?;

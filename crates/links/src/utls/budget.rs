@@ -1,18 +1,18 @@
-//! How many records may fail to open before their turn.
+//! Limits on records that fail to open before their turn.
 
 use anabranch_multipath::Time;
 
-/// Failures for each key: RFC 9147 (4.5.3) and RFC 9001 (6.6) allow 2^36 and more.
+/// Maximum failures per key: RFC 9147 (4.5.3) and RFC 9001 (6.6) allow 2^36 and more.
 const PER_KEY: u32 = 1 << 20;
-/// Failures a second, and at once.
+/// Maximum failures per second, and in a burst.
 const PER_SECOND: u32 = 1 << 10;
 
-/// Bounds the trials that fail, by key and by time. In order there are none: a record that does not
-/// open in its turn ends the link.
+/// Limit on failed trials, by key and by time. Records opened in order need no limit: a failure
+/// there ends the link.
 #[derive(Clone, Debug)]
 pub struct TrialBudget {
     left: u32,
-    /// Failures that are free now, in billionths.
+    /// Failures that are allowed now, in billionths.
     free: u64,
     counted: Time,
 }
@@ -20,13 +20,13 @@ pub struct TrialBudget {
 impl TrialBudget {
     const BILLION: u64 = 1_000_000_000;
 
-    /// The whole of it.
+    /// Makes a full budget.
     #[must_use]
     pub fn new(now: Time) -> TrialBudget {
         TrialBudget { left: PER_KEY, free: u64::from(PER_SECOND) * Self::BILLION, counted: now }
     }
 
-    /// Whether one more may fail.
+    /// Returns whether one more trial may fail.
     pub fn allows(&mut self, now: Time) -> bool {
         let most = u64::from(PER_SECOND) * Self::BILLION;
         let since = now.nanos().saturating_sub(self.counted.nanos());
@@ -36,13 +36,13 @@ impl TrialBudget {
         self.left > 0 && self.free >= Self::BILLION
     }
 
-    /// One has failed.
+    /// Counts a failure.
     pub fn failed(&mut self) {
         self.left = self.left.saturating_sub(1);
         self.free = self.free.saturating_sub(Self::BILLION);
     }
 
-    /// There is a new key.
+    /// Restores the limit per key, after a key change.
     pub fn renew(&mut self) {
         self.left = PER_KEY;
     }

@@ -1,20 +1,20 @@
-//! Records opened before their turn: what uTLS (Nowlan, Wolinsky and Ford, "Reducing Latency in Tor
-//! Circuits with Unordered Delivery", FOCI 2013, section 4.2) did to TLS 1.2, for TLS 1.3.
+//! Records opened before their turn: uTLS for TLS 1.3. Nowlan, Wolinsky and Ford ("Reducing
+//! Latency in Tor Circuits with Unordered Delivery", FOCI 2013, section 4.2) did this to TLS 1.2.
 //!
-//! A TCP socket gives bytes in order. Beside it a *tap* may show segments that the kernel has
-//! received and still holds back, because one before them was lost. All records of the peer have
-//! one size from some point on, so where a record stands tells its number, and a record of TLS 1.3
-//! is opened by its number.
+//! A TCP socket delivers bytes in order. In addition, a *tap* may show segments that the kernel
+//! has received and still holds back, because an earlier one was lost. From some point on all
+//! records of the peer have one size. The place of a record then gives its number, and a TLS 1.3
+//! record is opened by its number.
 //!
-//! * [`Origin`]: which offset in the stream a TCP sequence number is.
-//! * [`Anchor`]: which record begins at which offset.
-//! * [`Reassembler`]: pieces of the stream, by offset, until a record of them is whole.
-//! * [`RecordLayer`]: which of these records to open, and which were.
-//! * [`TrialBudget`]: how many that do not open are enough.
+//! * [`Origin`]: maps TCP sequence numbers to offsets in the stream.
+//! * [`Anchor`]: maps offsets to records.
+//! * [`Reassembler`]: stores pieces of the stream, by offset, until a record is whole.
+//! * [`RecordLayer`]: decides which of these records to open, and remembers which were.
+//! * [`TrialBudget`]: limits how many records may fail to open.
 //!
-//! A tap may lose, double, change or forge bytes. What it shows costs at most earliness: only what
-//! the peer sealed under a number opens under it, each number is delivered once, and whatever was
-//! not opened early comes by the stream, which is the truth.
+//! A tap may lose, duplicate, change or forge bytes. At worst this delays data. Only what the peer
+//! sealed under a number opens under it, and each number is delivered once. All records that were
+//! not opened early arrive through the stream, which is authoritative.
 
 mod anchor;
 mod budget;

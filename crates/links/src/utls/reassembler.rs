@@ -1,18 +1,18 @@
-//! Pieces of a TCP stream that came before their turn.
+//! Pieces of a TCP stream that arrived before their turn.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
 
-/// A run of bytes grows to this length, so that cutting one moves little.
+/// Maximum bytes of a run, so that cutting one moves few bytes.
 const LONGEST_RUN: usize = 64 << 10;
-/// Runs that are kept: a forger's pieces of one byte cost no more than these.
+/// Maximum stored runs; this bounds the cost of forged pieces of one byte.
 const RUNS: usize = 4 << 10;
 
-/// Bytes of a stream by offset, within a window ahead of what was read in order. The first copy of
-/// a byte stays until it is removed.
+/// Bytes of a stream by offset, within a window after what was read in order. The first copy of a
+/// byte stays until it is removed.
 #[derive(Debug)]
 pub struct Reassembler {
-    /// No byte before it is of use.
+    /// Offset before which no byte is needed.
     head: u64,
     window: u64,
     runs: BTreeMap<u64, Vec<u8>>,
@@ -20,19 +20,19 @@ pub struct Reassembler {
 }
 
 impl Reassembler {
-    /// Holds at most so many bytes, which are as far ahead at most.
+    /// Makes a reassembler that holds at most `window` bytes, and none further ahead than that.
     #[must_use]
     pub fn new(window: usize) -> Reassembler {
         Reassembler { head: 0, window: window as u64, runs: BTreeMap::new(), held: 0 }
     }
 
-    /// Bytes held.
+    /// Returns the number of bytes held.
     #[must_use]
     pub fn held(&self) -> usize {
         self.held
     }
 
-    /// The stream was read up to this offset: what is before it goes.
+    /// Drops the bytes before `head`, up to which the stream was read.
     pub fn advance(&mut self, head: u64) {
         if head > self.head {
             self.remove(self.head..head);
@@ -40,7 +40,7 @@ impl Reassembler {
         }
     }
 
-    /// Takes bytes that begin at this offset; gives the range of those within the window.
+    /// Takes bytes that begin at `offset`; returns the range of those within the window.
     pub fn insert(&mut self, offset: u64, bytes: &[u8]) -> Range<u64> {
         let end = offset.saturating_add(bytes.len() as u64);
         let from = offset.max(self.head);
@@ -57,7 +57,7 @@ impl Reassembler {
         from..to
     }
 
-    /// The first gap from `at` on, and where to look for the next.
+    /// Returns the first gap from `at` on, and where to look for the next.
     fn gap(&self, at: u64, to: u64) -> (Range<u64>, u64) {
         let before = self.runs.range(..=at).next_back().map(|(start, run)| end_of(*start, run));
         let start = before.map_or(at, |end| end.max(at)).min(to);
@@ -77,19 +77,19 @@ impl Reassembler {
         self.runs.insert(at, bytes.to_vec());
     }
 
-    /// Whether all bytes of a range are there.
+    /// Returns whether all bytes of a range are held.
     #[must_use]
     pub fn covers(&self, range: Range<u64>) -> bool {
         self.pieces(range.clone()).map(|piece| piece.len() as u64).sum::<u64>()
             == range.end.saturating_sub(range.start)
     }
 
-    /// Appends those bytes of a range that are there.
+    /// Appends the bytes of a range that are held.
     pub fn copy(&self, range: Range<u64>, into: &mut Vec<u8>) {
         self.pieces(range).for_each(|piece| into.extend_from_slice(piece));
     }
 
-    /// What is held of a range, in order.
+    /// Returns the held pieces of a range, in order.
     fn pieces(&self, range: Range<u64>) -> impl Iterator<Item = &[u8]> {
         let first = self.runs.range(..=range.start).next_back().map_or(range.start, |(at, _)| *at);
         let last = range.end.max(first);
@@ -100,7 +100,7 @@ impl Reassembler {
         })
     }
 
-    /// Forgets the bytes of a range, so that another copy of them is taken.
+    /// Drops the bytes of a range, so that another copy of them is accepted.
     pub fn remove(&mut self, range: Range<u64>) {
         if range.is_empty() {
             return;

@@ -1,4 +1,4 @@
-//! Records of one size, opened where they stand.
+//! Early opening of records of one size, by their place in the stream.
 
 use std::collections::BTreeSet;
 use std::ops::Range;
@@ -9,33 +9,34 @@ use super::{Anchor, Reassembler, TrialBudget};
 use crate::tls::keys::{HEADER, RecordKeys, TAG};
 use crate::tls::messages::DATA;
 
-/// What has come of a tap.
+/// Results of early opening.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct EarlyCounts {
     /// Records opened before their turn.
     pub opened: u64,
-    /// Records that did not open: changed, forged, or not where they were thought to be.
+    /// Records that did not open: changed, forged, or not at the expected place.
     pub failed: u64,
 }
 
-/// Opens the records of a peer before their turn, if each has the same size.
+/// Opener of a peer's records before their turn, if all have the same size.
 ///
-/// It is told where the stream stands by an [`Anchor`], which each record that comes in order
-/// moves, and remembers which numbers were opened, so that each is delivered once.
+/// The caller passes an [`Anchor`], which each in-order record advances. The layer remembers which
+/// numbers were opened, so that each is delivered once.
 #[derive(Debug)]
 pub struct RecordLayer {
     /// Bytes of a record's content, all of it data.
     content: usize,
     held: Reassembler,
     opened: BTreeSet<u64>,
-    /// Records that opened and hold something other than such data: they wait for their turn.
+    /// Records that opened but hold something other than data of the agreed length: they wait for
+    /// their turn.
     waiting: BTreeSet<u64>,
     budget: TrialBudget,
     counts: EarlyCounts,
 }
 
 impl EarlyCounts {
-    /// Those of both.
+    /// Returns the sums of both.
     #[must_use]
     pub fn with(self, other: EarlyCounts) -> EarlyCounts {
         EarlyCounts { opened: self.opened + other.opened, failed: self.failed + other.failed }
@@ -43,7 +44,8 @@ impl EarlyCounts {
 }
 
 impl RecordLayer {
-    /// For records with so many bytes of content, in a window of so many bytes.
+    /// Makes a layer for records with `content` bytes of content, within `window` bytes of the
+    /// stream.
     #[must_use]
     pub fn new(now: Time, content: usize, window: usize) -> RecordLayer {
         RecordLayer {
@@ -56,25 +58,25 @@ impl RecordLayer {
         }
     }
 
-    /// Bytes of a record on the wire.
+    /// Returns the bytes of a record on the wire.
     #[must_use]
     pub fn size(&self) -> usize {
         HEADER + self.content + 1 + TAG
     }
 
-    /// Bytes of a record's content.
+    /// Returns the bytes of a record's content.
     pub(crate) fn content(&self) -> usize {
         self.content
     }
 
-    /// What has come of it so far.
+    /// Returns the counters so far.
     #[must_use]
     pub fn counts(&self) -> EarlyCounts {
         self.counts
     }
 
-    /// Takes bytes from a tap, and appends the data of the records that they complete, in the order
-    /// of their numbers.
+    /// Takes bytes from a tap, and appends the data of the records that they complete, in the
+    /// order of their numbers.
     pub(crate) fn receive(
         &mut self,
         now: Time,
@@ -97,7 +99,7 @@ impl RecordLayer {
         }
     }
 
-    /// Tries to open one record; of one that does not open, another copy is taken.
+    /// Tries to open one record. If it does not open, another copy of it is accepted later.
     fn attempt(&mut self, number: u64, range: Range<u64>, keys: &RecordKeys, plain: &mut Vec<u8>) {
         let before = plain.len();
         let body = range.start + HEADER as u64;
@@ -129,24 +131,25 @@ impl RecordLayer {
         }
     }
 
-    /// What every record begins with.
+    /// Returns the header of every record.
     fn header(&self) -> [u8; HEADER] {
         let [high, low] = ((self.size() - HEADER) as u16).to_be_bytes();
         [DATA, 3, 3, high, low]
     }
 
-    /// Whether what a record held is data of the right length.
+    /// Returns whether a record's content is data of the agreed length.
     fn is_data(&self, inner: &[u8]) -> bool {
         inner.len() == self.content + 1 && inner[self.content] == DATA
     }
 
-    /// Whether the record whose turn it is was opened before: it is asked for each, once.
+    /// Returns whether record `number`, whose turn it is, was opened before. Called once for each
+    /// record.
     pub(crate) fn is_done(&mut self, number: u64) -> bool {
         self.waiting.remove(&number);
         self.opened.remove(&number)
     }
 
-    /// The peer's keys have changed: numbers begin anew.
+    /// Resets the record numbers after the peer's key change.
     pub(crate) fn rekeyed(&mut self) {
         self.opened.clear();
         self.waiting.clear();

@@ -1,4 +1,4 @@
-//! Key files: an end's own keys, and who may speak with it.
+//! Key files: an end's own keys, and the peers that it accepts.
 //!
 //! ```toml
 //! end = "splitter"          # or "far"; may be left out
@@ -52,41 +52,41 @@ impl KeyEnd {
 /// An end's own keys, and the other ends that it knows.
 #[derive(Clone)]
 pub struct KeyFile {
-    /// The end that the file is made for, where it names one.
+    /// The end that the file is made for, if it names one.
     pub end: Option<KeyEnd>,
-    /// Our own.
+    /// This end's own keys.
     pub own: KeyPair,
-    /// The others; each public key once.
+    /// The other ends; no public key occurs twice.
     pub peers: Vec<Peer>,
 }
 
 /// Another end.
 #[derive(Clone)]
 pub struct Peer {
-    /// What it is called here.
+    /// The name by which this file knows it.
     pub name: String,
     /// Its public key.
     pub public: PublicKey,
-    /// The secret that both know; zeros for none.
+    /// The secret that both ends share; zeros for none.
     pub psk: Psk,
 }
 
-/// Why a key file cannot be had. One line; no byte of a key is in it.
+/// Reason why a key file cannot be used. One line; it contains no byte of a key.
 #[derive(Debug)]
 pub enum KeyFileError {
     /// It cannot be read or written.
     Io(PathBuf, io::Error),
-    /// Others than its owner may read it.
+    /// Users other than its owner may read it.
     Open(PathBuf, u32),
-    /// Something in it is not as it must be.
+    /// Its content is invalid.
     Content(TomlError),
-    /// Nothing stands in it.
+    /// It is empty.
     Empty(PathBuf),
-    /// It is a tunnel's file for wg-quick.
+    /// It is a wg-quick file of a tunnel.
     WgQuick(PathBuf),
-    /// It is the other end's half of a pair; the name that this end has there.
+    /// It is the other end's half of a pair; with the name that it gives to this end.
     OtherHalf(PathBuf, KeyEnd, Option<String>),
-    /// A key stands there twice, or is our own.
+    /// A peer's key occurs twice, or is our own.
     Twice(PathBuf, String),
 }
 
@@ -175,23 +175,23 @@ fn bytes_of(text: &str) -> Option<[u8; 32]> {
     (decoded == bytes.len()).then_some(bytes)
 }
 
-/// A secret or public key as files and command lines have it: 44 characters of base64.
+/// Returns a secret or public key in the form of files and command lines: 44 characters of base64.
 #[must_use]
 pub fn secret_text(bytes: &[u8; 32]) -> String {
     Base64::encode_string(bytes)
 }
 
 impl KeyFile {
-    /// A new pair that knows nobody.
+    /// Makes a key file with the pair `own` and no peers.
     #[must_use]
     pub fn of(own: KeyPair) -> KeyFile {
         KeyFile { end: None, own, peers: Vec::new() }
     }
 
-    /// Reads the file at `path`, which must not be made for the other end than `end`.
+    /// Reads the file at `path`, which must not be made for an end other than `end`.
     ///
     /// # Errors
-    /// As [`KeyFile::read`], or it is the other end's half of a pair.
+    /// As [`KeyFile::read`]; or it is the other end's half of a pair.
     pub fn read_for(end: KeyEnd, path: &Path) -> Result<KeyFile, KeyFileError> {
         let file = KeyFile::read(path)?;
         match file.end.filter(|&other| other != end) {
@@ -206,17 +206,17 @@ impl KeyFile {
     /// Reads the file at `path`.
     ///
     /// # Errors
-    /// It is not there, others may read it, or its content is not as it must be.
+    /// It does not exist, others may read it, or its content is invalid.
     pub fn read(path: &Path) -> Result<KeyFile, KeyFileError> {
         let io = |error| KeyFileError::Io(path.to_owned(), error);
         let about = fs::metadata(path).map_err(io)?;
         let text = fs::read_to_string(path).map_err(io)?;
-        // Before its mode: another mode would make it no key file.
+        // Checked before its mode: with another mode it would still not be a key file.
         if toml_keys::is_wg_quick(&text) {
             return Err(KeyFileError::WgQuick(path.to_owned()));
         }
         let mode = about.permissions().mode() & 0o7777;
-        // A service's user reads root's file by its group.
+        // A service's user reads root's file through its group.
         let others = if about.uid() == 0 { 0o037 } else { 0o077 };
         if mode & others != 0 {
             return Err(KeyFileError::Open(path.to_owned(), mode));
@@ -240,7 +240,7 @@ impl KeyFile {
         }
     }
 
-    /// A peer whose public key is our own, or another's too.
+    /// Returns a peer whose public key is our own, or also another peer's.
     fn repeated(&self) -> Option<&Peer> {
         let before = |place: usize| self.peers[..place].iter().map(|peer| peer.public);
         let twice = |(place, peer): &(usize, &Peer)| {
@@ -249,13 +249,13 @@ impl KeyFile {
         self.peers.iter().enumerate().find(twice).map(|(_, peer)| peer)
     }
 
-    /// The public key of a text such as `anabranch key` prints.
+    /// Parses a public key in the form that `anabranch key` prints.
     #[must_use]
     pub fn public_of(text: &str) -> Option<PublicKey> {
         bytes_of(text).map(PublicKey)
     }
 
-    /// The file's text, secrets included.
+    /// Returns the file's text, including secrets.
     #[must_use]
     pub fn text(&self) -> String {
         let mut text = HEAD.to_owned();
@@ -273,17 +273,17 @@ impl KeyFile {
         text
     }
 
-    /// Writes a file that is not there yet, for its owner alone to read.
+    /// Writes a new file that only its owner may read.
     ///
     /// # Errors
-    /// It is there, or cannot be written.
+    /// It exists, or cannot be written.
     pub fn create(&self, path: &Path) -> Result<(), KeyFileError> {
         private_file(path)
             .and_then(|mut file| file.write_all(self.text().as_bytes()))
             .map_err(|error| KeyFileError::Io(path.to_owned(), error))
     }
 
-    /// Replaces the file at `path`, whole or not at all.
+    /// Replaces the file at `path` atomically.
     ///
     /// # Errors
     /// It cannot be written.
@@ -294,7 +294,7 @@ impl KeyFile {
     }
 }
 
-/// A new file that its owner alone may read.
+/// Opens a new file that only its owner may read.
 fn private_file(path: &Path) -> io::Result<fs::File> {
     OpenOptions::new().write(true).create_new(true).mode(0o600).open(path)
 }

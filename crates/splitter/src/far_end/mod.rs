@@ -1,5 +1,5 @@
-//! What both ends of a tunnel are told by their user: keys, and how packets are padded.
-//! [`crate::split`] has the near end, [`crate::merge`] the far end.
+//! User settings for both ends of a tunnel: keys, and the padding of packets. [`crate::split`] has
+//! the near end, [`crate::merge`] the far end.
 
 mod file;
 
@@ -13,44 +13,44 @@ use keys::{KeyPair, Psk, PublicKey};
 pub use anabranch_tunnel::{INTERFACE, Inner, keys};
 pub use file::{KeyEnd, KeyFile, KeyFileError, Peer, secret_text};
 
-/// The far end that a splitter speaks to, in front of the server.
+/// The far end that a splitter connects to, in front of the server.
 #[derive(Clone)]
 pub struct FarEnd {
     /// Our own keys.
     pub own: KeyPair,
     /// The far end's public key.
     pub public: PublicKey,
-    /// The secret that both ends know; zeros for none.
+    /// The secret that both ends share; zeros for none.
     pub psk: Psk,
-    /// The server that is wanted behind it; empty for the only one.
+    /// Name of the requested server at the far end; empty for the only one.
     pub behind: String,
-    /// Lengths that packets may have, in bytes of UDP payload; empty for any.
+    /// Allowed packet lengths, in bytes of UDP payload; empty for any.
     pub pad: Vec<usize>,
-    /// What goes by paths that rest, for show.
+    /// Budget for decoys on idle paths.
     pub decoys: Option<DecoyBudget>,
 }
 
 impl FarEnd {
-    /// The same with its interface wanted in the place of a server.
+    /// Returns the same far end, with its interface requested instead of a server.
     #[must_use]
     pub fn for_packets(self) -> FarEnd {
         FarEnd { behind: INTERFACE.to_owned(), ..self }
     }
 
-    /// Our addresses where IP packets are carried.
+    /// Returns our addresses for tunnelled IP packets.
     #[must_use]
     pub fn inner(&self) -> Inner {
         Inner::of(&self.public, &self.own.public)
     }
 
-    /// Bytes that a packet has more than the datagram in it, at most, zeros left out.
+    /// Returns the maximum bytes that a packet adds to the datagram in it, zeros left out.
     #[must_use]
     pub fn overhead(&self) -> usize {
         if self.pad.is_empty() { OVERHEAD } else { PADDED_OVERHEAD }
     }
 }
 
-/// Decoys as counters have them.
+/// Converts a count of decoys to the form of the counters.
 pub(crate) fn decoy_flow(count: DecoyCount) -> Flow {
     Flow { datagrams: count.packets, bytes: count.bytes }
 }

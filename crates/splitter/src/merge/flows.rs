@@ -1,5 +1,5 @@
-//! Sockets to servers: one for each flow of each client, so that a server sees each program of a
-//! client at an address of its own.
+//! Sockets to servers: one for each flow of each client, so that each program of a client has its
+//! own address towards the server.
 
 use std::collections::HashMap;
 use std::io;
@@ -15,7 +15,7 @@ use anabranch_os::udp::{UdpOptions, UdpSocket};
 /// Receive and send buffers of a socket to a server, in bytes.
 const BUFFER: usize = 2 << 20;
 
-/// A client's flow.
+/// A client and the number of a flow.
 pub(super) type FlowKey = (ClientId, u16);
 
 /// A flow's socket.
@@ -23,26 +23,26 @@ pub(super) struct FlowSocket {
     pub(super) key: FlowKey,
     pub(super) udp: UdpSocket,
     pub(super) server: SocketAddr,
-    /// When it carried something last.
+    /// Time of its last datagram.
     used: Time,
 }
 
-/// All flows.
+/// All flows, up to a limit.
 pub(super) struct Flows {
     sockets: HashMap<u64, FlowSocket>,
     tokens: HashMap<FlowKey, u64>,
-    /// The next token; none is used twice.
+    /// The next token; each is used once.
     next: u64,
     most: usize,
 }
 
 impl Flows {
-    /// At most so many.
+    /// Makes an empty table for at most `most` flows.
     pub(super) fn new(most: usize) -> Flows {
         Flows { sockets: HashMap::new(), tokens: HashMap::new(), next: 0, most }
     }
 
-    /// At most so many from now on.
+    /// Sets the maximum number of flows to `most`.
     pub(super) fn set_most(&mut self, most: usize) {
         self.most = most;
     }
@@ -51,15 +51,15 @@ impl Flows {
         self.sockets.len()
     }
 
-    /// The flow whose socket has this token, which carries something now.
+    /// Returns the flow whose socket has this token, and marks it as used at `now`.
     pub(super) fn by_token(&mut self, now: Time, token: u64) -> Option<&FlowSocket> {
         let flow = self.sockets.get_mut(&token)?;
         flow.used = now;
         Some(flow)
     }
 
-    /// The socket of a flow to `server`, which carries something now; opened if there is none, or
-    /// if it leads elsewhere.
+    /// Returns the socket of a flow to `server`, and marks it as used at `now`. Opens one if there
+    /// is none, or if it leads to another server.
     ///
     /// # Errors
     /// The kernel's; or there are too many flows, none of them this client's.
@@ -120,7 +120,7 @@ impl Flows {
         self.close_where(|flow| flow.key.0 == client);
     }
 
-    /// Closes flows that were idle for so long.
+    /// Closes flows that were idle for at least `idle`.
     pub(super) fn close_idle(&mut self, now: Time, idle: Duration) {
         self.close_where(|flow| now.since(flow.used) >= idle);
     }

@@ -1,5 +1,5 @@
-//! What the driver knows of each client beside the core: its server, the schedule of its answers,
-//! its paths.
+//! The driver's state for each client beyond the core's: its server, the schedule of its answers,
+//! and its paths.
 
 use std::net::SocketAddr;
 
@@ -17,40 +17,41 @@ use super::streams::Streams;
 use crate::far_end::decoy_flow;
 use crate::far_end::keys::PublicKey;
 
-/// Bytes of answers that wait for a window at most.
+/// Maximum bytes of answers that wait for a congestion window.
 const BACKLOG: usize = 2 << 20;
 
-/// Where a client's datagrams go.
+/// Destination of a client's datagrams.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Destination {
-    /// To a server.
+    /// A server.
     Server(SocketAddr),
-    /// They are IP packets, and go by the interface.
+    /// The interface: they are IP packets.
     Interface,
 }
 
-/// A client.
+/// State of a client.
 pub(super) struct Guest {
     id: ClientId,
     name: String,
     pub(super) public: PublicKey,
-    /// Whether its key was taken away: it stays as a place among the others.
+    /// Whether its key was removed. The entry remains, so that the others keep their numbers.
     gone: bool,
-    /// What it asked for; `None` if that is not here.
+    /// The destination that it asked for; `None` if it is not available here.
     pub(super) wanted: Option<Destination>,
-    /// The flow that its datagrams are of: of the last that came.
+    /// The flow of the datagram received last.
     pub(super) flow: u16,
-    /// How its answers are dealt to its paths; `None` before it has come.
+    /// Distributes its answers among its paths; `None` before its first session.
     splitter: Option<Splitter>,
     pub(super) views: Vec<PathView>,
-    /// Answers that are delayed before the split, each with its flow.
+    /// Answers that are delayed before the split, each with its flow number.
     delay: Option<DelayQueue<(u16, Box<[u8]>)>>,
-    /// Answers that wait for a window, each with its flow, where the schedule looks at windows.
+    /// Answers that wait for a congestion window, each with its flow number, if the schedule uses
+    /// windows.
     backlog: Option<Backlog<(u16, Box<[u8]>)>>,
     paths: Vec<PathSnapshot>,
-    /// Decoys to it and from it: of its earlier sessions, and of the present one.
+    /// Decoys to it and from it, in its earlier sessions and in the present one.
     decoys: [[DecoyCount; 2]; 2],
-    /// When its timer is set in the driver's table.
+    /// The time for which its timer is set in the driver's table.
     pub(super) armed: Option<Time>,
 }
 
@@ -77,7 +78,7 @@ impl Guest {
         self.name.clone()
     }
 
-    /// Which client it is.
+    /// Returns the client's number.
     pub(super) fn id(&self) -> ClientId {
         self.id
     }
@@ -90,14 +91,14 @@ impl Guest {
         name.clone_into(&mut self.name);
     }
 
-    /// It may not come any more.
+    /// Ends its session and rejects later ones.
     pub(super) fn leave(&mut self) {
         self.end();
         self.gone = true;
     }
 
-    /// It begins a session over so many paths. False if the schedule does not fit these, and the
-    /// usual one takes its place.
+    /// Begins a session over `paths` paths. Returns false if the schedule does not support this
+    /// number; the default schedule is used then.
     pub(super) fn begin(&mut self, settings: &Settings, paths: usize) -> bool {
         let (seed, id) = (settings.seed, self.id.0.into());
         let splitter = |schedule: &Spec| {
@@ -120,15 +121,15 @@ impl Guest {
         fits
     }
 
-    /// What its paths that rest carry for show, in a session that begins.
+    /// Returns the decoys on idle paths, for a new session.
     pub(super) fn decoys(&self, settings: &Settings) -> Option<Decoys> {
         let dice = seed::stream(settings.seed, self.id.0.into(), "decoys");
-        // Where windows are kept a decoy would take of them.
+        // With congestion windows, decoys would use up part of them.
         let budget = settings.decoys.filter(|_| !self.has_windows());
         budget.map(|budget| Decoys::new(budget, dice))
     }
 
-    /// Decoys of all its sessions.
+    /// Returns the decoys of all its sessions.
     fn all_decoys(&self) -> [DecoyCount; 2] {
         let [earlier, present] = self.decoys;
         [0, 1].map(|way| DecoyCount {
@@ -143,7 +144,8 @@ impl Guest {
         self.paths.iter_mut().for_each(|path| path.up = false);
     }
 
-    /// Delays answers, if any are. Whether that is so; [`Guest::next_delayed`] has them then.
+    /// Delays answers, if a delay is set, and returns whether one is. [`Guest::next_delayed`] then
+    /// returns the answers.
     pub(super) fn delays(&mut self, now: Time, flow: u16, datagrams: &Received<'_>) -> bool {
         let Some(delay) = &mut self.delay else { return false };
         for datagram in datagrams.datagrams() {
@@ -152,27 +154,27 @@ impl Guest {
         true
     }
 
-    /// The oldest answer that was delayed for long enough, and its flow.
+    /// Returns the oldest answer whose delay is over, and its flow.
     pub(super) fn next_delayed(&mut self, now: Time) -> Option<(u16, Box<[u8]>)> {
         self.delay.as_mut()?.pop(now)
     }
 
-    /// When the oldest that is delayed leaves.
+    /// Returns when the oldest delayed answer is due.
     pub(super) fn next_due(&self) -> Option<Time> {
         self.delay.as_ref()?.next_due()
     }
 
-    /// Answers that left before their delay was over, since this was asked last.
+    /// Returns how many answers left before their delay was over, since the last call.
     pub(super) fn take_hurried(&mut self) -> u64 {
         self.delay.as_mut().map_or(0, DelayQueue::take_hurried)
     }
 
-    /// Whether its schedule looks at windows.
+    /// Returns whether its schedule uses congestion windows.
     pub(super) fn has_windows(&self) -> bool {
         self.backlog.is_some()
     }
 
-    /// Answers wait for a window. How many older ones had to go for them.
+    /// Queues answers until a window opens. Returns how many older ones were dropped for them.
     pub(super) fn await_window(&mut self, now: Time, flow: u16, datagrams: &Received<'_>) -> u64 {
         let Some(backlog) = &mut self.backlog else { return 0 };
         for datagram in datagrams.datagrams() {
@@ -181,7 +183,7 @@ impl Guest {
         backlog.take_dropped()
     }
 
-    /// By which path the next of the answers go that wait for a window, and how many of them.
+    /// Returns the path of the next answers that waited for a window, and how many of them.
     pub(super) fn next_run(&mut self, now: Time, far: &Far<ChaCha20Rng>) -> Option<(PathId, u64)> {
         self.refresh(now, far);
         let backlog = self.backlog.as_mut()?;
@@ -189,12 +191,12 @@ impl Guest {
         run.map(|(path, units, _)| (path, units))
     }
 
-    /// The oldest answer that waits for a window, and its flow.
+    /// Returns the oldest answer that waits for a window, and its flow.
     pub(super) fn next_answer(&mut self) -> Option<(u16, Box<[u8]>)> {
         self.backlog.as_mut()?.pop()
     }
 
-    /// Answers that waited too long since this was asked last.
+    /// Returns how many answers were dropped for their age, since the last call.
     pub(super) fn take_dropped(&mut self) -> u64 {
         self.backlog.as_mut().map_or(0, Backlog::take_dropped)
     }
@@ -205,7 +207,7 @@ impl Guest {
         self.views.extend((0..self.paths.len()).map(view));
     }
 
-    /// Brings up to date what is known of its paths; tells what has changed.
+    /// Updates the state of its paths; returns the changes.
     pub(super) fn look(&mut self, now: Time, far: &Far<ChaCha20Rng>) -> Vec<News> {
         self.refresh(now, far);
         if self.splitter.is_some() {
@@ -228,7 +230,7 @@ impl Guest {
         news
     }
 
-    /// A datagram came from it.
+    /// Counts a datagram received from it.
     pub(super) fn count_in(&mut self, datagram: &Datagram) {
         self.flow = datagram.flow;
         if let Some(path) = self.paths.get_mut(datagram.path.index()) {
@@ -236,14 +238,14 @@ impl Guest {
         }
     }
 
-    /// A datagram goes to it.
+    /// Counts a datagram sent to it.
     pub(super) fn count_out(&mut self, path: PathId, bytes: usize) {
         if let Some(path) = self.paths.get_mut(path.index()) {
             add(&mut path.outward, 1, bytes);
         }
     }
 
-    /// By which path the next of so many datagrams go, and how many of them.
+    /// Returns the path of the next datagrams, out of `count`, and how many of them.
     pub(super) fn assign(&mut self, now: Time, count: u64) -> Option<(PathId, u64)> {
         use anabranch_multipath::Assignment::{Hold, Nowhere, Send};
         match self.splitter.as_mut()?.assign(now, &self.views, count) {

@@ -1,5 +1,5 @@
-//! An interface by which clients' IP packets go on, and the answers come back: the kernel routes
-//! and filters them as it does those of any other interface.
+//! An interface through which clients' IP packets are forwarded and answers return. The kernel
+//! routes and filters them as on any other interface.
 
 use std::collections::HashMap;
 use std::io;
@@ -17,12 +17,13 @@ use super::settings::Failure;
 use crate::far_end::keys::PublicKey;
 use crate::far_end::{Inner, KeyFile, Peer};
 
-/// What fits into a packet of 1,500 bytes with IPv6's header outside, padded or not.
+/// MTU of the interface, in bytes: the packet and the tunnel's headers, with IPv6 outside, padded
+/// or not, fit into 1,500 bytes.
 const MTU: u32 = 1_400;
-/// Room for a packet: no interface of ours has a larger MTU.
+/// Buffer size for one packet, in bytes: no interface of ours has a larger MTU.
 const ROOM: usize = 65_536;
 
-/// The interface, and whose each address in its network is.
+/// The interface, and the client of each address in its network.
 pub(super) struct Hub {
     pub(super) name: String,
     tun: Tun,
@@ -30,7 +31,7 @@ pub(super) struct Hub {
     arena: Arena,
 }
 
-/// Packets that came by the interface, one behind the other, and the client that each is for.
+/// Packets received from the interface, stored back to back, and the client of each.
 #[derive(Default)]
 pub(super) struct Arena {
     bytes: Vec<u8>,
@@ -38,17 +39,17 @@ pub(super) struct Arena {
 }
 
 impl Arena {
-    /// Each packet, and the client that it is for.
+    /// Returns each packet with its client.
     pub(super) fn packets(&self) -> impl Iterator<Item = (ClientId, &[u8])> {
         self.places.iter().map(|(client, place)| (*client, &self.bytes[place.clone()]))
     }
 }
 
 impl Hub {
-    /// Makes the interface `name`, which leads to the clients of these keys.
+    /// Makes the interface `name`, which leads to the clients with these keys.
     ///
     /// # Errors
-    /// Two clients have one address; or the kernel's, which says what is missing.
+    /// Two clients have the same address; or the kernel's error, which identifies the cause.
     pub(super) fn open(name: &str, keys: &KeyFile) -> Result<Hub, Failure> {
         alike(keys)?;
         let far = keys.own.public;
@@ -71,8 +72,8 @@ impl Hub {
         Ok(tun)
     }
 
-    /// It leads to these clients from now on, and to no others. The route of one who has gone stays
-    /// until the interface goes; nobody is there.
+    /// Routes to these clients from now on, and to no others. The route of a removed client stays
+    /// until the interface is removed; packets to it are dropped.
     ///
     /// # Errors
     /// The kernel's.
@@ -90,7 +91,7 @@ impl Hub {
                 let prefsrc = Some(if client.is_ipv4() { own.four.into() } else { own.six.into() });
                 let route = NewRoute { dst, oif, gateway, prefsrc, metric, congestion_control };
                 let added = configure::add_route(route);
-                // It is there if this was a client before.
+                // It exists if this was a client before.
                 let is_there = |error: &io::Error| error.kind() == io::ErrorKind::AlreadyExists;
                 added.or_else(|error| if is_there(&error) { Ok(()) } else { Err(error) })?;
             }
@@ -98,19 +99,19 @@ impl Hub {
         Ok(())
     }
 
-    /// Hands a client's packet to the kernel. False, and nothing is handed over, if it does not
-    /// bear the client's own address.
+    /// Passes a client's packet to the kernel. Returns false, and passes nothing, if its source is
+    /// not the client's own address.
     pub(super) fn write(&self, client: ClientId, packet: &[u8]) -> bool {
         let from = packet::ends(packet).map(|(from, _)| from);
         let is_own = from.is_some_and(|from| self.clients.get(&from) == Some(&client));
         is_own && self.tun.write(packet).is_ok()
     }
 
-    /// Packets that wait for clients, at most so many; those for nobody are dropped.
+    /// Reads at most `most` packets for clients; drops those for unknown addresses.
     /// [`Hub::recycle`] takes the memory back.
     ///
     /// # Errors
-    /// The interface is gone.
+    /// The interface was removed.
     pub(super) fn read(&mut self, most: usize) -> io::Result<Arena> {
         let mut arena = std::mem::take(&mut self.arena);
         let mut start = 0;
@@ -129,7 +130,7 @@ impl Hub {
         Ok(arena)
     }
 
-    /// Takes the memory of packets back.
+    /// Takes back the memory of packets.
     pub(super) fn recycle(&mut self, mut arena: Arena) {
         arena.places.clear();
         self.arena = arena;
@@ -142,7 +143,7 @@ impl AsFd for Hub {
     }
 }
 
-/// Refuses keys of which two lead to one address.
+/// Refuses a file with two keys that lead to the same address.
 pub(super) fn alike(keys: &KeyFile) -> Result<(), Failure> {
     let mut known: HashMap<IpAddr, &str> = HashMap::new();
     for peer in &keys.peers {

@@ -1,5 +1,5 @@
 //! A far end's counters for Prometheus, on a port of their own: [`Metered`] decorates a
-//! [`Screen`]. Clients stand there by the names of the key file; no address does.
+//! [`Screen`]. Clients have the names of the key file; no address appears.
 
 use std::fmt;
 use std::io;
@@ -18,24 +18,23 @@ use prometheus_client::registry::Unit;
 
 use super::settings::{Listening, News, PathSnapshot, Screen, Snapshot};
 
-/// The counters are at most this old.
+/// Maximum age of the counters.
 const FRESH: Duration = Duration::from_secs(1);
 
-/// A screen that shows what happens to Prometheus too.
+/// A screen that also exports the counters to Prometheus.
 pub struct Metered<'s> {
     inner: &'s mut dyn Screen,
     numbers: Arc<Mutex<Snapshot>>,
-    /// When `inner` wants its next counters.
+    /// When `inner` is due for its next counters.
     next: Time,
     server: Server,
 }
 
 impl<'s> Metered<'s> {
-    /// Serves the counters at `address` from now on, until this is dropped; `version` is the
-    /// program's.
+    /// Serves the counters at `address` until this is dropped; `version` is the program's.
     ///
     /// # Errors
-    /// The address cannot be listened on, or no thread can be had.
+    /// The address is not available, or no thread can be started.
     pub fn new(
         inner: &'s mut dyn Screen,
         address: SocketAddr,
@@ -48,7 +47,7 @@ impl<'s> Metered<'s> {
     }
 
     fn keep(&self, snapshot: &Snapshot) {
-        // A snapshot is never left half written.
+        // A snapshot is never left partly written.
         self.numbers.lock().unwrap_or_else(PoisonError::into_inner).clone_from(snapshot);
     }
 }
@@ -72,7 +71,7 @@ impl Screen for Metered<'_> {
     fn snapshot(&mut self, now: Time, snapshot: &Snapshot) {
         self.keep(snapshot);
         if now >= self.next {
-            // Half a turn early rather than a turn late.
+            // Half an interval early rather than an interval late.
             self.next = now + self.inner.interval() - self.interval() / 2;
             self.inner.snapshot(now, snapshot);
         }
@@ -124,7 +123,7 @@ impl Collector for Run {
     }
 }
 
-/// What each path of each client has carried.
+/// Encodes the traffic of each path of each client.
 fn paths(encoder: &mut DescriptorEncoder<'_>, snapshot: &Snapshot) -> fmt::Result {
     type Pick = fn(&PathSnapshot) -> [u64; 2];
     let datagrams: Pick = |path| [path.inward.datagrams, path.outward.datagrams];
@@ -154,7 +153,7 @@ fn paths(encoder: &mut DescriptorEncoder<'_>, snapshot: &Snapshot) -> fmt::Resul
     Ok(())
 }
 
-/// What was sent for show, and what of it came and was dropped.
+/// Encodes decoys sent, and decoys received and dropped.
 fn decoys(encoder: &mut DescriptorEncoder<'_>, snapshot: &Snapshot) -> fmt::Result {
     type Pick = fn(&Flow) -> u64;
     let packets: Pick = |flow| flow.datagrams;
@@ -176,7 +175,7 @@ fn decoys(encoder: &mut DescriptorEncoder<'_>, snapshot: &Snapshot) -> fmt::Resu
     Ok(())
 }
 
-/// A gauge of each client.
+/// Encodes a gauge of each client.
 fn clients<'c>(
     encoder: &mut DescriptorEncoder<'_>,
     name: &str,

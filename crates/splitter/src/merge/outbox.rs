@@ -1,4 +1,4 @@
-//! Packets to clients, gathered so that neighbours for one path leave in one system call.
+//! Packets to clients, gathered so that consecutive ones for one path leave in one system call.
 
 use std::ops::Range;
 
@@ -10,15 +10,15 @@ use anabranch_os::udp::{Datagrams, SendQueue, UdpSocket};
 
 use super::streams::Streams;
 
-/// Packets that wait to be sent.
+/// Packets waiting to be sent.
 #[derive(Default)]
 pub(super) struct Outbox {
-    /// The packets, one behind the other.
+    /// The packets, back to back.
     pub(super) bytes: Vec<u8>,
     pieces: Vec<Piece>,
 }
 
-/// Packets to one peer: all but the last are of one length.
+/// Packets to one peer: all but the last have the same length.
 struct Piece {
     to: Peer,
     part: Range<usize>,
@@ -26,8 +26,8 @@ struct Piece {
 }
 
 impl Outbox {
-    /// Adds the packets that carry a datagram of a flow to a client by a path. False if it does not
-    /// go, or not all of it.
+    /// Adds the packets that carry a flow's `datagram` to a client on a path. Returns false if it,
+    /// or a part of it, cannot be sent.
     pub(super) fn seal(
         &mut self,
         now: Time,
@@ -47,7 +47,7 @@ impl Outbox {
         all
     }
 
-    /// The bytes from `start` on are a packet for `to`.
+    /// Adds the bytes from `start` on as a packet for `to`.
     pub(super) fn add(&mut self, to: Peer, start: usize) {
         let (end, length) = (self.bytes.len(), self.bytes.len() - start);
         match self.pieces.last_mut().filter(|last| last.takes(to, length)) {
@@ -56,7 +56,7 @@ impl Outbox {
         }
     }
 
-    /// Gives the packets for streams to these; how many did not find room.
+    /// Moves the packets for streams to `streams`; returns how many found no room.
     pub(super) fn share(&mut self, now: Time, streams: &mut Streams) -> u64 {
         let mut failed = 0;
         for Piece { to, part, stride } in &self.pieces {
@@ -69,7 +69,7 @@ impl Outbox {
         failed
     }
 
-    /// Sends all that is for no stream; how many did not go.
+    /// Sends the packets that are not for a stream; returns how many failed.
     pub(super) fn send(&mut self, socket: &UdpSocket, queue: &mut SendQueue) -> u64 {
         let mut failed = 0;
         if !self.pieces.is_empty() {

@@ -17,24 +17,23 @@ use anabranch_os::metrics::{Page, Server};
 use self::run::{Numbers, Run};
 use crate::split::{FarEndNews, Listening, Screen};
 
-/// The counters are at most this old.
+/// Maximum age of the counters.
 const FRESH: Duration = Duration::from_secs(1);
 
-/// A screen that shows what happens to Prometheus too.
+/// A screen that also exports the counters to Prometheus.
 pub struct Metered<'s> {
     inner: &'s mut dyn Screen,
     numbers: Arc<Mutex<Numbers>>,
-    /// When `inner` wants its next counters.
+    /// When `inner` is due for its next counters.
     next: Time,
     server: Server,
 }
 
 impl<'s> Metered<'s> {
-    /// Serves the counters at `address` from now on, until this is dropped; `version` is the
-    /// program's.
+    /// Serves the counters at `address` until this is dropped; `version` is the program's.
     ///
     /// # Errors
-    /// The address cannot be listened on, or no thread can be had.
+    /// The address is not available, or no thread can be started.
     pub fn new(
         inner: &'s mut dyn Screen,
         address: SocketAddr,
@@ -46,13 +45,14 @@ impl<'s> Metered<'s> {
         Ok(Metered { inner, numbers, next: Time::ZERO, server })
     }
 
-    /// Where the counters are served; the port is the kernel's choice if 0 was asked for.
+    /// Returns the address where the counters are served; the kernel chooses the port if 0 was
+    /// requested.
     pub fn address(&self) -> SocketAddr {
         self.server.address()
     }
 
     fn change(&self, change: impl FnOnce(&mut Numbers)) {
-        // Numbers are never left half changed.
+        // Numbers are never left partly changed.
         change(&mut self.numbers.lock().unwrap_or_else(PoisonError::into_inner));
     }
 
@@ -81,7 +81,7 @@ impl Screen for Metered<'_> {
     fn snapshot(&mut self, now: Time, snapshot: &Snapshot) {
         self.change(|numbers| numbers.snapshot.clone_from(snapshot));
         if now >= self.next {
-            // Half a turn early rather than a turn late.
+            // Half an interval early rather than an interval late.
             self.next = now + self.inner.interval() - self.interval() / 2;
             self.inner.snapshot(now, snapshot);
         }

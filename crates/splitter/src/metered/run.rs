@@ -11,7 +11,7 @@ use prometheus_client::registry::Unit;
 
 use anabranch_os::metrics::{count, counts, level, levels};
 
-/// What is known of a run.
+/// The latest numbers of a run.
 #[derive(Debug, Default)]
 pub(super) struct Numbers {
     names: Vec<String>,
@@ -21,8 +21,8 @@ pub(super) struct Numbers {
 }
 
 impl Numbers {
-    /// Paths may have come, gone, or changed places: until there are new counters, each has those
-    /// of its name.
+    /// Renames the paths. They may have been added, removed or reordered: until new counters
+    /// arrive, each keeps the counters of its name.
     pub(super) fn name_paths(&mut self, names: Vec<String>) {
         let before = std::mem::take(&mut self.snapshot.paths);
         let place = |name: &String| self.names.iter().position(|known| known == name);
@@ -36,14 +36,14 @@ impl Numbers {
     }
 }
 
-/// A splitter's run.
+/// The numbers of a splitter's run, for the metrics page.
 #[derive(Debug)]
 pub(super) struct Run(pub(super) Arc<Mutex<Numbers>>);
 
-/// A path's counter: its name and help, what it counts in, and a value for each set of labels.
+/// A path's counter: its name, help and unit, and a value for each set of labels.
 type PathCounter =
     (&'static str, &'static str, Option<Unit>, fn(&PathCounters) -> Vec<(Labels, u64)>);
-/// Label and value, beside the path's.
+/// A label and its value, in addition to the path's.
 type Labels = Option<(&'static str, &'static str)>;
 
 const PATH_COUNTERS: [PathCounter; 6] = [

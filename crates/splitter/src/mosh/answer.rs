@@ -1,22 +1,22 @@
-//! What a login tells: lines between those of ssh and of the server's shell.
+//! The output of a login: the lines for us, among those of ssh and of the server's shell.
 
 use std::fmt;
 use std::net::IpAddr;
 use std::str::FromStr;
 
-/// The letters of a key: 16 bytes in base64 without its two `=`.
+/// Length of a key in characters: 16 bytes in base64 without its two `=`.
 const KEY_LENGTH: usize = 22;
 
-/// A session's key. Whoever has it has the session, so only [`Key::expose`] shows it.
+/// A session's key. It gives access to the session, so only [`Key::expose`] reveals it.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Key(String);
 
-/// A text that is no key; it does not hold the text.
+/// Error for a text that is not a key; it does not contain the text.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct KeyError;
 
 impl Key {
-    /// The key itself, for mosh-client's environment.
+    /// Returns the key itself, for mosh-client's environment.
     pub fn expose(&self) -> &str {
         &self.0
     }
@@ -46,32 +46,32 @@ impl fmt::Display for KeyError {
 
 impl std::error::Error for KeyError {}
 
-/// What one line says.
+/// Meaning of one line.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum AnswerLine {
-    /// It is for the user, or nobody.
+    /// It is for the user, or for nobody.
     Other,
-    /// Something that the answer needs.
+    /// It is a part of the answer.
     Part,
-    /// It begins as an answer, but goes on as none does.
+    /// It begins like an answer but is malformed.
     Malformed,
 }
 
-/// A login's answer as far as it was told.
+/// A login's answer, as far as received.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Answer {
     /// The UDP port and the key of the session (`MOSH CONNECT PORT KEY`).
     pub connect: Option<(u16, Key)>,
-    /// The address that ssh reached (`MOSH IP ADDRESS`, told by the proxy command).
+    /// The address that ssh reached (`MOSH IP ADDRESS`, printed by the proxy command).
     pub reached: Option<IpAddr>,
-    /// The server's own end of the login (`MOSH SSH_CONNECTION …`: client, its port, server, its
-    /// port).
+    /// The server's own address in the login (`MOSH SSH_CONNECTION …`: client, its port, server,
+    /// its port).
     pub remote: Option<IpAddr>,
 }
 
 impl Answer {
-    /// Takes a line, with or without its end. What an earlier one said is not changed by a later
-    /// one: after the server's first answer come only words of a shell.
+    /// Takes a line, with or without its end. A later line never changes the value of an earlier
+    /// one: after the server's first answer, only output of a shell follows.
     pub fn take(&mut self, line: &str) -> AnswerLine {
         let line = line.trim_end();
         if let Some(rest) = line.strip_prefix("MOSH CONNECT ") {

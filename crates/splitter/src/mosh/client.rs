@@ -1,4 +1,4 @@
-//! mosh-client in the foreground, and the terminal as it was.
+//! Runs mosh-client in the foreground, and restores the terminal.
 
 use std::io::{self, IsTerminal, Write};
 use std::net::SocketAddr;
@@ -12,23 +12,23 @@ use rustix::termios::{OptionalActions, Termios, tcgetattr, tcsetattr};
 use super::answer::Key;
 use super::words::Words;
 
-/// Cursor keys, attributes, cursor, mouse reports and screen as a shell wants them (xterm's control
-/// sequences): what a client that was killed could not put right itself.
+/// Control sequences (xterm's) that reset cursor keys, attributes, cursor, mouse reports and
+/// screen. A client that was killed could not do this itself.
 const PLAIN: &[u8] =
     b"\x1b[?1l\x1b[0m\x1b[?25h\x1b[?1003l\x1b[?1002l\x1b[?1000l\x1b[?1006l\x1b[?1049l\r\n";
 
-/// mosh-client as it is to be run.
+/// The mosh-client command.
 #[derive(Clone, Debug)]
 pub struct Client {
-    /// The program with options of the user's.
+    /// The program with the user's options.
     pub command: Words,
-    /// Variables that it looks at, such as `MOSH_PREDICTION_DISPLAY` (mosh(1)).
+    /// Environment variables for it, such as `MOSH_PREDICTION_DISPLAY` (mosh(1)).
     pub settings: Vec<(&'static str, String)>,
 }
 
 impl Client {
-    /// How many colours the terminal has, by mosh-client's own word; `None` where it has none to
-    /// say.
+    /// Returns the number of colours of the terminal, as mosh-client reports it; `None` if it
+    /// reports none.
     ///
     /// # Errors
     /// mosh-client cannot be run.
@@ -39,7 +39,7 @@ impl Client {
         Ok(String::from_utf8_lossy(&said.stdout).trim().parse().ok())
     }
 
-    /// Starts it on this terminal, towards `splitter`.
+    /// Starts it on this terminal, connected to `splitter`.
     ///
     /// # Errors
     /// It cannot be run.
@@ -55,32 +55,32 @@ impl Client {
     }
 }
 
-/// A client that runs.
+/// A running client.
 #[derive(Debug)]
 pub struct Running {
     child: Child,
-    /// Stands for this process alone, even when its number is another's.
+    /// Identifies this process even after its number was reused.
     handle: OwnedFd,
 }
 
 impl Running {
-    /// A way to tell it to end that outlives it.
+    /// Returns a function that terminates the client; it may outlive `self`.
     ///
     /// # Errors
-    /// No further file can be had.
+    /// No further file can be opened.
     pub fn ender(&self) -> io::Result<impl Fn() + Send + use<>> {
         let handle = self.handle.try_clone()?;
-        // It says goodbye to the server then; where it has gone already, all is well.
+        // The client then closes its session. A failure means that it has already ended.
         Ok(move || {
             let _ = pidfd_send_signal(&handle, Signal::TERM);
         })
     }
 
-    /// Waits for its end. Its exit status; 128 and the signal's number where one killed it, as a
-    /// shell tells it.
+    /// Waits for its end. Returns its exit status or, like a shell, 128 plus the number of the
+    /// signal that killed it.
     ///
     /// # Errors
-    /// The system does not say.
+    /// The system does not report the status.
     pub fn wait(mut self) -> io::Result<Ended> {
         self.child.wait().map(Ended::from)
     }
@@ -89,9 +89,9 @@ impl Running {
 /// How a client ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Ended {
-    /// As a shell tells it.
+    /// Exit code in the form of a shell.
     pub code: u8,
-    /// It was killed, so it has left the terminal as it used it.
+    /// Whether a signal killed it, so that it did not restore the terminal.
     pub killed: bool,
 }
 
@@ -104,18 +104,17 @@ impl From<ExitStatus> for Ended {
     }
 }
 
-/// This program's terminal as it is now, to be put back.
+/// The saved state of this program's terminal.
 #[derive(Debug)]
 pub struct Terminal(Option<Termios>);
 
 impl Terminal {
-    /// Remembers it; nothing where standard input is none.
+    /// Saves the state of standard input; nothing if that is not a terminal.
     pub fn remember() -> Terminal {
         Terminal(tcgetattr(io::stdin()).ok())
     }
 
-    /// Puts it back after a client that ended so. What cannot be put right is not ours to complain
-    /// about.
+    /// Restores the terminal after a client that ended as `ended`. Errors are ignored.
     pub fn restore(&self, ended: Ended) {
         if let Some(before) = &self.0 {
             let _ = tcsetattr(io::stdin(), OptionalActions::Drain, before);

@@ -12,10 +12,10 @@ use anabranch_os::shell::quoted;
 use super::answer::{Answer, AnswerLine, Key};
 use super::words::Words;
 
-/// The longest line that is looked at: what is longer comes in pieces.
+/// Maximum bytes of a line: longer ones are read in pieces.
 const LONGEST_LINE: u64 = 1 << 16;
 
-/// Which addresses of the server will do.
+/// Accepted address families of the server.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Family {
     /// IPv4 first, then IPv6.
@@ -28,7 +28,7 @@ pub enum Family {
 }
 
 impl Family {
-    /// The addresses that will do, in the order in which they are to be tried.
+    /// Returns the accepted addresses, in the order in which to try them.
     pub fn sorted(self, addresses: impl IntoIterator<Item = SocketAddr>) -> Vec<SocketAddr> {
         let will_do = |address: &SocketAddr| match self {
             Family::Any => true,
@@ -49,26 +49,26 @@ impl Family {
     }
 }
 
-/// How the address of mosh-server is learnt, as mosh(1)'s `--experimental-remote-ip` has it.
+/// How to learn the address of mosh-server, as in mosh(1)'s `--experimental-remote-ip`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum RemoteIp {
-    /// ssh connects through this command (see [`super::carry`]), which tells the address that
-    /// answered. It gets the host and the port as further words.
+    /// ssh connects through this command (see [`super::carry`]), which prints the address that
+    /// answered. It gets the host and the port as additional arguments.
     Proxy(Vec<String>),
-    /// The server says at which of its addresses ssh came in (SSH_CONNECTION).
+    /// The server reports the address at which ssh arrived (SSH_CONNECTION).
     Remote,
-    /// The name is looked up here, and ssh told the address.
+    /// The name is resolved here, and ssh gets the address.
     Local,
 }
 
-/// The address of its own that mosh-server binds to.
+/// The local address that mosh-server binds to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Bind {
-    /// The one that ssh came in at.
+    /// The address at which ssh arrived.
     Ssh,
-    /// Any.
+    /// Any address.
     Any,
-    /// This one.
+    /// This address.
     Ip(IpAddr),
 }
 
@@ -91,54 +91,54 @@ impl FromStr for Bind {
 pub struct Login {
     /// ssh with the user's own options.
     pub ssh: Words,
-    /// Who logs in, if not whom ssh would take.
+    /// The user name, if not ssh's default.
     pub user: Option<String>,
-    /// The machine, as ssh knows it.
+    /// The machine, in ssh's notation.
     pub host: String,
-    /// Which of its addresses will do.
+    /// Accepted address families.
     pub family: Family,
-    /// How its address is learnt.
+    /// How to learn its address.
     pub remote: RemoteIp,
-    /// Whether ssh asks for a terminal there, as mosh does.
+    /// Whether ssh requests a terminal there, as mosh does.
     pub terminal: bool,
-    /// mosh-server as the shell there is to run it; not quoted, so that it may be `env A=b
+    /// The mosh-server command for the remote shell; not quoted, so that it may be `env A=b
     /// mosh-server`.
     pub server: String,
     /// The address that it binds to.
     pub bind: Bind,
-    /// The port, or range of ports (`60000:61000`), that it binds to; its own choice without.
+    /// The port, or range of ports (`60000:61000`), that it binds to; by default it chooses.
     pub ports: Option<String>,
-    /// Colours of the terminal here, if it says.
+    /// Number of colours of the local terminal, if known.
     pub colors: Option<u32>,
-    /// Variables of the locale here, which the server falls back to.
+    /// Local locale variables, used by the server as a fallback.
     pub locale: Vec<(String, String)>,
     /// The command to run instead of a login shell.
     pub command: Vec<String>,
 }
 
-/// Where a session's mosh-server is, and its key.
+/// The mosh-server of a session and its key.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Learnt {
-    /// Its address and UDP port.
+    /// Its IP address and UDP port.
     pub server: SocketAddr,
-    /// The key that it expects.
+    /// The key of the session.
     pub key: Key,
 }
 
-/// Why a login gave no session. One line each; none has a key.
+/// Reason why a login gave no session. One line each, without any key.
 #[derive(Debug)]
 pub enum LoginError {
-    /// ssh cannot be run: (its name, why).
+    /// ssh cannot be run: (its name, error).
     Ssh(String, io::Error),
-    /// The name does not resolve to an address of the family.
+    /// The name has no address of the accepted families.
     Resolve(String, io::Error),
-    /// What ssh says cannot be read.
+    /// Reading ssh's output failed.
     Read(io::Error),
     /// ssh ended before mosh-server answered.
     Ended(String, ExitStatus),
-    /// A line begins like mosh-server's answer and is none.
+    /// A line begins like mosh-server's answer but is malformed.
     Malformed,
-    /// mosh-server answered, but its address did not come to light.
+    /// mosh-server answered, but its address is unknown.
     NoAddress,
 }
 
@@ -176,7 +176,7 @@ impl fmt::Display for LoginError {
 impl std::error::Error for LoginError {}
 
 impl Login {
-    /// Logs in. What ssh and the server say to the user goes to `said` as it comes.
+    /// Logs in. Output of ssh and the server for the user is copied to `said` as it arrives.
     ///
     /// # Errors
     /// See [`LoginError`].
@@ -184,7 +184,7 @@ impl Login {
         let local = self.look_up()?;
         let (mut child, out) = self.start(local)?;
         let (answer, rest) = read(out, said).inspect_err(|_| end(&mut child))?;
-        // ssh must not stop for want of a reader; it ends when mosh-server has left its terminal.
+        // ssh must not block on a full pipe; it ends when mosh-server has left its terminal.
         thread::spawn(move || io::copy(&mut { rest }, &mut io::sink()));
         let status = child.wait().map_err(LoginError::Read)?;
         let Some((port, key)) = answer.connect else {
@@ -199,7 +199,7 @@ impl Login {
         Ok(Learnt { server: SocketAddr::new(ip, port), key })
     }
 
-    /// The address to log in to, where it is for us to look up.
+    /// Resolves the address to log in to, if that is our task.
     fn look_up(&self) -> Result<Option<IpAddr>, LoginError> {
         if self.remote != RemoteIp::Local {
             return Ok(None);
@@ -217,15 +217,15 @@ impl Login {
         let (reader, writer) = io::pipe().map_err(blame)?;
         let mut command = Command::new(self.ssh.program());
         command.args(self.ssh.arguments()).args(self.arguments(local));
-        // The proxy command speaks on ssh's standard error.
+        // The proxy command writes to ssh's standard error.
         command.stdin(Stdio::null()).stderr(writer.try_clone().map_err(blame)?).stdout(writer);
-        // A key of another session is nothing for the other machine.
+        // The key of another session must not reach the other machine.
         command.env_remove("MOSH_KEY");
         command.spawn().map(|child| (child, reader)).map_err(blame)
     }
 
     fn arguments(&self, local: Option<IpAddr>) -> Vec<String> {
-        // A connection of its own: a shared one would tell nothing of the address, and keep our
+        // A connection of its own: a shared one would not reveal the address, and would keep our
         // pipe open.
         let mut words = vec!["-n".to_owned(), "-S".into(), "none".into()];
         match &self.remote {
@@ -246,7 +246,7 @@ impl Login {
         self.user.as_ref().map_or(host.clone(), |user| format!("{user}@{host}"))
     }
 
-    /// The command line for the shell on the other machine.
+    /// Returns the command line for the shell on the other machine.
     fn remote_command(&self) -> String {
         let mut words = vec![self.server.clone(), "new".into()];
         words.extend(self.colors.map(|colors| format!("-c {colors}")));
@@ -274,21 +274,21 @@ impl Login {
     }
 }
 
-/// Ends an ssh that is of no use any more; it would go on beside us.
+/// Ends an ssh that is no longer needed; it would otherwise keep running.
 fn end(child: &mut Child) {
     // A failure means that it has ended by itself.
     let _ = child.kill();
     let _ = child.wait();
 }
 
-/// A `ProxyCommand`: a shell reads it, and ssh replaces what stands behind `%`.
+/// Returns a `ProxyCommand`. A shell parses it, and ssh expands `%` sequences.
 fn proxy_command(words: &[String]) -> String {
     let words: Vec<_> = words.iter().map(|word| quoted(&word.replace('%', "%%"))).collect();
     format!("{} -- %h %p", words.join(" "))
 }
 
-/// Reads until mosh-server has answered or ssh has ended; the rest of the pipe comes back with the
-/// answer.
+/// Reads until mosh-server has answered or ssh has ended; returns the answer and the rest of the
+/// pipe.
 fn read(
     out: PipeReader,
     said: &mut dyn Write,
@@ -304,7 +304,7 @@ fn read(
         match answer.take(&String::from_utf8_lossy(&line)) {
             AnswerLine::Part => {}
             AnswerLine::Malformed => return Err(LoginError::Malformed),
-            // Nobody may be there to read it.
+            // A failed write is ignored: the reader may be gone.
             AnswerLine::Other => _ = said.write_all(&line).and_then(|()| said.flush()),
         }
     }

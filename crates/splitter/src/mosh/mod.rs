@@ -1,7 +1,7 @@
-//! Mosh's way in, as mosh(1) describes it: a login by ssh starts mosh-server and learns its
-//! address, port and key; then mosh-client speaks to an address that we name.
+//! Mosh's login, as mosh(1) describes it. A login by ssh starts mosh-server and learns its
+//! address, port and key. Then mosh-client connects to an address that we choose.
 //!
-//! Both programs are run unaltered. The key is in their environment and in the answer of the login,
+//! Both programs are unmodified. The key is in their environment and in the answer of the login,
 //! never on a command line, where every user of the machine could read it.
 
 mod answer;

@@ -1,4 +1,4 @@
-//! ssh's way to the server, which tells where it led.
+//! The proxy command that connects ssh to the server, and reports the server's address.
 
 use std::io::{self, Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpStream, ToSocketAddrs};
@@ -8,44 +8,43 @@ use std::time::Duration;
 
 use super::Family;
 
-/// How long an address may take to answer before the next is tried; the kernel alone would wait for
-/// over two minutes.
+/// Maximum wait for an address before the next is tried; the kernel alone would wait for over two
+/// minutes.
 const PATIENCE: Duration = Duration::from_secs(10);
 
-/// How long the way to the server may take before the user reads why that may be.
+/// Time after which the user gets a notice about a connection that is still being made.
 const NOTICE: Duration = Duration::from_secs(3);
 
-/// Cure where this program's way to the server is not ssh's own: a command line's `ProxyCommand`
-/// goes before a `ProxyJump` of ssh_config(5).
+/// Remedy if this program's route to the server is not ssh's own: a command line's `ProxyCommand`
+/// overrides a `ProxyJump` of ssh_config(5).
 const JUMP: &str = "if ssh reaches it through another machine (ProxyJump), add --remote-ip \
                         remote";
 
-/// Does what ssh expects of a `ProxyCommand` (ssh_config(5)): connects to `host`, copies standard
-/// input to it and what comes back to standard output. Before that it says `MOSH IP ADDRESS` on
-/// standard error: the address that answered, which is where the session's datagrams have to go
-/// too.
+/// Implements a `ProxyCommand` of ssh_config(5): connects to `host`, copies standard input to it
+/// and its answers to standard output. Before that it prints `MOSH IP ADDRESS` on standard error.
+/// This is the address that answered; the session's datagrams must be sent to it, too.
 ///
 /// # Errors
-/// The name has no address of the family, or none of them answers; or a copy fails.
+/// The name has no address of the family, no address answers, or a copy fails.
 pub fn carry(host: &str, port: u16, family: Family) -> io::Result<()> {
     let find = || reach(&family.sorted((host, port).to_socket_addrs()?), PATIENCE);
     let notice = format!("still connecting to {host} port {port}; {JUMP}");
-    // Nobody may be there to read it.
+    // A failed write is ignored: the reader may be gone.
     let say = move || _ = writeln!(io::stderr(), "{notice}");
     let explained = |error: io::Error| io::Error::new(error.kind(), format!("{error}; {JUMP}"));
     let server = with_notice(NOTICE, say, find).map_err(explained)?;
     writeln!(io::stderr(), "MOSH IP {}", server.peer_addr()?.ip())?;
     let mut up = server.try_clone()?;
-    // Not waited for: standard input may stay open when the server has gone.
+    // Not awaited: standard input may stay open after the server has closed.
     thread::spawn(move || {
-        // An end or a failure here shows to the other side as the end that it is.
+        // The other side sees an end or a failure here as the end of the stream.
         let _ = copy(&mut io::stdin().lock(), &mut up);
         let _ = up.shutdown(Shutdown::Write);
     });
     copy(&mut &server, &mut io::stdout().lock())
 }
 
-/// Does `work`, and calls `say` from another thread if that takes longer than `after`.
+/// Does `work`, and calls `say` from another thread if `work` takes longer than `after`.
 fn with_notice<R>(
     after: Duration,
     say: impl FnOnce() + Send + 'static,
@@ -73,7 +72,7 @@ fn reach(addresses: &[SocketAddr], patience: Duration) -> io::Result<TcpStream> 
     outcome
 }
 
-/// Hands on each piece at once: a dialogue waits for every one.
+/// Copies each piece at once: in a dialogue, the other side waits for each.
 fn copy(from: &mut impl Read, to: &mut impl Write) -> io::Result<()> {
     let mut buffer = vec![0; 1 << 16];
     loop {

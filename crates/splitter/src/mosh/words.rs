@@ -1,4 +1,4 @@
-//! Commands as users write them: words with a shell's quotes, run without a shell.
+//! Commands in the user's notation: words with a shell's quotes, run without a shell.
 
 use std::fmt;
 use std::str::FromStr;
@@ -7,7 +7,7 @@ use std::str::FromStr;
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Words(Vec<String>);
 
-/// A text that is no command.
+/// Error for a text that is not a command.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct WordsError(String);
 
@@ -35,12 +35,12 @@ impl FromStr for Words {
 }
 
 impl Words {
-    /// The program.
+    /// Returns the program.
     pub fn program(&self) -> &str {
         &self.0[0]
     }
 
-    /// What follows it.
+    /// Returns the arguments.
     pub fn arguments(&self) -> &[String] {
         &self.0[1..]
     }

@@ -1,4 +1,4 @@
-//! A path's way out of this machine.
+//! The egress of a path from this machine: interface, source address and route.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV6};
 
@@ -6,12 +6,12 @@ use crate::socks::Header;
 
 /// Bytes of a UDP header.
 const UDP_HEADER: u32 = 8;
-/// What WireGuard adds to a packet: header of 16 bytes, tag of 16.
+/// Bytes that WireGuard adds to a packet: header of 16 bytes, tag of 16.
 const WIREGUARD: u32 = 32;
-/// The largest IP packet without jumbograms; loopback interfaces claim one byte more.
+/// Maximum bytes of an IP packet without jumbograms; loopback interfaces claim one byte more.
 const LARGEST_PACKET: u32 = 65_535;
 
-/// Where a path's datagrams leave, towards one server.
+/// The egress of a path towards one server.
 ///
 /// A driver binds its sockets to [`Egress::device`] and [`Egress::local`] and connects them to
 /// [`Egress::remote`].
@@ -19,41 +19,39 @@ const LARGEST_PACKET: u32 = 65_535;
 pub struct Egress {
     /// The path's name.
     pub name: String,
-    /// The interface to bind to (SO_BINDTODEVICE); `None` where packets stay on this machine
-    /// without being addressed to loopback: the kernel finds no route then if a socket is bound to
-    /// `lo`.
+    /// The interface to bind to (SO_BINDTODEVICE). `None` if packets stay on this machine without
+    /// being addressed to loopback: the kernel then finds no route for a socket bound to `lo`.
     pub device: Option<String>,
-    /// The kernel's number of the interface that packets leave by.
+    /// The kernel's index of the outgoing interface.
     pub index: u32,
     /// The source address to bind to; `None` leaves the choice to the kernel, so that the path
-    /// outlives a change of address.
+    /// survives a change of address.
     pub source: Option<IpAddr>,
-    /// The source address that packets have now, as far as the kernel tells.
+    /// The present source address of packets, as far as the kernel reports it.
     pub sends_as: Option<IpAddr>,
-    /// The server that was asked about.
+    /// The server for which the route was looked up.
     pub server: SocketAddr,
     /// The next router; `None` if the server is on the link.
     pub gateway: Option<IpAddr>,
-    /// The largest IP packet in bytes, by what this machine knows of the way.
+    /// Maximum bytes of an IP packet, by this machine's knowledge of the route.
     pub mtu: Option<u32>,
-    /// Source ports to rotate over, at least 1.
+    /// Number of source ports to rotate over, at least 1.
     pub ports: u16,
-    /// The proxy (TCP) that datagrams go through; interface, route and MTU are those of the way
-    /// there.
+    /// The proxy (TCP) for datagrams. Interface, route and MTU are those towards it.
     pub proxy: Option<SocketAddr>,
-    /// Whether it is a stream, and what tells its observers from those of other streams by the same
-    /// interface.
+    /// Whether the path is a stream, and what distinguishes it, for observers, from other streams
+    /// on the same interface.
     pub stream: Option<Apart>,
-    /// Something that works but is probably not meant.
+    /// Warning about a setting that works but is probably a mistake.
     pub note: Option<String>,
 }
 
-/// What tells the observers of a stream from others: the proxy and the login there, or the host of
-/// ssh; nothing for a straight connection.
+/// The feature that distinguishes a stream from others for their observers: the proxy and the
+/// login there, or the ssh host. `None` for a direct connection.
 pub type Apart = Option<String>;
 
 impl Egress {
-    /// The address to bind to for talking to `server`; the kernel chooses the port.
+    /// Returns the local address to bind to for `server`; the kernel chooses the port.
     pub fn local(&self, server: SocketAddr) -> SocketAddr {
         let unspecified = match server {
             SocketAddr::V4(_) => IpAddr::from(Ipv4Addr::UNSPECIFIED),
@@ -62,37 +60,39 @@ impl Egress {
         self.scoped(SocketAddr::new(self.source.unwrap_or(unspecified), 0))
     }
 
-    /// `server` as the socket has to be connected to it: a link-local address belongs to this
+    /// Returns `server` in the form for connecting the socket: a link-local address gets this
     /// path's link.
     pub fn remote(&self, server: SocketAddr) -> SocketAddr {
         self.scoped(server)
     }
 
-    /// Where packets of this path go next: to the proxy, or to the server that was asked about.
+    /// Returns the next destination of this path's packets: the proxy, or the server of the
+    /// lookup.
     pub fn peer(&self) -> SocketAddr {
         self.proxy.unwrap_or(self.server)
     }
 
-    /// Bytes that a proxy's header takes from each datagram to the server (RFC 1928, section 7).
+    /// Returns the bytes that a proxy's header takes from each datagram to the server (RFC 1928,
+    /// section 7).
     pub fn overhead(&self) -> u32 {
         let relay = self.proxy.filter(|_| self.stream.is_none());
         relay.map_or(0, |_| Header::length_to(self.server))
     }
 
-    /// The largest UDP payload in bytes that fits.
+    /// Returns the maximum bytes of UDP payload.
     pub fn udp_payload(&self) -> Option<u32> {
         Some(self.mtu?.min(LARGEST_PACKET).saturating_sub(self.headers()))
     }
 
-    /// Bytes of all headers before a datagram, from IP's on.
+    /// Returns the bytes of all headers before a datagram, including IP's.
     pub fn headers(&self) -> u32 {
         let ip_header = if self.peer().is_ipv4() { 20 } else { 40 };
         ip_header + UDP_HEADER + self.overhead()
     }
 
-    /// Whether datagrams to `server` leave by this way and no other. A proxy takes them all.
-    /// Without an interface to bind to, only the server that was asked about is known to: the route
-    /// to another may lead anywhere.
+    /// Returns whether datagrams to `server` are sure to use this egress. A proxy forwards to any
+    /// server. Without an interface to bind to, this is certain only for the server of the lookup:
+    /// the route to another may use any interface.
     pub fn leads_to(&self, server: SocketAddr) -> bool {
         if self.proxy.is_some() || self.stream.is_some() {
             return true;
@@ -111,16 +111,16 @@ impl Egress {
     }
 }
 
-/// What fits through the narrowest path.
+/// Limits of the path with the smallest MTU.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Mtu {
-    /// The largest UDP payload in bytes.
+    /// Maximum bytes of UDP payload.
     pub udp_payload: u32,
-    /// The MTU to give to a WireGuard interface whose packets take these paths.
+    /// The MTU for a WireGuard interface whose packets use these paths.
     pub tunnel: u32,
 }
 
-/// What the narrowest of the paths takes; `None` if no path's MTU is known.
+/// Returns the limits of the path with the smallest MTU; `None` if no path's MTU is known.
 pub fn recommended(egresses: &[Egress]) -> Option<Mtu> {
     let udp_payload = egresses.iter().filter_map(Egress::udp_payload).min()?;
     Some(Mtu { udp_payload, tunnel: udp_payload.saturating_sub(WIREGUARD) })

@@ -1,4 +1,4 @@
-//! What can be wrong with a path, each told in one line.
+//! Errors of paths, each with a message of one line.
 
 use std::fmt;
 use std::io;
@@ -12,40 +12,40 @@ use super::{MAX_NAME, MAX_PORTS, PathSpec};
 use crate::socks::{ProxyError, ProxyFault};
 use crate::wg_quick::invocation;
 
-/// Why a text, or a list of paths, is malformed: known before the kernel is asked.
+/// Reason why a text, or a list of paths, is malformed. Checked before the kernel is asked.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum SpecError {
     /// Not of the form `NAME=KIND`.
     Form(String),
-    /// The name is empty, too long or has other characters than allowed.
+    /// The name is empty, too long or has characters that are not allowed.
     Name(String),
-    /// A kind that is not known.
+    /// An unknown kind.
     Kind(String),
-    /// A kind is given twice.
+    /// A kind that is given twice.
     Twice(String),
     /// The named path has no kind.
     NoKind(String),
-    /// No interface can have this name.
+    /// A text that cannot be an interface's name.
     Device(String),
-    /// wg-quick would not take a file of this name.
+    /// A file name that wg-quick would not accept.
     Tunnel(String),
     /// The named path has both an interface and a tunnel.
     Both(String),
-    /// No IP address.
+    /// A text that is not an IP address.
     Address(String),
-    /// No number of ports, or one out of range.
+    /// A text that is not a number of ports, or one out of range.
     Ports(String),
-    /// No proxy.
+    /// An invalid proxy.
     Proxy(ProxyError),
-    /// Source ports to rotate over, for a proxy.
+    /// Rotating source ports together with a proxy.
     ProxyPorts,
-    /// No stream; says why.
+    /// An invalid stream, with the reason.
     Stream(String),
-    /// The named path is a stream, and something that only datagrams have.
+    /// The named path is a stream, and has a setting for datagrams only.
     StreamAnd(String),
-    /// The named path goes through OpenSSH, and names an interface or an address.
+    /// The named path uses OpenSSH, and names an interface or an address.
     SshBound(String),
-    /// There is no path at all.
+    /// No path is given.
     None,
     /// Two paths have this name.
     SameName(String),
@@ -117,57 +117,57 @@ impl fmt::Display for SpecError {
 
 impl std::error::Error for SpecError {}
 
-/// Why a path does not lead to the server, with the path's name.
+/// Reason why a path does not lead to the server, with the path's name.
 #[derive(Debug)]
 pub struct PathError {
-    /// The path to blame.
+    /// Name of the path.
     pub path: String,
-    /// What is wrong with it.
+    /// The fault.
     pub fault: Fault,
 }
 
-/// What is wrong with a path on this machine, now.
+/// Fault of a path on this machine, at present.
 #[derive(Debug)]
 pub enum Fault {
-    /// No interface has this name; those that exist.
+    /// No interface has this name; with the names of the existing ones.
     NoDevice(String, Vec<String>),
-    /// The interface is switched off.
+    /// The interface is down.
     DeviceDown(String),
-    /// The tunnel that wg-quick makes of a file is not there: (interface, file).
+    /// The tunnel of a wg-quick file is not up: (interface, file).
     NoTunnel(String, String),
-    /// There is neither such a wg-quick file nor its tunnel: (interface, file).
+    /// Neither the wg-quick file nor its tunnel exists: (interface, file).
     NoTunnelFile(String, String),
     /// The address belongs to none of this machine's interfaces.
     ForeignAddress(IpAddr),
     /// The source is IPv4 and the server IPv6, or the other way round: (source, server).
     Family(IpAddr, IpAddr),
-    /// The server's link-local address names no interface, and neither does the path.
+    /// The server's address is link-local, and neither it nor the path names an interface.
     NoZone(IpAddr),
-    /// The server's link-local address lies on another interface than the path: (server, path's
+    /// The server's link-local address is on another interface than the path: (server, path's
     /// device).
     WrongZone(IpAddr, String),
-    /// The server is this machine itself, and the interface leads elsewhere.
+    /// The server is this machine itself, and the interface has no route to it.
     Inward(IpAddr, String),
-    /// The server is another machine, and the interface, or the source address on it, is for this
-    /// machine alone.
+    /// The server is another machine, and the interface, or the source address on it, reaches only
+    /// this machine.
     Outward(IpAddr, String),
     /// The interface has no route to the server.
     NoRouteBy(IpAddr, String),
-    /// Another path leaves by the same interface with the same address.
+    /// Another path uses the same interface and source address.
     SameEgress(String),
     /// The name of the far end does not resolve.
     Name(Target, io::Error),
     /// The proxy cannot be used.
     Proxy(Target, ProxyFault),
-    /// The kernel knows no route.
+    /// The kernel has no route.
     Route(IpAddr, RouteError),
     /// The kernel did not answer.
     Io(io::Error),
 }
 
 impl Fault {
-    /// The same about a path: where its interface is a tunnel's, whose making is wg-quick's affair,
-    /// being absent and being switched off are told alike, with the remedy.
+    /// Adapts a fault of an interface to a path with a wg-quick tunnel. An interface that is
+    /// missing or down gets the same message, with the remedy: starting it is wg-quick's task.
     pub(super) fn of_tunnel(self, spec: &PathSpec) -> Fault {
         match (self, &spec.tunnel) {
             (Fault::NoDevice(device, _), Some(file)) if !Path::new(file).exists() => {
@@ -180,8 +180,8 @@ impl Fault {
         }
     }
 
-    /// Whether the question failed (no file or memory left, an interruption), which says nothing
-    /// about the path: ask again.
+    /// Returns whether the lookup itself failed (no file or memory left, an interruption). The
+    /// path itself may work: the lookup can be repeated.
     pub fn is_passing(&self) -> bool {
         matches!(self, Fault::Io(_) | Fault::Route(_, RouteError::Io(_)))
     }

@@ -1,9 +1,9 @@
-//! Paths as a user names them, and the way out of this machine that each of them is.
+//! Paths in the user's notation, and the egress from this machine of each.
 //!
-//! A [`PathSpec`] is what the user wrote (`lte=if:wwan0,ports:4`); [`resolve`] asks the kernel
-//! where it leads and gives an [`Egress`]: all that a driver needs to open the path's sockets;
-//! [`again`] asks once more when the network has changed; [`anywhere`] asks for no server in
-//! particular, [`check`] before the server is known, and [`uplinks`] says which paths there are.
+//! A [`PathSpec`] is the user's text (`lte=if:wwan0,ports:4`). [`resolve`] asks the kernel for its
+//! route and returns an [`Egress`], which has all parameters for a driver to open the path's
+//! sockets. [`again`] repeats this after a change of the network. [`anywhere`] needs no particular
+//! server, [`check`] runs before the server is known, and [`uplinks`] lists the available paths.
 //! Resolving sends nothing and opens no UDP socket.
 
 mod egress;

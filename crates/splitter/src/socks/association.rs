@@ -1,4 +1,5 @@
-//! An association: the TCP connection to a proxy, and the relay that lives as long as it.
+//! An association: the TCP connection to a proxy, and the relay that exists as long as the
+//! connection.
 
 use std::io::{self, Read, Write};
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpStream};
@@ -10,45 +11,44 @@ use socket2::{Domain, Protocol, Socket, TcpKeepalive, Type};
 use super::dialogue::converse;
 use super::fault::ProxyFault;
 
-/// From the first packet to the relay's address.
+/// Timeout of the whole setup, up to the relay's address.
 const PATIENCE: Duration = Duration::from_secs(8);
-/// A proxy whose machine is gone is noticed after some 20 s: its end of the connection falls silent
-/// without a word.
+/// Keepalive intervals and count: a proxy whose machine has failed is noticed after some 20 s.
 const KEEPALIVE: Duration = Duration::from_secs(8);
 const KEEPALIVE_AGAIN: Duration = Duration::from_secs(4);
 const KEEPALIVES: u32 = 3;
 
-/// The way to a proxy.
+/// Parameters for connecting to a proxy.
 #[derive(Clone, Debug)]
 pub struct Reach {
     /// The proxy (TCP).
     pub proxy: SocketAddr,
-    /// The address to bind to; port 0 is the kernel's choice.
+    /// The address to bind to; with port 0 the kernel chooses.
     pub local: SocketAddr,
     /// The interface to bind to.
     pub device: Option<String>,
-    /// The mark that our packets bear (SO_MARK).
+    /// The mark of our packets (SO_MARK).
     pub mark: Option<u32>,
 }
 
-/// A proxy's promise to relay UDP for us, good for as long as `control` is open.
+/// A proxy's promise to relay UDP for us, valid as long as `control` is open.
 #[derive(Debug)]
 pub struct Association {
     /// The connection, non-blocking: it becomes readable when the proxy ends the association.
     pub control: TcpStream,
-    /// Where datagrams go, each with its [`Header`](super::Header).
+    /// Address for datagrams, each with its [`Header`](super::Header).
     pub relay: SocketAddr,
 }
 
 impl Association {
-    /// Whether the proxy has ended the association. What else it says is of no interest (RFC 1928
-    /// has it say nothing).
+    /// Returns whether the proxy has ended the association. Anything else that it sends is ignored
+    /// (RFC 1928 defines nothing).
     pub fn is_over(&self) -> bool {
         is_over(&self.control)
     }
 }
 
-/// As [`Association::is_over`].
+/// Returns whether the connection is closed, as [`Association::is_over`] does.
 pub(crate) fn is_over(mut control: &TcpStream) -> bool {
     match control.read(&mut [0; 64]) {
         Ok(length) => length == 0,
@@ -61,7 +61,7 @@ pub(crate) fn is_over(mut control: &TcpStream) -> bool {
 /// Connects to a proxy and asks it to relay. Blocks, for 8 s at most.
 ///
 /// # Errors
-/// The proxy is not there, does not want to, or does not make sense.
+/// The proxy is not reachable, refuses, or sends an invalid answer.
 pub fn associate(
     reach: &Reach,
     credentials: Option<&Credentials>,
@@ -76,16 +76,16 @@ pub fn associate(
     Ok(Association { control, relay: SocketAddr::new(ip, relay.port()) })
 }
 
-/// Returns the address of the relay that a proxy names as `named`. A proxy behind a network address
-/// translator names an address that means something there alone: then, as with the unspecified
-/// address, the relay is where the proxy was reached.
+/// Returns the address of the relay that a proxy names as `named`. A proxy that uses a network
+/// address translator may name an address that is valid only there. In this case, and for the
+/// unspecified address, the relay is at the proxy's own address.
 fn relay_at(proxy: IpAddr, named: IpAddr) -> IpAddr {
     let named = named.to_canonical();
     let is_narrower = Scope::of(named) < Scope::of(proxy.to_canonical());
     if named.is_unspecified() || is_narrower { proxy } else { named }
 }
 
-/// The part of the Internet in which an address has a meaning, the narrowest first.
+/// The part of the Internet in which an address is valid, the narrowest first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Scope {
     Machine,
@@ -107,7 +107,7 @@ impl Scope {
     }
 }
 
-/// Returns whether a provider's translator gives out `ip` (RFC 6598: 100.64.0.0/10).
+/// Returns whether `ip` is an address of a provider's translator (RFC 6598: 100.64.0.0/10).
 fn is_shared(ip: Ipv4Addr) -> bool {
     let [first, second, ..] = ip.octets();
     first == 100 && second & 0xc0 == 64
@@ -131,7 +131,7 @@ pub(crate) fn connect(reach: &Reach, patience: Duration) -> io::Result<Socket> {
     Ok(socket)
 }
 
-/// A stream that ends at a moment, however slowly the other side drips.
+/// A stream with an overall deadline, however slowly the other side sends.
 pub(crate) struct Hasty<'s> {
     stream: &'s Socket,
     until: Instant,

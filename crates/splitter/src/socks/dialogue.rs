@@ -1,4 +1,4 @@
-//! The dialogue: who we are, and the wish for a relay. Blocking, over any stream.
+//! The SOCKS dialogue: authentication, and the request for a relay. Blocking, over any stream.
 
 use std::io::{Read, Write};
 use std::net::SocketAddr;
@@ -8,11 +8,11 @@ use anabranch_proxy::client::{Credentials, SocksDialogue, SocksGrant, SocksReque
 use super::fault::ProxyFault;
 
 /// Asks the proxy at the other end of `stream` to relay UDP (RFC 1928, sections 3, 4 and 7).
-/// Returns the relay's address as the proxy tells it; the unspecified address means "where you
-/// have reached me". `v6` is whether we reach the proxy by IPv6.
+/// Returns the relay's address as the proxy names it; the unspecified address means the address at
+/// which we reached the proxy. `v6` is whether that is IPv6.
 ///
 /// # Errors
-/// The proxy does not want to, or does not make sense.
+/// The proxy refuses, or sends an invalid answer.
 pub fn converse(
     stream: &mut (impl Read + Write),
     credentials: Option<&Credentials>,
@@ -42,7 +42,7 @@ fn relay_of(grant: SocksGrant) -> Result<SocketAddr, ProxyFault> {
     }
 }
 
-/// Each message in one piece, so that it is one segment.
+/// Writes each message in one piece, so that it is one segment.
 fn say(stream: &mut impl Write, message: &[u8]) -> Result<(), ProxyFault> {
     if message.is_empty() {
         return Ok(());

@@ -1,36 +1,37 @@
-//! Why a proxy does not serve us.
+//! Faults of proxies.
 
 use std::fmt;
 use std::io;
 
 use anabranch_proxy::client::ClientFault;
 
-/// What is wrong with a proxy. Shown behind its name, as in "the proxy 192.0.2.1:1080 hangs up …".
+/// Fault of a proxy. Displayed after its name, as in "the proxy 192.0.2.1:1080 does not answer in
+/// time".
 #[derive(Debug)]
 pub enum ProxyFault {
     /// Its name does not resolve.
     Name(io::Error),
-    /// There is no password for it; says what is missing.
+    /// There is no password for it; with the missing source.
     Password(String),
-    /// No TCP connection comes about.
+    /// The TCP connection could not be established.
     Connect(io::Error),
     /// It does not answer in time.
     Timeout,
     /// Its answer begins with this byte, which is not SOCKS' version.
     NotSocks(u8),
-    /// It wants a user name and a password, and none were given.
+    /// It requires a user name and a password, and none were given.
     LoginWanted,
-    /// It takes no method of logging in that is known here.
+    /// It accepts no login method that we support.
     NoMethod,
     /// It refuses the user name or the password.
     LoginRefused,
     /// It does not relay UDP at all.
     NoUdp,
-    /// It refuses to relay for us; says why, as far as it told.
+    /// It refuses to relay for us; with the reason that it gave.
     Refused(String),
-    /// It closed the connection in mid-dialogue.
+    /// It closed the connection during the dialogue.
     HungUp,
-    /// It answered what RFC 1928 does not allow; says what.
+    /// It sent an answer that RFC 1928 does not allow; with a description.
     Garbage(String),
     /// The connection broke.
     Io(io::Error),
@@ -39,7 +40,7 @@ pub enum ProxyFault {
 }
 
 impl ProxyFault {
-    /// What an error of the connection means in mid-dialogue.
+    /// Returns the fault for a connection error during the dialogue.
     pub(crate) fn of_stream(error: io::Error) -> ProxyFault {
         use io::ErrorKind;
         match error.kind() {
@@ -53,7 +54,7 @@ impl ProxyFault {
         }
     }
 
-    /// What an error of connecting means.
+    /// Returns the fault for an error while connecting.
     pub(crate) fn of_connecting(error: io::Error) -> ProxyFault {
         match error.kind() {
             io::ErrorKind::TimedOut => ProxyFault::Timeout,

@@ -1,13 +1,14 @@
-//! SOCKS5 proxies (RFC 1928), with user name and password (RFC 1929): how they are named, how one
-//! relays UDP for us, and how datagrams travel to it.
+//! SOCKS5 proxies (RFC 1928), with user name and password (RFC 1929): their notation, UDP
+//! associations, and the headers of relayed datagrams.
 //!
-//! * [`Proxy`] is what a user writes: `[USER[:PASSWORD]@]HOST:PORT`.
-//! * [`associate`] reaches a proxy and asks it to relay: an [`Association`] is the TCP connection
-//!   that keeps the relay alive, and the relay's address. It blocks, so it has a thread of its own.
-//! * [`Header`] goes before each datagram to the relay; [`Opened`] takes it off the answers.
+//! * [`Proxy`] is the user's notation: `[USER[:PASSWORD]@]HOST:PORT`.
+//! * [`associate`] connects to a proxy and asks it to relay. An [`Association`] is the TCP
+//!   connection that keeps the relay alive, and the relay's address. The call blocks, so it has a
+//!   thread of its own.
+//! * [`Header`] precedes each datagram to the relay; [`Opened`] removes it from the answers.
 //!
-//! The messages are those of `anabranch_proxy`: the libraries for clients that relay UDP bring an
-//! asynchronous runtime.
+//! The messages are those of `anabranch_proxy`: the client libraries that support relayed UDP
+//! require an asynchronous runtime.
 
 mod association;
 mod dialogue;

@@ -1,4 +1,4 @@
-//! Datagrams on their way to and from a relay: each has a header before it (RFC 1928, section 7).
+//! Datagrams to and from a relay: each has a header (RFC 1928, section 7).
 
 use std::net::SocketAddr;
 use std::ops::Range;
@@ -14,7 +14,7 @@ pub struct Header {
 }
 
 impl Header {
-    /// The header of datagrams for `server`.
+    /// Makes the header for datagrams to `server`.
     pub fn to(server: SocketAddr) -> Header {
         // Two reserved bytes, and no fragment.
         let mut bytes = vec![0, 0, 0];
@@ -22,24 +22,24 @@ impl Header {
         Header { bytes: bytes.into(), server }
     }
 
-    /// The server that datagrams with this header go to.
+    /// Returns the server for which the header is.
     pub fn server(&self) -> SocketAddr {
         self.server
     }
 
-    /// Its length in bytes.
+    /// Returns its length in bytes.
     #[expect(clippy::len_without_is_empty, reason = "no header is empty")]
     pub fn len(&self) -> usize {
         self.bytes.len()
     }
 
-    /// The header of datagrams for `server` takes so many bytes.
+    /// Returns the bytes of the header for datagrams to `server`.
     pub fn length_to(server: SocketAddr) -> u32 {
         if server.is_ipv4() { 10 } else { 22 }
     }
 
-    /// A run of datagrams of `stride` bytes (the last may be shorter), each behind a header. The
-    /// copy costs less than a send for each datagram would: the result is a run too.
+    /// Prefixes each datagram of a run with the header. Each has `stride` bytes (the last may be
+    /// shorter), and the result is a run too. The copy costs less than one send per datagram.
     pub fn wrap(&self, run: &[u8], stride: usize) -> Vec<u8> {
         let stride = stride.max(1);
         let datagrams = run.len().div_ceil(stride).max(1);
@@ -55,7 +55,7 @@ impl Header {
     }
 }
 
-/// Received datagrams of a relay with their headers taken off, as runs.
+/// Datagrams received from a relay, without their headers, as runs.
 #[derive(Debug, Default)]
 pub struct Opened {
     bytes: Vec<u8>,
@@ -68,16 +68,15 @@ struct Run {
     at: Range<usize>,
     stride: usize,
     ecn: u8,
-    /// Whether another datagram of that length may follow: the last one was not shorter.
+    /// Whether another datagram may be appended: the last one was not shorter.
     open: bool,
 }
 
 impl Opened {
-    /// Takes a run as it came from the relay. Fragments, datagrams that are not from `server`, and
-    /// those that make no sense are dropped and counted: anybody may send to the relay's outer
-    /// side.
+    /// Takes a run received from the relay. Fragments, datagrams not from `server`, and malformed
+    /// ones are dropped and counted: anybody may send to the relay's outer side.
     pub fn take(&mut self, run: &Received<'_>, server: SocketAddr) {
-        // Datagrams of two messages of the kernel stay apart: their ECN bits may differ.
+        // Datagrams of two kernel messages stay separate: their ECN bits may differ.
         let first = self.runs.len();
         for datagram in run.datagrams() {
             match inside(datagram) {
@@ -89,7 +88,7 @@ impl Opened {
         }
     }
 
-    /// What has been taken, in order, as if `server` had sent it straight to us.
+    /// Returns the accepted datagrams, in order, as if `server` had sent them directly to us.
     pub fn runs(&self, server: SocketAddr) -> impl Iterator<Item = Received<'_>> {
         self.runs.iter().map(move |run| Received {
             from: server,
@@ -100,12 +99,12 @@ impl Opened {
         })
     }
 
-    /// Datagrams that were dropped.
+    /// Returns the number of dropped datagrams.
     pub fn unfit(&self) -> u64 {
         self.unfit
     }
 
-    /// Adds a datagram to the last run from `first` on, or begins one.
+    /// Adds a datagram to the last run from `first` on, or begins a new one.
     fn add(&mut self, first: usize, payload: &[u8], ecn: u8) {
         let start = self.bytes.len();
         self.bytes.extend(payload);
@@ -124,8 +123,8 @@ impl Opened {
     }
 }
 
-/// Who sent a datagram to the relay, and what; `None` for a fragment, or what is none of RFC 1928.
-/// The reserved bytes are not looked at. A sender who is told by name is nobody we know.
+/// Returns the sender of a relayed datagram, and its payload; `None` for a fragment or a malformed
+/// header (RFC 1928). The reserved bytes are ignored. A sender given by name is rejected.
 fn inside(datagram: &[u8]) -> Option<(SocketAddr, &[u8])> {
     let [_, _, 0, rest @ ..] = datagram else { return None };
     match SocksAddress::read(rest) {
@@ -134,7 +133,7 @@ fn inside(datagram: &[u8]) -> Option<(SocketAddr, &[u8])> {
     }
 }
 
-/// Whether two addresses are the same, an IPv4 address inside IPv6 being IPv4.
+/// Returns whether two addresses are the same, with IPv4-mapped IPv6 addresses taken as IPv4.
 fn is_same(one: SocketAddr, other: SocketAddr) -> bool {
     let plain = |address: SocketAddr| (address.ip().to_canonical(), address.port());
     plain(one) == plain(other)

@@ -1,5 +1,5 @@
-//! Paths that are streams in the loop: what leaves by them and what comes, dials that end, and what
-//! the core is told of such paths.
+//! The driver's part for paths that are streams: sending and receiving, finished dials, and
+//! reports to the core about such paths.
 
 use std::net::SocketAddr;
 
@@ -13,8 +13,8 @@ use super::onward::Outgoing;
 use super::streams::Outcome;
 
 impl Driver<'_> {
-    /// Gives a path's stream what the tunnel has sealed for it. What finds no room, or no
-    /// connection, is dropped, as a full socket drops datagrams.
+    /// Passes packets sealed by the tunnel to a path's stream. Without room, or without a
+    /// connection, they are dropped, as by a full socket.
     pub(super) fn send_by_stream(&mut self, now: Time, group: &[Outgoing<'_>]) {
         for outgoing in group {
             let streams = &mut self.uplinks.streams;
@@ -30,26 +30,27 @@ impl Driver<'_> {
         }
     }
 
-    /// Sends what the tunnel has to say by itself: probes and handshakes do not grow too old.
+    /// Sends the tunnel's own packets: probes and handshakes, which are never dropped for their
+    /// age.
     pub(super) fn send_words(&mut self, now: Time, words: Vec<Outgoing<'static>>) {
         let streams = &mut self.uplinks.streams;
         let (by_stream, others): (Vec<_>, Vec<_>) =
             words.into_iter().partition(|word| streams.has(word.path));
         for word in by_stream {
-            // By a path without a connection nothing is said; it is dialled.
+            // A path without a connection sends nothing; it is dialled.
             streams.push(now, word.path, &word.bytes, true);
         }
         self.send_as_is(now, &others);
         self.flush_streams(now);
     }
 
-    /// Gives the sockets of streams what was appended.
+    /// Writes appended data to the sockets of streams.
     pub(super) fn flush_streams(&mut self, now: Time) {
         let ended = self.uplinks.streams.flush(now, &self.poller);
         ended.into_iter().for_each(|(path, warning)| self.stream_ended(now, path, warning));
     }
 
-    /// Dials have ended.
+    /// Handles dials that have ended.
     pub(super) fn on_dials(&mut self) {
         let now = self.clock.now();
         while let Some(outcome) = self.uplinks.streams.answer(now, &self.poller) {
@@ -83,7 +84,7 @@ impl Driver<'_> {
         }
     }
 
-    /// A path's stream is readable, or has room.
+    /// Handles a path's stream that is readable, or has room.
     pub(super) fn on_stream(&mut self, path: PathId, event: Ready) {
         let now = self.clock.now();
         if event.write
@@ -96,7 +97,8 @@ impl Driver<'_> {
         }
     }
 
-    /// Takes packets of the far end, from the stream or from what was read of it before.
+    /// Takes packets of the far end, from the stream or from `rest`, bytes that were read from it
+    /// before.
     fn read_stream(&mut self, now: Time, path: PathId, rest: Option<&[u8]>) {
         let Some(tunnel) = &mut self.tunnel else { return };
         let take = |packet: &[u8]| tunnel.open_one(now, packet);
@@ -111,7 +113,7 @@ impl Driver<'_> {
         self.on_far_end(now, std::iter::empty::<Received<'_>>());
     }
 
-    /// What time brings to streams.
+    /// Handles expired timers of streams.
     pub(super) fn on_stream_time(&mut self, now: Time) {
         if self.uplinks.streams.next_timeout().is_none_or(|due| due > now) {
             return;
@@ -126,7 +128,7 @@ impl Driver<'_> {
         self.settle(now);
     }
 
-    /// The core is told whether a path has a connection.
+    /// Notifies the core whether a path has a connection.
     pub(super) fn tell_stream(&mut self, now: Time, path: PathId) {
         let broken = self.uplinks.streams.broken(path);
         self.tell_path(now, path, broken);

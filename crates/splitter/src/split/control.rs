@@ -1,5 +1,5 @@
-//! What a run is told from outside while it goes on: to end, to read its settings again, and that
-//! the machine's network changed.
+//! External events of a running splitter: the stop signal, a reload of settings, and changes of
+//! the machine's network.
 
 use std::io;
 use std::os::unix::net::UnixStream;
@@ -14,28 +14,28 @@ use super::lookup::Lookup;
 use super::signals::signals;
 use super::{Failure, Reread, Settings};
 
-/// Signals, the reader of settings, and the kernel's news.
+/// Signals, the reader of settings, and the kernel's network messages.
 pub(super) struct Control<'s> {
     /// Readable when the run is to end.
     pub(super) stop: UnixStream,
     pub(super) hangup: Option<Hangup>,
     /// Whether SIGINT ends the program at once.
     hasty: Arc<AtomicBool>,
-    /// Reads the settings again.
+    /// Reads the settings again on a reload.
     pub(super) reread: Option<Reread<'s>>,
-    /// New settings that wait for names.
+    /// New settings that wait for name resolution.
     pub(super) lookup: Lookup<Settings>,
     pub(super) monitor: Monitor,
-    /// When to look at what was set up on the machine, where a look could not be had.
+    /// When to check the machine's setup again, after a check that failed.
     pub(super) keep_at: Option<Time>,
     pub(super) stopped: bool,
 }
 
 impl<'s> Control<'s> {
-    /// Watches for signals, or in their place for `stop`.
+    /// Watches for signals or, if given, for `stop` instead.
     ///
     /// # Errors
-    /// No file, thread or handler is left.
+    /// No file, thread or signal handler is available.
     pub(super) fn start(
         reread: Option<Reread<'s>>,
         stop: Option<UnixStream>,
@@ -51,12 +51,12 @@ impl<'s> Control<'s> {
         Ok(Control { stop, hangup, hasty, reread, lookup, monitor, keep_at, stopped })
     }
 
-    /// Whether a SIGHUP that came ends the run: the terminal that it began on has gone.
+    /// Returns whether a received SIGHUP ends the run because the run's terminal is gone.
     pub(super) fn is_hung_up(&mut self) -> bool {
         self.hangup.as_mut().is_some_and(Hangup::take)
     }
 
-    /// From now on SIGINT ends the program at once: nothing is left but what may be cut short.
+    /// Makes SIGINT end the program at once from now on: only interruptible work is left.
     pub(super) fn be_hasty(&self) {
         self.hasty.store(true, Ordering::Release);
     }

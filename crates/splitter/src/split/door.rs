@@ -1,4 +1,4 @@
-//! Where clients come in: a local port, or an interface of this machine.
+//! The entrance for clients: a local port, or an interface of this machine.
 
 use std::collections::HashMap;
 use std::io;
@@ -15,30 +15,31 @@ use anabranch_os::udp::{Received, UdpSocket};
 use crate::far_end::Inner;
 use crate::steer::{Exit, SteerError, Steering, Upkeep};
 
-/// Packets taken from the interface before anything else is looked at.
+/// Maximum packets read from the interface in one round.
 pub(super) const ROUND: usize = 64;
-/// Room for each: no interface of ours has a larger MTU.
+/// Buffer size for each packet, in bytes: no interface of ours has a larger MTU.
 pub(super) const ROOM: usize = 65_536;
 
-/// Where clients come in.
+/// The entrance for clients.
 #[derive(Debug)]
 pub(super) enum Door {
-    /// A local port: its clients all want the same server.
+    /// A local port: its clients all use the same server.
     Port(UdpSocket),
     /// An interface: each packet names its server.
     Tun(Box<TunDoor>),
 }
 
-/// The interface, and what it takes to speak by it.
+/// The interface, and the state for sending through it.
 #[derive(Debug)]
 pub(super) struct TunDoor {
     tun: Tun,
     steering: Option<Steering>,
     pub(super) fragments: Fragments,
-    /// Who speaks with whom, for complaints about what is not at hand any more.
+    /// Client and server of each session, for ICMP errors about datagrams that are no longer
+    /// available.
     ends: HashMap<SessionId, (SocketAddr, SocketAddr)>,
     pub(super) arena: Arena,
-    /// Where packets are built.
+    /// Buffer for building packets.
     packet: Vec<u8>,
 }
 
@@ -58,7 +59,7 @@ impl Door {
         Door::Tun(Box::new(TunDoor { tun, steering, fragments, ends, arena, packet }))
     }
 
-    /// The local port, if it is one.
+    /// Returns the local port, if it is one.
     pub(super) fn port(&self) -> Option<&UdpSocket> {
         match self {
             Door::Port(socket) => Some(socket),
@@ -73,12 +74,12 @@ impl Door {
         }
     }
 
-    /// The interface, where all its packets go to a far end.
+    /// Returns the interface if all its packets go to a far end.
     pub(super) fn whole(&mut self) -> Option<&mut TunDoor> {
         self.interface().filter(|door| door.inner().is_some())
     }
 
-    /// Keeps in mind who speaks with whom.
+    /// Records the client and server of a new session.
     pub(super) fn note(&mut self, event: &Event) {
         if let (Some(door), Event::Opened { session, client, server: Some(server) }) =
             (self.interface(), event)
@@ -91,7 +92,7 @@ impl Door {
         self.interface().map(|door| door.ends.remove(&session));
     }
 
-    /// Tells the client of a session what became of its datagrams.
+    /// Sends an ICMP error about a session's datagrams to its client.
     pub(super) fn complain(&mut self, session: SessionId, complaint: Complaint) {
         let Some(door) = self.interface() else { return };
         let Some(&(client, server)) = door.ends.get(&session) else { return };
@@ -100,13 +101,13 @@ impl Door {
         }
     }
 
-    /// Keeps up with paths that come and go.
+    /// Updates the routes after paths were added or removed.
     pub(super) fn follow(&mut self, exits: Vec<Exit>) -> io::Result<()> {
         let steering = self.interface().and_then(|door| door.steering.as_mut());
         steering.map_or(Ok(()), |steering| steering.follow(exits))
     }
 
-    /// What flows that are pinned have carried; with `now` read anew.
+    /// Returns the traffic of pinned flows; with `now`, reads it again.
     pub(super) fn pinned(&self, now: bool) -> Vec<Pinned> {
         match self {
             Door::Port(_) => Vec::new(),
@@ -117,7 +118,7 @@ impl Door {
         }
     }
 
-    /// What tells of changes to what was set up, to be polled.
+    /// Returns descriptors to poll for changes of the setup.
     pub(super) fn watched(&self) -> Vec<BorrowedFd<'_>> {
         match self {
             Door::Port(_) => Vec::new(),
@@ -125,19 +126,19 @@ impl Door {
         }
     }
 
-    /// Sets again what others have taken away.
+    /// Restores parts of the setup that others have removed.
     pub(super) fn keep(&mut self) -> Result<Upkeep, SteerError> {
         let steering = self.interface().and_then(|door| door.steering.as_mut());
         steering.map_or(Ok(Upkeep::default()), Steering::keep)
     }
 
-    /// Whether nothing is amiss that the kernel does not tell of.
+    /// Returns whether the parts of the setup that the kernel does not report on are intact.
     pub(super) fn is_guarded(&mut self) -> bool {
         let steering = self.interface().and_then(|door| door.steering.as_mut());
         steering.is_none_or(Steering::is_guarded)
     }
 
-    /// Whether one of these changes may be one to what was set up.
+    /// Returns whether one of these changes may affect the setup.
     pub(super) fn concerns(&self, changes: &[Change]) -> bool {
         match self {
             Door::Port(_) => false,
@@ -148,7 +149,7 @@ impl Door {
         }
     }
 
-    /// Sets the machine free.
+    /// Undoes the setup of the machine.
     pub(super) fn close(&mut self) -> io::Result<()> {
         let steering = self.interface().and_then(|door| door.steering.take());
         steering.map_or(Ok(()), Steering::lower)
@@ -165,7 +166,7 @@ impl AsFd for Door {
 }
 
 impl TunDoor {
-    /// Takes what waits, as much as a round holds.
+    /// Reads the waiting packets, at most one round of them.
     pub(super) fn read(&mut self) -> io::Result<()> {
         self.arena.lengths.clear();
         for room in self.arena.bytes.chunks_exact_mut(ROOM) {
@@ -177,25 +178,25 @@ impl TunDoor {
         Ok(())
     }
 
-    /// Our addresses, where all packets go to a far end.
+    /// Returns our addresses if all packets go to a far end.
     pub(super) fn inner(&self) -> Option<Inner> {
         self.steering.as_ref().and_then(|steering| steering.plan().request.inner)
     }
 
-    /// Hands packets of the far end to the machine or the namespace; tells how many did not go.
+    /// Passes packets of the far end to the machine or the namespace; returns how many failed.
     pub(super) fn take(&self, packets: &Received<'_>) -> u64 {
         packets.datagrams().map(|packet| u64::from(self.tun.write(packet).is_err())).sum()
     }
 
-    /// Whether the splitter splits such datagrams: those that were led here, and not what a route
-    /// of the user's own leads here beside them.
+    /// Returns whether to split `datagram`: it was led here by the setup, not by a route of the
+    /// user's own.
     pub(super) fn splits(&self, datagram: &Datagram<'_>) -> bool {
         let ports = self.steering.as_ref().map(|steering| &steering.plan().request.ports);
         ports.is_some_and(|ports| ports.contains(datagram.to.port()))
             || wireguard::Message::of(datagram.payload).is_some()
     }
 
-    /// Best effort, as all ICMP is.
+    /// Sends an ICMP error about `packet`; failures are ignored, as ICMP is best effort.
     pub(super) fn complain(&mut self, complaint: Complaint, packet: &[u8]) {
         let Some(here) = self.steering.as_ref().map(Steering::here) else { return };
         self.packet.clear();
@@ -204,7 +205,7 @@ impl TunDoor {
         }
     }
 
-    /// Hands a server's datagrams to a client; tells how many did not go.
+    /// Passes a server's datagrams to a client; returns how many failed.
     pub(super) fn deliver(
         &mut self,
         server: SocketAddr,

@@ -1,4 +1,4 @@
-//! The loop: what is ready goes to the core, and what the core says is done.
+//! The event loop: passes ready input to the core, and executes the core's outputs.
 
 use std::io::ErrorKind;
 use std::os::unix::net::UnixStream;
@@ -21,7 +21,7 @@ use super::uplinks::Uplinks;
 use super::warnings::Warnings;
 use super::{Failure, Listening, Reread, Screen, Settings, manager};
 
-/// Tokens of the files that are no path sockets; those count up from 0.
+/// Tokens of the files other than path sockets, whose tokens count up from 0.
 pub(super) const LISTENER: u64 = u64::MAX;
 pub(super) const STOP: u64 = u64::MAX - 1;
 pub(super) const NETWORK: u64 = u64::MAX - 2;
@@ -35,22 +35,22 @@ pub(super) const STEERED: u64 = u64::MAX - 6;
 pub(super) const LOOKED_UP: u64 = u64::MAX - 7;
 pub(super) const DIALS: u64 = u64::MAX - 8;
 
-/// Messages taken from a socket at once.
+/// Maximum messages read from a socket at once.
 const RUNS: usize = 32;
-/// Files told of at once.
+/// Maximum file events handled at once.
 pub(super) const EVENTS: usize = 256;
 
 /// Runs the splitter until SIGINT, SIGTERM or SIGHUP. Returns the counters at the end.
 ///
 /// # Errors
-/// Before the listener is open: what the user asked for cannot be done. Afterwards: a file of the
-/// program's own failed, or a capture could not be completed.
+/// Before the listener is open: a setting cannot be applied. Afterwards: one of the program's own
+/// files failed, or a capture could not be completed.
 pub fn run(settings: Settings, screen: &mut dyn Screen) -> Result<Snapshot, Failure> {
     run_driver(Driver::new(settings, None, screen, None)?)
 }
 
-/// The same until `stop` can be read or has no other end any more, for programs whose signals mean
-/// something else.
+/// Runs the splitter until `stop` becomes readable or its other end is closed, for programs that
+/// use signals otherwise.
 ///
 /// # Errors
 /// As [`run`].
@@ -62,12 +62,12 @@ pub fn run_until(
     run_driver(Driver::new(settings, None, screen, Some(stop))?)
 }
 
-/// As [`run`]; with `reread`, SIGHUP reads the settings again instead, and sessions go on under
-/// them. It still ends the run if the terminal that this began on has gone.
+/// Runs the splitter as [`run`] does. With `reread`, SIGHUP reads the settings again instead, and
+/// sessions continue under them. It still ends the run if the terminal on which this began is
+/// gone.
 ///
 /// # Errors
-/// As [`run`]. Settings that cannot be had while running are told to the screen, and change
-/// nothing.
+/// As [`run`]. Errors of settings during the run are shown on the screen, and change nothing.
 pub fn run_rereading(
     settings: Settings,
     reread: Option<Reread<'_>>,
@@ -89,30 +89,30 @@ fn run_driver(mut driver: Driver<'_>) -> Result<Snapshot, Failure> {
     driver.end()
 }
 
-/// The core, and the parts that do what it says.
+/// The core, and the parts that execute its outputs.
 pub(super) struct Driver<'s> {
     pub(super) core: Core,
     pub(super) clock: Clock,
     pub(super) poller: Poller,
-    /// Where clients come in.
+    /// The entrance for clients.
     pub(super) door: Door,
-    /// What leads out.
+    /// The connections to the servers.
     pub(super) uplinks: Uplinks,
-    /// The near end of a tunnel, where the server is a far end of ours.
+    /// The near end of a tunnel, if the server is a far end of ours.
     pub(super) tunnel: Option<Tunnel>,
-    /// What comes from outside to a running splitter.
+    /// Signals, reloads and network changes.
     pub(super) control: Control<'s>,
-    /// What the run tells.
+    /// Screen, captures and counters.
     pub(super) report: Report<'s>,
-    /// The settings in force, and what follows from them.
+    /// The present settings, and the values derived from them.
     pub(super) settings: Settings,
     pub(super) about: Listening,
-    /// Whether what is being sent may leave in parts, because it came in parts.
+    /// Whether the datagrams being sent may be fragmented, because they arrived in fragments.
     pub(super) in_parts: bool,
 }
 
 impl Driver<'_> {
-    /// Waits until a file is ready or something is due.
+    /// Waits until a file is ready or a timer expires.
     fn wait(&mut self, ready: &mut Vec<Ready>) -> Result<(), Failure> {
         let dues = [
             self.core.next_timeout(),
@@ -160,7 +160,7 @@ impl Driver<'_> {
         }
     }
 
-    /// Datagrams of clients: each run through the core, then all of them out.
+    /// Handles datagrams of clients: passes each run to the core, then sends all outputs.
     fn on_clients(&mut self, buffers: &mut RecvBatch) {
         let Some(Ok(runs)) = self.door.port().map(|port| buffers.recv(port)) else { return };
         let now = self.clock.now();
@@ -177,7 +177,7 @@ impl Driver<'_> {
         self.send(now, &outgoing);
     }
 
-    /// Datagrams of the server, come to a path's socket.
+    /// Handles datagrams of the server, received on a path's socket.
     fn on_server(&mut self, token: u64, error: bool, buffers: &mut RecvBatch) {
         let now = self.clock.now();
         if error {
@@ -212,7 +212,7 @@ impl Driver<'_> {
         self.send(now, &outgoing);
     }
 
-    /// Errors of earlier datagrams that wait in a socket's error queue.
+    /// Handles the errors of earlier datagrams in a socket's error queue.
     fn on_late_errors(&mut self, now: Time, token: u64) {
         while let Some(socket) = self.uplinks.sockets.by_token(token) {
             let Ok(Some(error)) = socket.udp.take_error() else { return };
@@ -235,7 +235,7 @@ impl Driver<'_> {
         }
     }
 
-    /// Something changed in the machine's network: a path may have gone, come, or moved.
+    /// Handles a change of the machine's network: a path may be gone, new, or moved.
     fn on_network(&mut self) -> Result<(), Failure> {
         let changes = self.control.monitor.drain();
         let changes = changes.map_err(|error| Failure::System("reading network changes", error))?;
@@ -248,7 +248,7 @@ impl Driver<'_> {
         Ok(())
     }
 
-    /// Looks at the paths if something changed.
+    /// Checks the paths if something changed.
     fn look_again(&mut self, now: Time) {
         let families = self.uplinks.ways.led();
         let looks = self.uplinks.ways.look_again(now);
@@ -257,14 +257,14 @@ impl Driver<'_> {
         }
         looks.iter().for_each(|look| self.on_look(now, look));
         self.steer();
-        // Whichever comes, the core's outputs are done once.
+        // In either case the core's outputs are executed once.
         match self.uplinks.ways.led() == families {
             true => self.tend(now),
             false => self.resolve_again(now),
         }
     }
 
-    /// The server's name was looked up.
+    /// Handles the result of looking up the server's name.
     fn on_names(&mut self) {
         let Some(found) = self.uplinks.resolver.answer() else { return };
         let now = self.clock.now();
@@ -289,7 +289,7 @@ impl Driver<'_> {
         }
     }
 
-    /// What time itself brings.
+    /// Handles expired timers.
     fn on_time(&mut self) -> Result<(), Failure> {
         let now = self.clock.now();
         if self.control.keep_at.take_if(|due| *due <= now).is_some() {
@@ -318,7 +318,7 @@ impl Driver<'_> {
         Ok(())
     }
 
-    /// Does what the core wants done where no batch is at hand.
+    /// Executes the core's outputs outside the handling of a batch.
     pub(super) fn settle(&mut self, now: Time) {
         let (mut outgoing, mut back) = (Vec::new(), Vec::new());
         self.drain(now, None, &mut outgoing, &mut back);
@@ -326,9 +326,9 @@ impl Driver<'_> {
         self.send(now, &outgoing);
     }
 
-    /// Takes the core's outputs: datagrams for the server into `outgoing`, datagrams for the client
-    /// into `back`, everything else done at once. `run` is the batch that the core has just
-    /// handled.
+    /// Takes the core's outputs: datagrams for the server into `outgoing`, datagrams for the
+    /// client into `back`; all others are executed at once. `run` is the batch that the core has
+    /// just handled.
     pub(super) fn drain<'a>(
         &mut self,
         now: Time,
@@ -363,8 +363,8 @@ impl Driver<'_> {
         }
     }
 
-    /// Finds the server for a new session: at once where it is an address, so that nothing has to
-    /// wait, else by asking.
+    /// Finds the server for a new session: at once if it is an address, so that nothing has to
+    /// wait, otherwise by a lookup.
     fn resolve(&mut self, now: Time, session: SessionId) {
         if let Some(tunnel) = &mut self.tunnel {
             let far = self.uplinks.servers.get(&TUNNEL).copied();
@@ -391,8 +391,8 @@ impl Driver<'_> {
         }
     }
 
-    /// The counters, with what only the sockets know; `missed` is what those of the paths have
-    /// dropped.
+    /// Returns the counters, completed by those of the sockets; `missed` is the number of
+    /// datagrams dropped by the paths' sockets.
     pub(super) fn snapshot(&mut self, missed: u64) -> Snapshot {
         let now = self.clock.now();
         let pinned = self.door.pinned(self.control.stopped);
@@ -405,7 +405,7 @@ impl Driver<'_> {
         snapshot
     }
 
-    /// Closes the sessions, completes the captures, shows the last counters.
+    /// Closes the sessions, completes the captures, and shows the final counters.
     fn end(mut self) -> Result<Snapshot, Failure> {
         manager::stopping();
         let now = self.clock.now();
@@ -415,10 +415,10 @@ impl Driver<'_> {
         self.settle(now);
         self.leave_far_end(now);
         let freed = self.door.close();
-        // Not before: whoever is impatient must not be left with half a machine's routes.
+        // Not before: an impatient user must not be left with part of the machine's routes.
         self.control.be_hasty();
-        // First the screen, which may hold a terminal: the captures may take long, and be cut
-        // short.
+        // First the screen, which may hold a terminal: the captures may take long, and be
+        // interrupted.
         self.report.screen.finish(now, &snapshot);
         self.report.taps.finish().map_err(Failure::Unfinished)?;
         freed.map_err(|error| {

@@ -1,5 +1,4 @@
-//! New settings that wait for the addresses of names, which are asked for beside the forwarding
-//! thread.
+//! New settings that wait for name resolution, which runs on a separate thread.
 
 use std::io::{self, Read, Write};
 use std::net::SocketAddr;
@@ -10,14 +9,14 @@ use std::thread;
 
 use anabranch_os::target::Target;
 
-/// What each name was found to stand for.
+/// Results of the lookup of each name.
 pub(super) type Found = Vec<(Target, io::Result<Vec<SocketAddr>>)>;
 
-/// Who waits for names, the latest alone.
+/// A caller that waits for names; only the latest one.
 #[derive(Debug)]
 pub(super) struct Lookup<W> {
     waiting: Option<W>,
-    /// How often somebody has begun to wait.
+    /// Number of the present wait.
     round: u64,
     answered: Sender<(u64, Found)>,
     answers: Receiver<(u64, Found)>,
@@ -26,10 +25,10 @@ pub(super) struct Lookup<W> {
 }
 
 impl<W> Lookup<W> {
-    /// Nobody waits.
+    /// Makes a lookup without a waiting caller.
     ///
     /// # Errors
-    /// No file is left.
+    /// No file is available.
     pub(super) fn new() -> io::Result<Lookup<W>> {
         let (answered, answers) = mpsc::channel();
         let (bell, ring) = UnixStream::pair()?;
@@ -37,10 +36,10 @@ impl<W> Lookup<W> {
         Ok(Lookup { waiting: None, round: 0, answered, answers, bell, ring })
     }
 
-    /// `who` waits for the addresses of `names`, in the place of whoever waited before.
+    /// Starts to resolve `names` for `who`, which replaces the caller that waited before.
     ///
     /// # Errors
-    /// No thread, or no file, is left; nobody waits then.
+    /// No thread or file is available; no caller waits then.
     pub(super) fn begin(&mut self, who: W, names: Vec<Target>) -> io::Result<()> {
         self.dismiss();
         let (round, answered, mut ring) =
@@ -50,7 +49,7 @@ impl<W> Lookup<W> {
                 let addresses = name.resolve();
                 (name, addresses)
             });
-            // The run may have ended meanwhile.
+            // A failed send is ignored: the run may have ended meanwhile.
             let _ = answered.send((round, found.collect()));
             let _ = ring.write(&[0]);
         };
@@ -59,15 +58,16 @@ impl<W> Lookup<W> {
         Ok(())
     }
 
-    /// Nobody waits any more.
+    /// Cancels the wait.
     pub(super) fn dismiss(&mut self) {
         self.round += 1;
         self.waiting = None;
     }
 
-    /// Who waited, and what was found; `None` if the answer came for somebody before.
+    /// Returns the waiting caller and the results; `None` if the results are for an earlier
+    /// caller.
     pub(super) fn answer(&mut self) -> Option<(W, Found)> {
-        // One that stays unread rings again.
+        // An unread byte wakes the loop again.
         let _ = self.bell.read(&mut [0]);
         let (round, found) = self.answers.try_recv().ok()?;
         let who = if round == self.round { self.waiting.take() } else { None };

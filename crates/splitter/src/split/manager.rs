@@ -1,11 +1,12 @@
-//! What the service manager that started the program is told (sd_notify(3)); nothing without one.
+//! Notifications to the service manager that started the program (sd_notify(3)); no effect without
+//! one.
 
 use anabranch_os::manager::tell;
 use sd_notify::NotifyState;
 
 use super::Listening;
 
-/// Clients may come.
+/// Reports that clients can connect.
 pub(super) fn ready(about: &Listening) {
     let paths: Vec<_> = about.egresses.iter().map(|egress| egress.name.as_str()).collect();
     let door = match (&about.listen, &about.tun) {
@@ -17,7 +18,7 @@ pub(super) fn ready(about: &Listening) {
     tell(&[NotifyState::Ready, NotifyState::Status(&status)]);
 }
 
-/// The run ends, which may take as long as its captures need.
+/// Reports that the run is ending, which may take as long as its captures need.
 pub(super) fn stopping() {
     tell(&[NotifyState::Stopping]);
 }

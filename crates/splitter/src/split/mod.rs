@@ -1,15 +1,20 @@
 //! The splitter's driver: sockets and a clock around [`anabranch_comps::Core`].
 //!
-//! [`run`] is the whole program. Its loop is four steps: wait, take what is ready to the core, do
-//! what the core says, show the counters. It holds no protocol thought; which path a datagram takes
-//! is the core's affair.
+//! [`run`] is the whole program. Its loop has four steps: wait, pass ready input to the core,
+//! execute the core's outputs, show the counters. It has no protocol logic; the core selects the
+//! path of each datagram.
 //!
-//! Between the core and the machine stand five parts, none of which knows the loop: the `door`
-//! where clients come in; the `uplinks` that lead out (`ways`, `sockets`, `proxies`,
-//! `streams`, `resolver`);
-//! the `tunnel` to a far end, if there is one; `control`, what a running splitter is told (signals,
-//! new settings, the machine's network); `report`, what it tells (screen, captures, counters). What
-//! the loop does with them stands in files of its own: `send`, `relays` (proxies), `by_stream`,
+//! Between the core and the machine are five parts, none of which knows the loop:
+//!
+//! * `door`: the entrance for clients.
+//! * `uplinks`: the connections to the servers (`ways`, `sockets`, `proxies`, `streams`,
+//!   `resolver`).
+//! * `tunnel`: the near end of a tunnel to a far end, if there is one.
+//! * `control`: external events of a running splitter (signals, new settings, the machine's
+//!   network).
+//! * `report`: its output (screen, captures, counters).
+//!
+//! The loop's code for them is in files of its own: `send`, `relays` (proxies), `by_stream`,
 //! `far_end`, `packets` (the interface), `reload`.
 
 mod by_stream;

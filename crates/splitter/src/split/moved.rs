@@ -1,7 +1,9 @@
-//! A server that has fallen silent may be elsewhere since: its name is looked up again.
+//! Repeated lookup of a server's name after the server has become silent: its address may have
+//! changed.
 //!
-//! Only WireGuard is moved. Its server knows its client by keys; those of QUIC and Mosh would find
-//! packets of a connection that they do not have, and their clients begin anew by themselves.
+//! Only WireGuard sessions follow the server. Its server recognises its client by keys. Servers of
+//! QUIC and Mosh would receive packets of an unknown connection, and their clients start again by
+//! themselves.
 
 use std::collections::HashMap;
 use std::net::SocketAddr;
@@ -14,11 +16,12 @@ use super::driver::Driver;
 /// The consequence of a lookup for a session that has a server.
 #[derive(Debug, PartialEq, Eq)]
 enum Move {
-    /// Its server is still one of the name's addresses, or none was found that the paths lead to.
+    /// Its server is still one of the name's addresses, or none was found that the paths can
+    /// reach.
     Stays,
-    /// The name leads elsewhere, and the session follows it.
+    /// The name has another address, and the session follows it.
     Goes(SocketAddr),
-    /// The name leads elsewhere, and the session is left to its client.
+    /// The name has another address, and the client must start a new session.
     Left(SocketAddr),
 }
 
@@ -35,8 +38,8 @@ fn judge(
     }
 }
 
-/// Names the server of a session in an event of one that named none: the address in use, which may
-/// not be that of the start any more.
+/// Adds the server of a session to an event without one: the present address, which may differ
+/// from the initial one.
 fn name_server(event: &mut Event, servers: &HashMap<SessionId, SocketAddr>) {
     if let Event::Unanswered { session, server, .. } | Event::Answered { session, server, .. } =
         event
@@ -46,8 +49,8 @@ fn name_server(event: &mut Event, servers: &HashMap<SessionId, SocketAddr>) {
 }
 
 impl Driver<'_> {
-    /// Notes an event of the core: the protocol of a session, or that its server is silent. Names
-    /// the server in it.
+    /// Handles an event of the core: records the protocol of a session, or starts a lookup for a
+    /// silent server. Adds the server to the event.
     pub(super) fn follow_name(&mut self, now: Time, event: &mut Event) {
         match *event {
             Event::Recognised { session, protocol, .. } => {
@@ -66,7 +69,7 @@ impl Driver<'_> {
         }
     }
 
-    /// The server's name was looked up again for a session.
+    /// Handles the result of a repeated lookup of the server's name for a session.
     pub(super) fn on_found_again(
         &mut self,
         now: Time,

@@ -1,16 +1,15 @@
-//! How many files the sessions need: each has a socket for each of its tuples.
+//! Number of files that the sessions need: each has a socket for each of its tuples.
 
 use anabranch_comps::Config;
 
-/// Files that are no path sockets: streams, listener, signals, captures, and questions to the
-/// kernel.
+/// Files other than path sockets: streams, listener, signals, captures, and kernel queries.
 const OTHERS: u64 = 32;
 
-/// What to tell a user whose sessions may need more than `limit` files; `proxied` paths take a
-/// connection each besides.
+/// Returns a warning if the sessions may need more than `limit` files; `proxied` paths need one
+/// additional connection each.
 pub(super) fn shortage(config: &Config, proxied: usize, limit: u64) -> Option<String> {
     let ports: u64 = config.ports.iter().copied().map(u64::from).sum::<u64>() + proxied as u64;
-    // Before a far end all sessions share their sockets.
+    // With a far end all sessions share their sockets.
     let sharing = if config.far_end { 1 } else { config.sessions as u64 };
     let most = sharing.saturating_mul(ports).saturating_add(OTHERS);
     (limit < most).then(|| {

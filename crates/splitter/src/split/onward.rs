@@ -1,5 +1,5 @@
-//! What is on its way out after one reception: gathered, so that neighbours for one socket leave in
-//! one system call.
+//! Datagrams to send after one reception, gathered so that consecutive ones for one socket leave
+//! in one system call.
 
 use std::borrow::Cow;
 use std::net::{IpAddr, SocketAddr};
@@ -23,8 +23,8 @@ pub(super) struct Outgoing<'a> {
 }
 
 impl<'a> Outgoing<'a> {
-    /// What the core wants sent, `run` being the batch that it has just handled; `None` for a part
-    /// of a batch that is not at hand.
+    /// Converts an output of the core, with `run` as the batch that it has just handled. Returns
+    /// `None` for a part of a batch that is not available.
     pub(super) fn of(
         (session, tuple, path): (SessionId, TupleId, PathId),
         payload: Payload,
@@ -45,33 +45,33 @@ impl<'a> Outgoing<'a> {
 }
 
 impl Outgoing<'_> {
-    /// As the socket takes them.
+    /// Returns them in the form of the socket interface.
     pub(super) fn datagrams(&self) -> Datagrams<'_> {
         Datagrams { bytes: &self.bytes, stride: self.stride, ecn: self.ecn, to: None, source: None }
     }
 
-    /// The same, without the batch that they came in.
+    /// Returns a copy that does not borrow the received batch.
     pub(super) fn kept(&self) -> Outgoing<'static> {
         Outgoing { bytes: Cow::Owned(self.bytes.to_vec()), ..*self }
     }
 
-    /// The same, each behind a proxy's header.
+    /// Returns a copy with a proxy's header before each datagram.
     pub(super) fn behind(&self, header: &Header) -> Outgoing<'static> {
         let bytes = header.wrap(&self.bytes, self.stride);
         Outgoing { bytes: Cow::Owned(bytes), stride: self.stride + header.len(), ..*self }
     }
 
-    /// Each of them.
+    /// Returns each datagram.
     pub(super) fn each(&self) -> impl Iterator<Item = &[u8]> {
         (0..self.count()).map(|place| self.part(place..place + 1).bytes)
     }
 
-    /// How many they are.
+    /// Returns the number of datagrams.
     pub(super) fn count(&self) -> usize {
         self.bytes.len().div_ceil(self.stride.max(1)).max(1)
     }
 
-    /// Some of them.
+    /// Returns a range of the datagrams.
     pub(super) fn part(&self, datagrams: Range<usize>) -> Datagrams<'_> {
         let whole = self.datagrams();
         let at = |index: usize| whole.bytes.len().min(index.saturating_mul(whole.stride));
@@ -94,8 +94,8 @@ pub(super) struct Back<'a> {
 }
 
 impl<'a> Back<'a> {
-    /// What the core wants returned: what it `held`, or else the batch that it has just handled, if
-    /// one is at hand.
+    /// Converts an output of the core: the `held` datagrams, or else the batch that it has just
+    /// handled, if one is available.
     pub(super) fn of(
         client: SocketAddr,
         local: Option<IpAddr>,
@@ -109,24 +109,24 @@ impl<'a> Back<'a> {
         Some(Back { client, local, bytes, stride, ecn })
     }
 
-    /// As a socket takes them.
+    /// Returns them in the form of the socket interface.
     pub(super) fn datagrams(&self) -> Datagrams<'_> {
         Datagrams { to: Some(self.client), source: self.local, ..self.run().onward() }
     }
 
-    /// As they were received.
+    /// Returns them in the form of received datagrams.
     pub(super) fn run(&self) -> Received<'_> {
         let Back { client, ref bytes, stride, ecn, .. } = *self;
         Received { from: client, to: None, ecn, stride, bytes }
     }
 }
 
-/// Received datagrams as the core takes them.
+/// Converts received datagrams to the core's form.
 pub(super) fn batch_of<'a>(run: &Received<'a>) -> Batch<'a> {
     Batch { bytes: run.bytes, stride: run.stride, ecn: run.ecn }
 }
 
-/// The ranges of neighbours for the same socket, in order.
+/// Returns the ranges of consecutive entries for the same socket, in order.
 pub(super) fn groups<'g>(outgoing: &'g [Outgoing<'_>]) -> impl Iterator<Item = Range<usize>> + 'g {
     let mut start = 0;
     outgoing.chunk_by(Outgoing::same_socket).map(move |group| {
@@ -136,7 +136,7 @@ pub(super) fn groups<'g>(outgoing: &'g [Outgoing<'_>]) -> impl Iterator<Item = R
     })
 }
 
-/// What went out of a group, by the report on sending all of it: each part of one of its members.
+/// Returns the sent parts of each member of a group, from the report on sending all of it.
 pub(super) fn gone<'g, 'a>(
     group: &'g [Outgoing<'a>],
     report: &'g SendReport<'_>,

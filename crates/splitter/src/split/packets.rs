@@ -1,4 +1,4 @@
-//! The interface in the loop: packets of programs, and what keeps their routes.
+//! The driver's part for the interface: packets of programs, and the upkeep of their routes.
 
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -15,14 +15,14 @@ use super::onward::batch_of;
 use crate::far_end::Inner;
 use crate::steer::Upkeep;
 
-/// The next look at what was set up after one that the system did not answer.
+/// Delay before the setup is checked again, if the system did not answer.
 const AGAIN: Duration = Duration::from_millis(100);
 
 impl Driver<'_> {
-    /// Packets of the machine's or the namespace's programs.
+    /// Handles packets of the programs of the machine or the namespace.
     ///
     /// # Errors
-    /// Somebody has removed the interface.
+    /// Another program has removed the interface.
     pub(super) fn on_packets(&mut self) -> Result<(), Failure> {
         let Some(door) = self.door.interface() else { return Ok(()) };
         let read = door.read();
@@ -32,12 +32,12 @@ impl Driver<'_> {
                 error,
             )
         })?;
-        // It is lent to what the core wants sent, and comes back at the end.
+        // It is borrowed by the core's outputs, and put back at the end.
         let empty = Arena { bytes: Box::default(), lengths: Vec::new() };
         let arena = std::mem::replace(&mut door.arena, empty);
         let now = self.clock.now();
         let inner = self.door.whole().and_then(|door| door.inner());
-        // What is returned here goes to the interface, not into `back`.
+        // Datagrams returned here go to the interface, not into `back`.
         let (mut outgoing, mut back) = (Vec::with_capacity(ROUND), Vec::new());
         for (packet, length) in arena.bytes.chunks_exact(ROOM).zip(&arena.lengths) {
             let packet = &packet[..*length];
@@ -61,8 +61,8 @@ impl Driver<'_> {
         Ok(())
     }
 
-    /// The datagram in a packet, if it is one to split. Others are answered as a router would that
-    /// does not carry them; parts are kept until they are whole.
+    /// Returns the datagram in a packet, if it is one to split. Other packets get the ICMP error
+    /// of a router that refuses to forward them. Fragments are kept until the datagram is whole.
     fn admit<'p>(&mut self, now: Time, packet: &'p [u8]) -> Option<Datagram<'p>> {
         let door = self.door.interface()?;
         match packet::read(packet) {
@@ -71,7 +71,7 @@ impl Driver<'_> {
                 let whole = door.fragments.take(now, &part);
                 whole.into_iter().for_each(|whole| self.on_whole(now, &whole));
             }
-            // No route led it here: the kernel asks for routers, names its groups and answers
+            // No route led it here: the kernel looks for routers, announces its groups and answers
             // for closed ports; programs look for their neighbours.
             _ if packet::is_housekeeping(packet) => self.report.housekeeping += 1,
             _ => {
@@ -83,7 +83,8 @@ impl Driver<'_> {
         None
     }
 
-    /// A datagram that came in parts leaves in parts: its sender wants it so.
+    /// Handles a datagram reassembled from fragments. It leaves in fragments too, as its sender
+    /// intended.
     fn on_whole(&mut self, now: Time, whole: &Whole) {
         let Whole { from, to, ecn, .. } = *whole;
         let datagram = Datagram { from, to, ecn, payload: whole.payload() };
@@ -99,14 +100,14 @@ impl Driver<'_> {
         self.in_parts = false;
     }
 
-    /// Hands a server's datagrams to a client of the interface.
+    /// Passes a server's datagrams to a client of the interface.
     pub(super) fn deliver(&mut self, server: SocketAddr, client: SocketAddr, run: &Received<'_>) {
         if let Some(door) = self.door.interface() {
             self.report.not_returned += door.deliver(server, client, run);
         }
     }
 
-    /// Finds the way to the server that a client named.
+    /// Finds the paths to the server that a client named.
     pub(super) fn resolve_named(&mut self, now: Time, session: SessionId, server: SocketAddr) {
         self.uplinks.servers.insert(session, server);
         let barred = self.uplinks.ways.barred(server);
@@ -116,7 +117,7 @@ impl Driver<'_> {
         self.core.handle(now, Input::Resolved { session, found: true, barred: &barred });
     }
 
-    /// Lets a client of the interface know of an error as it would without the splitter.
+    /// Reports an error to a client of the interface, as the network would without the splitter.
     pub(super) fn pass_on(&mut self, session: SessionId, socket: Option<u32>, failure: Fault) {
         match (failure, socket) {
             (Fault::TooBig, Some(mtu)) => self.door.complain(session, Complaint::TooBig(mtu)),
@@ -125,10 +126,11 @@ impl Driver<'_> {
         }
     }
 
-    /// Somebody may have changed what was set up. It is there again before anything else is done.
+    /// Checks the setup of the machine, which others may have changed, and restores it before
+    /// anything else is done.
     ///
     /// # Errors
-    /// It cannot be; everything is left closed.
+    /// It cannot be restored; everything is left closed.
     pub(super) fn on_steered(&mut self) -> Result<(), Failure> {
         let Upkeep { told, network, again } = self.door.keep()?;
         told.iter().for_each(|line| self.report.screen.warn(line));
@@ -139,7 +141,7 @@ impl Driver<'_> {
         Ok(())
     }
 
-    /// The machine's routes keep up with the paths.
+    /// Updates the machine's routes to the present paths.
     pub(super) fn steer(&mut self) {
         if let Err(error) = self.door.follow(self.uplinks.ways.exits()) {
             self.report
@@ -154,7 +156,7 @@ fn run_of<'a>(datagram: &Datagram<'a>) -> Received<'a> {
     Received { from, to: None, ecn, stride: payload.len(), bytes: payload }
 }
 
-/// A packet for the far end as a datagram: all of them are one session's.
+/// Wraps a packet for the far end as a datagram: all of them belong to one session.
 fn whole(inner: Inner, packet: &[u8]) -> (Received<'_>, Input<'_>) {
     let client = SocketAddr::from((inner.four, 0));
     let run = Received { from: client, to: None, ecn: 0, stride: packet.len(), bytes: packet };

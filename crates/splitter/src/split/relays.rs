@@ -1,4 +1,4 @@
-//! Paths through proxies in the loop: what their connections and their answers bring.
+//! The driver's part for paths with proxies: events of their connections, and results of attempts.
 
 use std::io;
 use std::net::SocketAddr;
@@ -15,7 +15,7 @@ use crate::paths::PathSpec;
 use crate::socks::{Association, Opened, ProxyFault};
 
 impl Driver<'_> {
-    /// Answers of proxies to our attempts.
+    /// Handles the results of our attempts.
     pub(super) fn on_proxies(&mut self) {
         let now = self.clock.now();
         while let Some((path, outcome)) = self.uplinks.proxies.answer() {
@@ -34,7 +34,7 @@ impl Driver<'_> {
         self.report.warn(warning);
     }
 
-    /// The name of a path's proxy leads elsewhere now.
+    /// Handles a proxy whose name has another address now.
     fn on_moved(&mut self, now: Time, path: PathId, found: &[SocketAddr]) {
         match self.uplinks.ways.redirect(path, found) {
             Some(look) => self.on_look(now, &look),
@@ -57,12 +57,12 @@ impl Driver<'_> {
         }
     }
 
-    /// Paths are about to get other numbers: spares are watched under them afterwards, and what
-    /// waits for a proxy that goes is dropped.
+    /// Prepares for new path numbers: spares are watched under these afterwards, and datagrams
+    /// that wait for a removed proxy are dropped.
     pub(super) fn leave_proxies(&mut self, now: Time, stays: impl Fn(PathId) -> bool) {
         for path in self.uplinks.proxies.paths() {
             if let Some(spare) = self.uplinks.proxies.spare(path) {
-                // What is not watched cannot be forgotten either, and need not be.
+                // A failure is harmless: the connection was not watched.
                 let _ = self.poller.remove(&spare.control);
             }
             if !stays(path) {
@@ -73,7 +73,7 @@ impl Driver<'_> {
         }
     }
 
-    /// Paths have other numbers, and new ones may lead through proxies.
+    /// Applies new path numbers; new paths may have proxies.
     pub(super) fn renumber_proxies(&mut self, numbers: &Renumbering, specs: &[PathSpec]) {
         self.uplinks.proxies.renumber(numbers, specs);
         self.uplinks.proxies.paths().into_iter().for_each(|path| self.watch_spare(path));
@@ -84,7 +84,7 @@ impl Driver<'_> {
         if let Some(spare) = self.uplinks.proxies.spare(path)
             && self.poller.add(&spare.control, SPARES + path.index() as u64).is_err()
         {
-            // Unwatched, its end would show when it is taken, and no sooner.
+            // Unwatched, its end is noticed only when it is taken.
             let warning = format!(
                 "path '{}': the connection to its proxy cannot be watched, so its loss is \
                  noticed late",
@@ -94,7 +94,7 @@ impl Driver<'_> {
         }
     }
 
-    /// The connection of a spare association is readable.
+    /// Handles a readable connection of a spare association.
     pub(super) fn on_spare(&mut self, path: PathId) {
         let now = self.clock.now();
         if self.uplinks.proxies.on_spare(now, path) {
@@ -102,7 +102,7 @@ impl Driver<'_> {
         }
     }
 
-    /// The connection behind a four-tuple's socket, which has this token, is readable.
+    /// Handles a readable proxy connection of a four-tuple; `token` is that of its socket.
     pub(super) fn on_control(&mut self, token: u64) {
         let Some(socket) = self.uplinks.sockets.by_token(token) else { return };
         if socket.relay.as_ref().is_some_and(|relay| relay.is_over()) {
@@ -110,7 +110,7 @@ impl Driver<'_> {
         }
     }
 
-    /// The association behind a socket has ended, and the socket with it.
+    /// Discards a socket whose association has ended.
     pub(super) fn lose(&mut self, now: Time, token: u64) {
         let in_use = self.uplinks.sockets.is_in_use(token);
         let Some(socket) = self.uplinks.sockets.by_token(token) else { return };
@@ -124,21 +124,22 @@ impl Driver<'_> {
         self.tend(now);
     }
 
-    /// Gives a four-tuple the spare association of its path. `None`: it has to wait for one.
+    /// Assigns the spare association of its path to a four-tuple. Returns `None` if it has to wait
+    /// for one.
     pub(super) fn open_spare(
         &mut self,
         now: Time,
         key: (SessionId, TupleId, PathId),
     ) -> Option<Result<(), Failure>> {
         let (spare, made) = self.uplinks.proxies.take(key.2)?;
-        // From now on it is watched by its four-tuple's token.
+        // From now on its four-tuple's token is used to watch it.
         let _ = self.poller.remove(&spare.control);
         let opened = self.open_socket(now, key, Some((spare, made)));
         self.uplinks.proxies.ask(now, &self.uplinks.ways);
         Some(opened)
     }
 
-    /// Keeps what cannot leave before there is an association.
+    /// Queues datagrams that cannot leave before an association exists.
     pub(super) fn wait_for_relay(
         &mut self,
         now: Time,
@@ -158,7 +159,7 @@ impl Driver<'_> {
         }
     }
 
-    /// Does what is due about proxies, and tells the core which of their paths work.
+    /// Begins due attempts, and notifies the core which paths with proxies work.
     pub(super) fn tend(&mut self, now: Time) {
         self.uplinks.proxies.ask(now, &self.uplinks.ways);
         for path in self.uplinks.proxies.paths() {
@@ -171,7 +172,7 @@ impl Driver<'_> {
         self.settle(now);
     }
 
-    /// What time brings to proxies.
+    /// Handles expired timers of proxies.
     pub(super) fn on_proxy_time(&mut self, now: Time) {
         if self.uplinks.proxies.next_timeout().is_none_or(|due| due > now) {
             return;
@@ -185,7 +186,7 @@ impl Driver<'_> {
         self.tend(now);
     }
 
-    /// A path was looked at again: what became of it.
+    /// Handles the result of a new check of a path.
     pub(super) fn on_look(&mut self, now: Time, look: &Look) {
         if let Some(moved) = &look.moved {
             self.uplinks.sockets.retire(now, look.path);
@@ -199,7 +200,7 @@ impl Driver<'_> {
         self.tell_path(now, look.path, broken);
     }
 
-    /// Datagrams that a proxy has relayed to a four-tuple's socket.
+    /// Handles datagrams that a proxy has relayed to a four-tuple's socket.
     pub(super) fn on_relayed(&mut self, now: Time, token: u64, runs: udp::Batch<'_>) {
         let Some(socket) = self.uplinks.sockets.by_token(token) else { return };
         let Some(relay) = &socket.relay else { return };
@@ -227,8 +228,8 @@ impl Driver<'_> {
         self.fail(now, waiting.session, waiting.tuple, failure, datagrams, bytes);
     }
 
-    /// Why a session gets no association. Where the whole path is down, its sessions need not be
-    /// told one by one: what they kept is dropped and counted.
+    /// Returns why a session gets no association. If the whole path is down, its sessions are not
+    /// notified one by one: queued datagrams are dropped and counted.
     fn why(&self, path: PathId) -> Failure {
         if self.uplinks.proxies.broken(path).is_some() { Failure::Full } else { Failure::Proxy }
     }

@@ -1,5 +1,4 @@
-//! What a run tells: its screen and captures, warnings that are given once, and what only sockets
-//! count.
+//! The output of a run: screen, captures, one-time warnings, and the counters of the sockets.
 
 use std::time::Duration;
 
@@ -12,20 +11,20 @@ use super::sockets::{PathSocket, fresh_drops};
 use super::taps::Taps;
 use super::warnings::Warnings;
 
-/// Between two snapshots at least, whatever the screen asks for.
+/// Minimum interval between two snapshots, whatever the screen requests.
 const LEAST: Duration = Duration::from_millis(10);
 
-/// All that leaves the splitter but datagrams.
+/// All output of the splitter other than datagrams.
 pub(super) struct Report<'s> {
     pub(super) screen: &'s mut dyn Screen,
     pub(super) taps: Taps,
     pub(super) warnings: Warnings,
-    /// When the next counters are shown.
+    /// When the counters are shown next.
     pub(super) next_snapshot: Time,
-    /// Drops of the listener that are counted, and their sum.
+    /// The listener's drop counter at its last reading, and the total.
     counted: u32,
     missed: u64,
-    /// Datagrams that no client took.
+    /// Datagrams to clients that could not be delivered.
     pub(super) not_returned: u64,
     /// Datagrams of a proxy that are not from the server.
     pub(super) foreign: u64,
@@ -34,7 +33,7 @@ pub(super) struct Report<'s> {
 }
 
 impl<'s> Report<'s> {
-    /// Nothing is told yet.
+    /// Makes a report without any output yet.
     pub(super) fn new(screen: &'s mut dyn Screen, taps: Taps, now: Time) -> Report<'s> {
         let next_snapshot = now + screen.interval();
         let (counted, missed, not_returned, foreign, housekeeping) = (0, 0, 0, 0, 0);
@@ -52,14 +51,14 @@ impl<'s> Report<'s> {
         }
     }
 
-    /// Warns of what was not warned of before.
+    /// Shows a warning, if there is one.
     pub(super) fn warn(&mut self, warning: Option<String>) {
         if let Some(warning) = warning {
             self.screen.warn(&warning);
         }
     }
 
-    /// Shows the captures what went out by (`outward`), or came in at, a path's socket.
+    /// Passes datagrams to the captures, sent (`outward`) or received at a path's socket.
     pub(super) fn see(
         &mut self,
         now: Time,
@@ -70,7 +69,7 @@ impl<'s> Report<'s> {
         self.taps.see(now, socket, outward, datagrams, self.screen);
     }
 
-    /// Whether the counters are to be shown; the next time is set if so.
+    /// Returns whether the counters are due, and sets the next time if so.
     pub(super) fn is_due(&mut self, now: Time) -> bool {
         let due = now >= self.next_snapshot;
         if due {
@@ -79,13 +78,13 @@ impl<'s> Report<'s> {
         due
     }
 
-    /// Has the captures written up to `now`.
+    /// Writes the captures up to `now`.
     pub(super) fn flush(&mut self, now: Time) {
         self.taps.flush(now, self.screen);
     }
 
-    /// Adds to the core's counters what the sockets know. `listener` is the local port, `missed`
-    /// what the paths' sockets have dropped.
+    /// Adds the counters of the sockets to those of the core. `listener` is the local port;
+    /// `missed` is the number of datagrams dropped by the paths' sockets.
     pub(super) fn complete(
         &mut self,
         listener: Option<&UdpSocket>,

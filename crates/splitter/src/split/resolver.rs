@@ -1,5 +1,4 @@
-//! Names are resolved on a thread of their own: a slow name server must not stop the sessions that
-//! are under way.
+//! Name resolution on a separate thread: a slow name server must not delay existing sessions.
 
 use std::collections::BTreeMap;
 use std::io::{self, Read, Write};
@@ -15,13 +14,15 @@ use anabranch_multipath::Time;
 
 use super::Target;
 
-/// From a lookup that failed to the next.
+/// Delay between a failed lookup and the next.
 const RETRY: Duration = Duration::from_secs(1);
-/// A session that so many lookups found no server for is given up.
+/// Failed lookups after which a session is given up.
 const ATTEMPTS: u8 = 3;
 
-/// Finds the server's addresses for sessions. Poll its descriptor, then take the
-/// [`Resolver::answer`]; call [`Resolver::on_time`] at [`Resolver::next_timeout`].
+/// Resolver of the server's addresses, for sessions.
+///
+/// The caller polls its descriptor, then takes the [`Resolver::answer`], and calls
+/// [`Resolver::on_time`] at [`Resolver::next_timeout`].
 #[derive(Debug)]
 pub(super) struct Resolver {
     asking: Asking,
@@ -32,7 +33,7 @@ pub(super) struct Resolver {
 
 impl Resolver {
     /// Starts the thread; without a `target`, nothing is ever found. It ends when the resolver is
-    /// dropped and its last question is answered.
+    /// dropped and its last request is answered.
     pub(super) fn start(target: Option<Target>) -> io::Result<Resolver> {
         let (questions, asked) = mpsc::channel();
         let (answered, answers) = mpsc::channel();
@@ -50,37 +51,39 @@ impl Resolver {
         Ok(Resolver { asking: Asking::default(), questions, answers, bell })
     }
 
-    /// Asks for a session.
+    /// Requests a lookup for a session.
     pub(super) fn ask(&mut self, now: Time, session: SessionId) {
         let due = self.asking.ask(now, session);
         self.look_up(due);
     }
 
-    /// The session is no more.
+    /// Removes a closed session.
     pub(super) fn forget(&mut self, session: SessionId) {
         self.asking.waiting.remove(&session);
     }
 
-    /// All addresses of the server, if a lookup has ended: none if its name does not resolve. The
-    /// caller says with [`Resolver::settle`] what they are worth.
+    /// Returns all addresses of the server once a lookup has ended; an empty list if its name does
+    /// not resolve. The caller reports with [`Resolver::settle`] whether one is usable.
     pub(super) fn answer(&mut self) -> Option<Vec<SocketAddr>> {
         let mut rings = [0; 8];
-        // One lookup at a time rings once; the bell only wakes, the channel tells.
+        // One lookup at a time rings once. The bell only wakes the loop; the result is in the
+        // channel.
         let _ = self.bell.read(&mut rings);
         self.answers.try_recv().ok()
     }
 
-    /// Ends a lookup: the sessions that it serves if it `found` a server, else those to give up.
+    /// Ends a lookup. Returns the sessions to serve if it `found` a server, otherwise those to
+    /// give up.
     pub(super) fn settle(&mut self, now: Time, found: bool) -> Vec<SessionId> {
         self.asking.settle(now, found)
     }
 
-    /// When the next lookup is due.
+    /// Returns when the next lookup is due.
     pub(super) fn next_timeout(&self) -> Option<Time> {
         self.asking.next_timeout()
     }
 
-    /// Asks once more for those whom the last lookup failed, if that is due.
+    /// Repeats a failed lookup for the waiting sessions, if that is due.
     pub(super) fn on_time(&mut self, now: Time) {
         let due = self.asking.on_time(now);
         self.look_up(due);
@@ -88,7 +91,7 @@ impl Resolver {
 
     fn look_up(&self, due: bool) {
         if due {
-            // The thread lives as long as this end of the channel; if it died all the same, the
+            // The thread lives as long as this end of the channel. If it died all the same, the
             // sessions wait and expire.
             let _ = self.questions.send(());
         }
@@ -101,25 +104,25 @@ impl AsFd for Resolver {
     }
 }
 
-/// Who waits for an answer, and when the next lookup may begin: one at a time, and none for a while
-/// after one that failed, however many sessions ask.
+/// Sessions that wait for an answer, and the time of the next lookup. There is one lookup at a
+/// time, and a pause after a failure, however many sessions wait.
 #[derive(Debug, Default)]
 struct Asking {
-    /// Failed lookups of each session that waits.
+    /// Number of failed lookups of each waiting session.
     waiting: BTreeMap<SessionId, u8>,
     under_way: bool,
-    /// The last lookup failed: none before this.
+    /// Time before which no lookup begins, after a failed lookup.
     rested: Option<Time>,
 }
 
 impl Asking {
-    /// Whether a lookup is to begin.
+    /// Adds a session, and returns whether to begin a lookup.
     fn ask(&mut self, now: Time, session: SessionId) -> bool {
         self.waiting.insert(session, 0);
         self.on_time(now)
     }
 
-    /// Whether a lookup is to begin.
+    /// Returns whether to begin a lookup.
     fn on_time(&mut self, now: Time) -> bool {
         let resting = self.rested.is_some_and(|rested| rested > now);
         let begin = !self.under_way && !self.waiting.is_empty() && !resting;

@@ -1,4 +1,4 @@
-//! Sending, to the server and to clients, and what the errors of sockets mean.
+//! Sends to the server and to clients, and interprets the errors of sockets.
 
 use std::io;
 
@@ -13,7 +13,7 @@ use super::sockets::PathSocket;
 use crate::socks::{Association, Header};
 
 impl Driver<'_> {
-    /// Sends to the server, neighbours for one socket together.
+    /// Sends to the server, consecutive datagrams for one socket together.
     pub(super) fn send_as_is(&mut self, now: Time, outgoing: &[Outgoing<'_>]) {
         for range in groups(outgoing) {
             self.send_group(now, &outgoing[range]);
@@ -37,7 +37,7 @@ impl Driver<'_> {
         self.send_open(now, group);
     }
 
-    /// Sends to the server by the socket of the group's tuple, which is open.
+    /// Sends to the server through the open socket of the group's tuple.
     fn send_open(&mut self, now: Time, group: &[Outgoing<'_>]) {
         let (session, tuple) = (group[0].session, group[0].tuple);
         let Some(socket) = self.uplinks.sockets.of(session, tuple) else { return };
@@ -51,7 +51,7 @@ impl Driver<'_> {
         group.iter().for_each(|outgoing| batch.push(outgoing.datagrams()));
         let report = batch.send();
         if in_parts {
-            // It was allowed a moment ago, so it can be forbidden too.
+            // It was allowed a moment ago, so it can be forbidden again.
             let _ = socket.udp.allow_fragments(false);
         }
         for (outgoing, part) in gone(group, &report) {
@@ -63,13 +63,13 @@ impl Driver<'_> {
             let bytes = bytes.saturating_sub(datagrams * added);
             self.fail(now, session, tuple, failure, datagrams, bytes);
         }
-        // A relay whose port is closed is none: the proxy has gone, or forgotten us.
+        // A relay whose port is closed is lost: the proxy has ended, or has dropped us.
         if let Some(token) = self.uplinks.sockets.token(session, tuple).filter(|_| lost) {
             self.lose(now, token);
         }
     }
 
-    /// Opens the socket of a tuple. `None`: a proxy has to be asked first.
+    /// Opens the socket of a tuple. Returns `None` if a proxy has to be asked first.
     fn open(
         &mut self,
         now: Time,
@@ -102,7 +102,7 @@ impl Driver<'_> {
         self.fail(now, group[0].session, group[0].tuple, failure, datagrams, bytes);
     }
 
-    /// Why a socket did not open. A want of files is told once, with what to do about it.
+    /// Returns why a socket did not open. A lack of files causes one warning, with the remedy.
     fn cannot_open(&mut self, error: &io::Error) -> Failure {
         if !files::ran_out(error) {
             return meaning(Fault::from_io(error));
@@ -122,12 +122,12 @@ impl Driver<'_> {
         let Some(port) = self.door.port().filter(|_| !back.is_empty()) else { return };
         let mut batch = self.uplinks.queue.batch(port);
         back.iter().for_each(|answer| batch.push(answer.datagrams()));
-        // A client that is gone, or too slow to take its datagrams, loses them as it would on any
+        // A client that is gone, or too slow to receive its datagrams, loses them as on any
         // network.
         self.report.not_returned += batch.send().failed() as u64;
     }
 
-    /// Tells the core of an error, and does what it then wants.
+    /// Reports an error to the core, and executes the outputs.
     pub(super) fn fail(
         &mut self,
         now: Time,
@@ -144,8 +144,8 @@ impl Driver<'_> {
         }
         self.pass_on(session, width, failure);
         self.core.handle(now, Input::Failed { session, tuple, failure, datagrams, bytes });
-        // An error by itself makes the core tell of it, not send; what a timer that is due by now
-        // sends may fail and come back here, and is not sent again.
+        // The error itself makes the core emit an event, not a datagram. Datagrams of a timer that
+        // is due may fail and return here, and are not sent again.
         self.settle(now);
     }
 
@@ -160,8 +160,8 @@ impl Driver<'_> {
         self.report.warn(warning);
     }
 
-    /// An error that a socket tells of late, after its datagrams left. That of a retired socket
-    /// says nothing about the one that sends for the tuple now.
+    /// Handles an error that a socket reports after its datagrams left. An error of a retired
+    /// socket is no evidence about the present socket of the tuple.
     pub(super) fn blame(&mut self, now: Time, token: u64, fault: Fault) {
         let Some(socket) = self.uplinks.sockets.by_token(token) else { return };
         if socket.relay.is_some() && fault == Fault::Refused {
@@ -173,7 +173,7 @@ impl Driver<'_> {
     }
 }
 
-/// What a report says against the tuple: (meaning, datagrams, bytes), empty as a rule.
+/// Returns the failures of a send report for the tuple: (meaning, datagrams, bytes), usually none.
 fn failures(report: &SendReport<'_>) -> Vec<(Failure, usize, usize)> {
     let of = |errno| meaning(Fault::of(errno));
     let earlier = report.earlier.map(|errno| (of(errno), 0, 0));
@@ -182,7 +182,7 @@ fn failures(report: &SendReport<'_>) -> Vec<(Failure, usize, usize)> {
     earlier.into_iter().chain(now).collect()
 }
 
-/// What an error means for the path.
+/// Returns the core's form of a socket error.
 fn meaning(fault: Fault) -> Failure {
     match fault {
         Fault::Full => Failure::Full,

@@ -1,4 +1,4 @@
-//! The path sockets: one for each tuple of each session, opened with its first datagram.
+//! The path sockets: one for each tuple of each session, opened for its first datagram.
 
 use std::collections::{HashMap, HashSet};
 use std::io;
@@ -13,21 +13,21 @@ use anabranch_os::udp::{UdpOptions, UdpSocket};
 use crate::paths::Egress;
 use crate::socks::{self, Association, Header};
 
-/// A retired socket still hears answers for so long: several round trips of any path worth using.
+/// Time that a retired socket still receives answers: several round trips of any usable path.
 const LINGER: Duration = Duration::from_secs(3);
-/// Sockets whose drops are counted at once, and the time between two such counts.
+/// Maximum sockets whose drops are read in one turn, and the interval between turns.
 const LOOKED_AT: usize = 256;
 const BETWEEN_COUNTS: Duration = Duration::from_secs(1);
 /// Receive and send buffers of a path socket, in bytes.
 const BUFFER: usize = 2 << 20;
 
-/// Set in the token of a relay's connection, beside the token of its socket.
+/// Flag in the token of a proxy connection; the other bits are the token of its UDP socket.
 pub(super) const CONTROL: u64 = 1 << 63;
-/// Generations have fewer bits than their place in a token, so that no token of a socket is
-/// another's.
+/// Maximum generation: with fewer bits than their place in a token, so that socket tokens equal no
+/// other token.
 const GENERATIONS: u32 = u32::MAX >> 2;
 
-/// A socket and what it stands for.
+/// A socket and its tuple.
 #[derive(Debug)]
 pub(super) struct PathSocket {
     pub(super) udp: UdpSocket,
@@ -35,36 +35,36 @@ pub(super) struct PathSocket {
     pub(super) tuple: TupleId,
     pub(super) path: PathId,
     pub(super) local: SocketAddr,
-    /// Where it is connected to: the server, or the relay of a proxy.
+    /// The address that it is connected to: the server, or the relay of a proxy.
     pub(super) server: SocketAddr,
-    /// What leads on from there, if that is a proxy's relay.
+    /// The proxy's relay, if it is connected to one.
     pub(super) relay: Option<Relay>,
-    /// Of a path that is no more: the number that it has in captures.
+    /// Set once the path is removed: the path's number in captures.
     pub(super) removed: Option<u16>,
-    /// Of the datagrams dropped here on arrival, those that are counted.
+    /// The kernel's drop counter at its last reading.
     counted: u32,
 }
 
 impl PathSocket {
-    /// Whether `from` is the server. Between its binding and its connecting, a socket takes
-    /// datagrams of anybody.
+    /// Returns whether `from` is the server. Before it is connected, a bound socket receives
+    /// datagrams of any sender.
     pub(super) fn is_to(&self, from: SocketAddr) -> bool {
         (self.server.ip(), self.server.port()) == (from.ip(), from.port())
     }
 
-    /// The largest packet that leaves by it, in bytes.
+    /// Returns the maximum bytes of a packet sent by it.
     pub(super) fn mtu(&self) -> Option<u32> {
         self.udp.mtu().ok()
     }
 
-    /// Whose answers it takes.
+    /// Returns the tuple whose answers it receives.
     pub(super) fn source(&self) -> Source {
         let (session, tuple) = (self.session, self.tuple);
         Source { session, tuple, removed: self.removed.is_some() }
     }
 }
 
-/// Where answers come from: a session's four-tuple, whose path may be removed since.
+/// Source of answers: a session's four-tuple, whose path may have been removed.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Source {
     session: SessionId,
@@ -73,7 +73,7 @@ pub(super) struct Source {
 }
 
 impl Source {
-    /// `batch` as the core takes it.
+    /// Returns `batch` as an input of the core.
     pub(super) fn says(self, batch: Batch<'_>) -> Input<'_> {
         let Source { session, tuple, removed } = self;
         match removed {
@@ -83,25 +83,25 @@ impl Source {
     }
 }
 
-/// A proxy's part in a socket.
+/// A proxy's relay that a socket is connected to.
 #[derive(Debug)]
 pub(super) struct Relay {
-    /// What goes before each datagram.
+    /// The header before each datagram.
     pub(super) header: Header,
-    /// When the proxy began to relay for us.
+    /// When the association was made.
     pub(super) made: Time,
-    /// It relays for as long as this is open.
+    /// The proxy relays as long as this is open.
     control: TcpStream,
 }
 
 impl Relay {
-    /// Whether the proxy has ended the association.
+    /// Returns whether the proxy has ended the association.
     pub(super) fn is_over(&self) -> bool {
         socks::is_over(&self.control)
     }
 }
 
-/// How the sockets of a path are opened.
+/// Returns the options for the sockets of a path.
 pub(super) fn options(egress: &Egress, fwmark: Option<u32>) -> UdpOptions {
     UdpOptions {
         device: egress.device.clone(),
@@ -112,15 +112,15 @@ pub(super) fn options(egress: &Egress, fwmark: Option<u32>) -> UdpOptions {
     }
 }
 
-/// Datagrams that a socket has dropped on arrival beyond those `counted` before, which are brought
-/// up to date. Where the kernel has joined datagrams, it drops and counts them as one.
+/// Returns the datagrams that a socket has dropped on arrival since the last reading, `counted`,
+/// and updates it. Datagrams that the kernel has joined are dropped and counted as one.
 pub(super) fn fresh_drops(udp: &UdpSocket, counted: &mut u32) -> u64 {
-    // A kernel that does not tell has nothing to add.
+    // A kernel that does not report drops adds nothing.
     let drops = udp.memory().map_or(*counted, |memory| memory.drops);
     u64::from(drops.wrapping_sub(std::mem::replace(counted, drops)))
 }
 
-/// A place in the table, reused: `generation` tells its tenants apart.
+/// A reusable entry of the table; `generation` distinguishes successive sockets in it.
 #[derive(Debug, Default)]
 struct Slot {
     generation: u32,
@@ -137,7 +137,7 @@ pub(super) struct Sockets {
     retired: Vec<(Time, u32)>,
     fwmark: Option<u32>,
     missed: u64,
-    /// Where the next count of drops begins, and when.
+    /// Index and time of the next reading of drop counters.
     next_count: (usize, Time),
 }
 
@@ -155,34 +155,33 @@ impl Sockets {
         }
     }
 
-    /// The socket that `token` was given to, if it is still open.
+    /// Returns the socket with this token, if it is still open.
     pub(super) fn by_token(&self, token: u64) -> Option<&PathSocket> {
         let slot = self.slots.get(token as u32 as usize)?;
         slot.socket.as_ref().filter(|_| u64::from(slot.generation) == token >> 32)
     }
 
-    /// Whether the socket that `token` was given to sends for its tuple: it is open and not
-    /// retired.
+    /// Returns whether the socket with this token sends for its tuple: it is open and not retired.
     pub(super) fn is_in_use(&self, token: u64) -> bool {
         let index = token as u32;
         self.by_token(token)
             .is_some_and(|socket| self.live.get(&(socket.session, socket.tuple)) == Some(&index))
     }
 
-    /// The socket that sends for a tuple, if it is open.
+    /// Returns the socket that sends for a tuple, if it is open.
     pub(super) fn of(&self, session: SessionId, tuple: TupleId) -> Option<&PathSocket> {
         let &index = self.live.get(&(session, tuple))?;
         self.slots[index as usize].socket.as_ref()
     }
 
-    /// The token of the socket that sends for a tuple, if it is open.
+    /// Returns the token of the socket that sends for a tuple, if it is open.
     pub(super) fn token(&self, session: SessionId, tuple: TupleId) -> Option<u64> {
         self.live.get(&(session, tuple)).map(|&index| self.token_of(index))
     }
 
-    /// Opens the socket of a tuple: bound to the path's way out, connected to the server or to the
-    /// relay that a proxy granted (with the time of its making), watched by `poller`. Returns its
-    /// local address.
+    /// Opens the socket of a tuple: bound to the path's interface, watched by `poller`, and
+    /// connected to the server. With `by`, a proxy's association and the time when it was made, it
+    /// is connected to the proxy's relay instead. Returns its local address.
     pub(super) fn open(
         &mut self,
         (session, tuple, path): (SessionId, TupleId, PathId),
@@ -226,7 +225,7 @@ impl Sockets {
         Ok(local)
     }
 
-    /// Whether a socket of `path` sends by a proxy's relay.
+    /// Returns whether a socket of `path` sends through a proxy's relay.
     pub(super) fn has_relay(&self, path: PathId) -> bool {
         self.live.values().any(|&index| {
             let socket = self.slots[index as usize].socket.as_ref();
@@ -234,7 +233,7 @@ impl Sockets {
         })
     }
 
-    /// Closes the socket that `token` was given to; returns its local address.
+    /// Closes the socket with this token; returns its local address.
     pub(super) fn discard(&mut self, token: u64) -> Option<SocketAddr> {
         self.by_token(token)?;
         let index = token as u32;
@@ -242,8 +241,8 @@ impl Sockets {
         self.close_slot(index)
     }
 
-    /// Takes the sockets of `path` out of use: the next datagrams open new ones, the old ones only
-    /// listen, for a while.
+    /// Retires the sockets of `path`: later datagrams open new ones, and the old ones only
+    /// receive, for `LINGER`.
     pub(super) fn retire(&mut self, now: Time, path: PathId) {
         let slots = &self.slots;
         let is_of_path = |index: u32| {
@@ -253,14 +252,14 @@ impl Sockets {
         self.retired.extend(of_path.map(|(_, index)| (now + LINGER, index)));
     }
 
-    /// Takes the sockets of `session` out of use, as [`Sockets::retire`] those of a path.
+    /// Retires the sockets of `session`, as [`Sockets::retire`] does for a path.
     pub(super) fn retire_session(&mut self, now: Time, session: SessionId) {
         let of_session = self.live.extract_if(|(own, _), _| *own == session);
         self.retired.extend(of_session.map(|(_, index)| (now + LINGER, index)));
     }
 
-    /// Paths and tuples have other numbers. What is no more listens on, for a while, under the
-    /// number that its path has `in_captures`.
+    /// Applies new numbers of paths and tuples. Sockets of removed ones only receive, for
+    /// `LINGER`, with the number that their path has `in_captures`.
     pub(super) fn renumber(
         &mut self,
         now: Time,
@@ -286,12 +285,12 @@ impl Sockets {
         }
     }
 
-    /// When the next retired socket closes.
+    /// Returns when the next retired socket is closed.
     pub(super) fn next_timeout(&self) -> Option<Time> {
         self.retired.first().map(|retired| retired.0)
     }
 
-    /// Closes retired sockets that have listened long enough; returns their local addresses.
+    /// Closes retired sockets whose time is over; returns their local addresses.
     pub(super) fn close_retired(&mut self, now: Time) -> Vec<SocketAddr> {
         let due = self.retired.partition_point(|retired| retired.0 <= now);
         let closed: Vec<u32> = self.retired.drain(..due).map(|retired| retired.1).collect();
@@ -305,9 +304,9 @@ impl Sockets {
         indices.into_iter().filter_map(|index| self.close_slot(index)).collect()
     }
 
-    /// Datagrams that the sockets have dropped on arrival: those of closed sockets, and of open
-    /// ones as far as they were looked at. That costs a system call each, so no more than a number
-    /// of sockets is looked at once a second, in turn.
+    /// Returns the datagrams that the sockets have dropped on arrival: those of closed sockets,
+    /// and those of open ones at their last reading. A reading costs one system call, so each call
+    /// reads at most `LOOKED_AT` sockets, once per second, in turn.
     pub(super) fn missed(&mut self, now: Time) -> u64 {
         let (first, due) = self.next_count;
         if now >= due && !self.slots.is_empty() {
@@ -318,7 +317,7 @@ impl Sockets {
         self.missed
     }
 
-    /// As [`Sockets::missed`], with a look at every socket.
+    /// Returns the same count as [`Sockets::missed`], after a reading of every socket.
     pub(super) fn missed_by_all(&mut self) -> u64 {
         (0..self.slots.len()).for_each(|index| self.count_drops(index));
         self.missed

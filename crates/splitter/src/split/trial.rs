@@ -1,6 +1,6 @@
-//! Whether the sockets of the paths can be opened at all, tried before the listener opens.
+//! Tests whether the sockets of the paths can be opened, before the listener opens.
 //!
-//! A right that is missing would else show with the first client only, as paths that are down.
+//! A missing right would otherwise appear only with the first client, as paths that are down.
 
 use std::io;
 use std::net::{Ipv4Addr, SocketAddr, UdpSocket as PlainSocket};
@@ -12,11 +12,11 @@ use crate::paths::{self, Egress};
 use super::sockets::options;
 use super::{Failure, Listening, Settings};
 
-/// Opens a socket for each path, sends nothing, and closes it. Gives what may pass by itself (an
-/// address that is not ready yet) as warnings.
+/// Opens a socket for each path, sends nothing, and closes it. Returns warnings about failures
+/// that may be temporary (an address that is not ready yet).
 ///
 /// # Errors
-/// The system forbids what the user asked for.
+/// The system does not permit the requested settings.
 pub(super) fn try_paths(egresses: &[Egress], fwmark: Option<u32>) -> Result<Vec<String>, Failure> {
     let mut warnings = Vec::new();
     for egress in egresses {
@@ -34,11 +34,11 @@ pub(super) fn try_paths(egresses: &[Egress], fwmark: Option<u32>) -> Result<Vec<
     Ok(warnings)
 }
 
-/// Refuses what a run with these settings would refuse, as far as that can be told before its
-/// server is `known`: for programs that do something else first. Sends nothing on a path.
+/// Refuses settings that a run would refuse, as far as possible before its server is `known`, for
+/// programs that do something else first. Sends nothing on a path.
 ///
 /// # Errors
-/// A path leads nowhere, or the system forbids what the user asked for.
+/// A path leads nowhere, or the system does not permit the requested settings.
 pub fn look_ahead(settings: &Settings, known: bool) -> Result<(), Failure> {
     if known {
         let about = Listening::look(settings)?;
@@ -51,17 +51,17 @@ pub fn look_ahead(settings: &Settings, known: bool) -> Result<(), Failure> {
     }
 }
 
-/// Whether this program may mark its packets. Nothing is sent.
+/// Returns whether this program may mark its packets. Sends nothing.
 pub fn may_mark(mark: u32) -> bool {
     let options = UdpOptions { mark: Some(mark), ..UdpOptions::default() };
     UdpSocket::bind((Ipv4Addr::LOCALHOST, 0).into(), &options).is_ok()
 }
 
-/// An address on loopback to listen on: at `port`, or at a port that the kernel gives where that
-/// one is taken, forbidden, or the one to `avoid`. It is free now; only listening keeps it.
+/// Returns a loopback address to listen on: at `port`, or at a port of the kernel's choice if that
+/// one is taken, forbidden, or the one to `avoid`. It is free now, but not reserved.
 ///
 /// # Errors
-/// The kernel gives none.
+/// The kernel provides no port.
 pub fn free_loopback(port: u16, avoid: Option<u16>) -> io::Result<SocketAddr> {
     let bind = |port| PlainSocket::bind((Ipv4Addr::LOCALHOST, port))?.local_addr();
     if Some(port) != avoid
@@ -69,7 +69,7 @@ pub fn free_loopback(port: u16, avoid: Option<u16>) -> io::Result<SocketAddr> {
     {
         return Ok(wanted);
     }
-    // The kernel may give the port to avoid once; not while it is held.
+    // The kernel may choose the port to avoid once, but not while it is held.
     let first = PlainSocket::bind((Ipv4Addr::LOCALHOST, 0))?;
     let given = first.local_addr()?;
     if Some(given.port()) == avoid { bind(0) } else { Ok(given) }
@@ -84,7 +84,7 @@ fn is_forbidden(error: &io::Error) -> bool {
     error.kind() == io::ErrorKind::PermissionDenied
 }
 
-/// Which right is missing: the one without whose use the socket opens.
+/// Returns the missing right: the one without whose use the socket opens.
 fn blame(egress: &Egress, options: &UdpOptions, error: &io::Error) -> String {
     let unmarked = UdpOptions { mark: None, ..options.clone() };
     let unbound = UdpOptions { device: None, ..options.clone() };

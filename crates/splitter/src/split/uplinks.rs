@@ -1,5 +1,5 @@
-//! What leads out to the servers: the paths' ways, their sockets, proxies, and where each session's
-//! server is.
+//! The connections to the servers: the paths' egresses, their sockets, proxies, and each session's
+//! server.
 
 use std::collections::HashMap;
 use std::io;
@@ -17,24 +17,24 @@ use super::streams::Streams;
 use super::ways::Ways;
 use crate::socks::Association;
 
-/// All that is between the core's four-tuples and the machine's interfaces.
+/// State between the core's four-tuples and the machine's interfaces.
 pub(super) struct Uplinks {
     pub(super) ways: Ways,
     pub(super) sockets: Sockets,
     pub(super) proxies: Proxies,
     pub(super) streams: Streams,
     pub(super) resolver: Resolver,
-    /// The server, where the user named an address.
+    /// The server, if the user gave an address.
     pub(super) literal: Option<SocketAddr>,
     /// Each session's server.
     pub(super) servers: HashMap<SessionId, SocketAddr>,
-    /// What each session carries, once that is known.
+    /// Each session's protocol, once recognised.
     pub(super) protocols: HashMap<SessionId, Protocol>,
     pub(super) queue: SendQueue,
 }
 
 impl Uplinks {
-    /// Nothing is open yet. Sockets bear the mark `fwmark`.
+    /// Makes the state without open sockets. Sockets get the mark `fwmark`.
     pub(super) fn new(
         (ways, fwmark): (Ways, Option<u32>),
         (proxies, streams): (Proxies, Streams),
@@ -45,7 +45,7 @@ impl Uplinks {
         Uplinks { ways, sockets, proxies, streams, resolver, literal, servers, protocols, queue }
     }
 
-    /// When something of these has to be looked at though nothing came.
+    /// Returns the time of the next timer of any part.
     pub(super) fn next_timeout(&self) -> Option<Time> {
         let dues = [
             self.sockets.next_timeout(),
@@ -57,8 +57,8 @@ impl Uplinks {
         dues.into_iter().flatten().min()
     }
 
-    /// Opens the socket of a four-tuple, to its session's server or to a proxy's relay, and tells
-    /// where it is bound; `None` if the server is not known, or the path does not lead there.
+    /// Opens the socket of a four-tuple, to its session's server or to a proxy's relay. Returns
+    /// its local address; `None` if the server is unknown, or the path does not lead there.
     pub(super) fn open(
         &mut self,
         key: (SessionId, TupleId, PathId),
@@ -70,8 +70,9 @@ impl Uplinks {
         Some(self.sockets.open(key, egress, server, by, poller))
     }
 
-    /// The paths that a session cannot use, because they lead to servers of the other family alone.
-    /// Where none is left, the session stays and tries all: a family may come back.
+    /// Returns the paths that a session cannot use, because they lead only to servers of the other
+    /// family. If none is left, it returns none, and the session tries all: a family may become
+    /// available again.
     pub(super) fn barred(&self, server: SocketAddr) -> Vec<PathId> {
         let mut barred = self.ways.barred(server);
         if barred.len() == self.ways.len() {
@@ -80,7 +81,7 @@ impl Uplinks {
         barred
     }
 
-    /// A session is over. Gives the addresses that its sockets were bound to.
+    /// Removes a closed session; returns the local addresses of its sockets.
     pub(super) fn close(&mut self, session: SessionId) -> Vec<SocketAddr> {
         self.servers.remove(&session);
         self.protocols.remove(&session);
@@ -89,7 +90,7 @@ impl Uplinks {
         self.sockets.close(session)
     }
 
-    /// The sockets of all paths give way to new ones: the server is elsewhere.
+    /// Retires the sockets of all paths, because the server has another address.
     pub(super) fn retire_all(&mut self, now: Time) {
         (0..self.ways.len()).for_each(|path| self.sockets.retire(now, PathId::at(path)));
     }

@@ -1,4 +1,4 @@
-//! Warnings that are given once: what they tell of may go on, and come with every datagram.
+//! Warnings that are given once, because their cause may persist and recur with every datagram.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::mem::replace;
@@ -9,29 +9,29 @@ use anabranch_multipath::PathId;
 use anabranch_os::packet;
 use anabranch_os::udp::{Fault, Origin, QueuedError};
 
-/// So many datagrams that were too long are no longer the probes by which a program finds out what
-/// passes (QUIC: RFC 9000, 14.3).
+/// Datagrams above the maximum length after which they no longer count as a program's path MTU
+/// probes (QUIC: RFC 9000, 14.3).
 const PROBES: u64 = 20;
 
-/// What the user has been warned of. Each method gives the warning, or `None` if it was given.
+/// The warnings given so far. Each method returns the warning, or `None` if it was given before.
 #[derive(Debug, Default)]
 pub(super) struct Warnings {
     no_files: bool,
     unsuitable: bool,
     unsplit: bool,
     narrow: BTreeSet<PathId>,
-    /// How many were too long for a path.
+    /// Number of overlong datagrams of each path.
     too_long: BTreeMap<PathId, u64>,
 }
 
 impl Warnings {
-    /// Paths have new numbers: what was told of one is told again.
+    /// Forgets warnings about paths, which have new numbers.
     pub(super) fn forget_paths(&mut self) {
         self.narrow.clear();
         self.too_long.clear();
     }
 
-    /// No file is left of the `limit`.
+    /// Warns that all of the `limit` files are in use.
     pub(super) fn no_files(&mut self, limit: u64) -> Option<String> {
         (!replace(&mut self.no_files, true)).then(|| {
             format!(
@@ -41,7 +41,7 @@ impl Warnings {
         })
     }
 
-    /// The server's name resolves, but only to addresses where the paths do not lead.
+    /// Warns that the server's name now resolves only to addresses that the paths do not reach.
     pub(super) fn unsuitable(
         &mut self,
         found: &[SocketAddr],
@@ -58,8 +58,9 @@ impl Warnings {
         })
     }
 
-    /// So many datagrams of `length` bytes each did not leave by `path`, whose interface takes
-    /// `room` bytes. `name` is the path's.
+    /// Counts `datagrams` of `length` bytes each that `path` could not send, because its interface
+    /// accepts at most `room` bytes. Warns once their number reaches `PROBES`. `name` is the
+    /// path's.
     pub(super) fn too_long(
         &mut self,
         (path, name): (PathId, &str),
@@ -77,13 +78,13 @@ impl Warnings {
         })
     }
 
-    /// The MTU in bytes that a router claims in `error`, if that is what it is.
+    /// Returns the MTU in bytes that a router reports in `error`, if it is such a report.
     pub(super) fn narrowed(error: &QueuedError) -> Option<u32> {
         let by_router = matches!(error.origin, Origin::Icmp { .. });
         error.mtu.filter(|_| by_router && error.fault == Fault::TooBig)
     }
 
-    /// A route leads `packet` into the interface, and it is not split.
+    /// Warns that a route leads `packet` into the interface although it is not split.
     pub(super) fn unsplit(&mut self, packet: &[u8]) -> Option<String> {
         (!replace(&mut self.unsplit, true)).then(|| {
             let what = packet::describe(packet);
@@ -95,9 +96,9 @@ impl Warnings {
         })
     }
 
-    /// A router of `path` says that packets of the usual size do not pass. `name` is the path's,
-    /// `headers` what stands before a datagram there, in bytes. Nothing is done about it: such a
-    /// claim may be forged.
+    /// Warns that a router of `path` reports a small MTU. `name` is the path's, `headers` the
+    /// bytes of headers before a datagram there. The report changes nothing else: it may be
+    /// forged.
     pub(super) fn narrow(
         &mut self,
         path: PathId,

@@ -1,4 +1,4 @@
-//! The paths' ways out of this machine, looked at again whenever the machine's network changes.
+//! The paths' egresses from this machine, looked up again whenever the machine's network changes.
 
 use std::fmt;
 use std::io;
@@ -12,28 +12,28 @@ use super::{Failure, Settings};
 use crate::paths::{self, Egress, Fault, PathError, PathSpec};
 use crate::steer::{Exit, Out};
 
-/// Between two looks at least: a changing network tells of each address and route by itself, a
-/// routing daemon of thousands.
+/// Minimum interval between two lookups: the kernel reports each changed address and route
+/// separately, and a routing daemon may change thousands.
 const PAUSE: Duration = Duration::from_millis(100);
-/// The next look after one that the kernel did not answer in full.
+/// Delay of the next lookup after an incomplete answer of the kernel.
 const RETRY: Duration = Duration::from_secs(1);
 
-/// What became of a path at a second look.
+/// Result of a repeated lookup of a path.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Look {
     pub(super) path: PathId,
-    /// What is wrong with it, if anything.
+    /// Its fault, if any.
     pub(super) broken: Option<DownReason>,
-    /// The way out that its sockets belong to is no more: what changed.
+    /// The change, if its sockets' egress no longer exists.
     pub(super) moved: Option<Moved>,
 }
 
-/// A way out that took the place of another.
+/// A change from one egress to another.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Moved {
-    /// The source addresses before and now, as far as the kernel reports them.
+    /// The source addresses before and after, as far as the kernel reports them.
     addresses: [Option<IpAddr>; 2],
-    /// The interface now, where it is another one.
+    /// The new interface, if it is another one.
     device: Option<String>,
 }
 
@@ -62,20 +62,20 @@ impl fmt::Display for Moved {
     }
 }
 
-/// Every path's way out.
+/// The egresses of all paths.
 #[derive(Debug)]
 pub(super) struct Ways {
     specs: Vec<PathSpec>,
     egresses: Vec<Egress>,
-    /// With an interface, whose clients name servers of both families: each path's way for IPv4 and
-    /// for IPv6, while it has one.
+    /// Each path's egresses for IPv4 and for IPv6, as far as available. Only with an interface,
+    /// whose clients name servers of both families.
     families: Option<Vec<[Option<Egress>; 2]>>,
-    /// The same as they were when there last was one: sockets belong to these.
+    /// The last known egresses: sockets are bound to these.
     last: Vec<[Option<Egress>; 2]>,
     fwmark: Option<u32>,
-    /// When to look next.
+    /// Time of the next lookup.
     due: Option<Time>,
-    /// Not before.
+    /// Time before which there is no lookup.
     rested: Time,
 }
 
@@ -85,10 +85,10 @@ impl Ways {
         Ways { specs, egresses, families, last: Vec::new(), fwmark, due, rested }
     }
 
-    /// The ways of paths to wherever clients want to go.
+    /// Looks up the paths' egresses for servers that clients will name.
     ///
     /// # Errors
-    /// A path leads nowhere, or two leave by one interface with one address.
+    /// A path leads nowhere, or two use the same interface with the same address.
     pub(super) fn anywhere(settings: &Settings) -> Result<Ways, Failure> {
         let answers = paths::anywhere(&settings.specs, settings.fwmark);
         let answers = answers.map_err(|error| Failure::System("asking for routes", error))?;
@@ -114,17 +114,17 @@ impl Ways {
         Ok(Ways { last: families.clone(), families: Some(families), ..ways })
     }
 
-    /// The same for sockets that bear another mark.
+    /// Returns the same egresses for sockets with the mark `fwmark`.
     pub(super) fn marked(self, fwmark: u32) -> Ways {
         Ways { fwmark: Some(fwmark), ..self }
     }
 
-    /// How many paths there are.
+    /// Returns the number of paths.
     pub(super) fn len(&self) -> usize {
         self.egresses.len()
     }
 
-    /// The way out of `path` to `server`, if it leads there.
+    /// Returns the egress of `path` to `server`, if it leads there.
     pub(super) fn towards(&self, path: PathId, server: SocketAddr) -> Option<&Egress> {
         match &self.families {
             None => Some(self.of(path)),
@@ -132,7 +132,7 @@ impl Ways {
         }
     }
 
-    /// The paths that lead to servers of the other family alone.
+    /// Returns the paths that lead only to servers of the other family.
     pub(super) fn barred(&self, server: SocketAddr) -> Vec<PathId> {
         let (its, other) = (usize::from(server.is_ipv6()), usize::from(server.is_ipv4()));
         let families = self.families.iter().flatten().enumerate();
@@ -140,13 +140,13 @@ impl Ways {
         lacking.map(|(index, _)| PathId::at(index)).collect()
     }
 
-    /// With an interface: whether each path leads to servers of IPv4, and of IPv6.
+    /// Returns whether each path leads to IPv4 and to IPv6 servers; empty without an interface.
     pub(super) fn led(&self) -> Vec<[bool; 2]> {
         let families = self.families.iter().flatten();
         families.map(|both| both.each_ref().map(Option::is_some)).collect()
     }
 
-    /// The paths' ways for flows that are pinned to them.
+    /// Returns the paths' exits for flows that are pinned to them.
     pub(super) fn exits(&self) -> Vec<Exit> {
         let families = self.families.iter().flatten().zip(&self.egresses).enumerate();
         let exits = families.filter_map(|(index, (both, last))| {
@@ -162,37 +162,38 @@ impl Ways {
         exits.collect()
     }
 
-    /// One way of each path, and the ways for IPv6 beside those for IPv4.
+    /// Returns one egress of each path, and the additional IPv6 egresses of paths that also have
+    /// one for IPv4.
     pub(super) fn primary_and_others(&self) -> (Vec<Egress>, Vec<Egress>) {
         let families = self.families.iter().flatten();
         let others = families.filter_map(|both| both[0].as_ref().and(both[1].clone()));
         (self.egresses.clone(), others.collect())
     }
 
-    /// All ways.
+    /// Returns all egresses.
     pub(super) fn all(&self) -> Vec<Egress> {
         let (primary, others) = self.primary_and_others();
         [primary, others].concat()
     }
 
-    /// Other paths take the place of these; a look is due at once.
+    /// Replaces the paths; a lookup is due at once.
     pub(super) fn replace(&mut self, now: Time, specs: Vec<PathSpec>, egresses: Vec<Egress>) {
         (self.specs, self.egresses) = (specs, egresses);
         self.on_change(now);
     }
 
-    /// The way out of `path`.
+    /// Returns the egress of `path`.
     pub(super) fn of(&self, path: PathId) -> &Egress {
         &self.egresses[path.index()]
     }
 
-    /// The server that the paths were chosen for.
+    /// Returns the server for which the paths were chosen.
     pub(super) fn server(&self) -> SocketAddr {
         self.egresses.first().expect("there is a path, else the core had refused").server
     }
 
-    /// The address of the server that all paths lead to: the one that they were chosen for, if it
-    /// is still among those found.
+    /// Returns an address of the server that all paths reach. It prefers the one for which they
+    /// were chosen, if that is still among those found.
     pub(super) fn suitable(&self, found: &[SocketAddr]) -> Option<SocketAddr> {
         let wanted = self.server();
         let reached =
@@ -204,17 +205,18 @@ impl Ways {
             .copied()
     }
 
-    /// The machine's network changed: a look is due, at once unless the last one was a moment ago.
+    /// Schedules a lookup after a change of the network: at once, unless the last one was less
+    /// than `PAUSE` ago.
     pub(super) fn on_change(&mut self, now: Time) {
         self.due = Some(now.max(self.rested));
     }
 
-    /// When to call [`Ways::look_again`].
+    /// Returns when to call [`Ways::look_again`].
     pub(super) fn next_timeout(&self) -> Option<Time> {
         self.due
     }
 
-    /// Looks at every path again if that is due; tells what is known of them now.
+    /// Looks up every path again if that is due; returns the results.
     pub(super) fn look_again(&mut self, now: Time) -> Vec<Look> {
         if self.due.is_none_or(|due| due > now) {
             return Vec::new();
@@ -228,8 +230,8 @@ impl Ways {
         self.learn(now, answers)
     }
 
-    /// What the kernel did not answer keeps its last verdict, and is asked again later: a want of
-    /// files or memory says nothing about a path.
+    /// Stores the kernel's answers. A path without an answer keeps its last state, and is looked
+    /// up again later: a lack of files or memory is no fault of the path.
     fn learn(
         &mut self,
         now: Time,
@@ -244,8 +246,8 @@ impl Ways {
         looks
     }
 
-    /// The name of a path's proxy leads elsewhere now: the way there, if there is one to any of the
-    /// addresses `found`.
+    /// Moves a path to a proxy whose name has the addresses `found` now. Returns the change;
+    /// `None` if none of them can be reached.
     pub(super) fn redirect(&mut self, path: PathId, found: &[SocketAddr]) -> Option<Look> {
         let index = path.index();
         let (spec, before) = (&self.specs[index], &self.egresses[index]);
@@ -273,7 +275,7 @@ impl Ways {
         numbered.map(|(index, both)| self.judge_both(index, both)).collect()
     }
 
-    /// A path works as long as it leads anywhere.
+    /// Applies the answers for both families. A path works as long as it has an egress in either.
     fn judge_both(&mut self, index: usize, answers: [Result<Egress, PathError>; 2]) -> Look {
         let path = PathId::at(index);
         let families = self.families.as_mut().expect("asked for with an interface only");

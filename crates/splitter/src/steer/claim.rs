@@ -1,8 +1,9 @@
-//! The slot of a run that begins, and what killed runs have left there and elsewhere.
+//! The slot of a new run, and the changes that killed runs have left there and elsewhere.
 //!
-//! What steers the whole machine is *adopted*: rules, tables and nftables' table stay until the new
-//! run's take their place, so that nothing leaves in between. What was made around a namespace is
-//! undone first, which cuts it off; only nftables' table stays until the new run's takes its place.
+//! A setup for the whole machine is *adopted*: rules, tables and the nftables table stay until the
+//! new run replaces them, so that nothing leaves unprotected. A setup around a namespace is undone
+//! first, which cuts the namespace off. Only its nftables table stays until the new run replaces
+//! it.
 
 use super::ledger::{self, Ledger, MadeFile, Notes, Survey};
 use super::plan::namespace_number;
@@ -11,31 +12,31 @@ use super::sysctl::{Lent, Setting};
 use super::undo::{missing_folders, undo, undo_within};
 use super::{Plan, SteerError};
 
-/// A slot, locked, and what is to be done and undone in it, written down.
+/// A locked slot, and the recorded changes to make and undo in it.
 #[derive(Debug)]
 pub(super) struct Claim {
     pub(super) ledger: Ledger,
-    /// What this run is to undo.
+    /// The changes that this run has to undo.
     pub(super) notes: Notes,
-    /// Settings that it changes.
+    /// Machine settings that it changes.
     pub(super) settings: Vec<Setting>,
-    /// Who forwards because of them.
+    /// The forwarding that these settings cause.
     pub(super) lent: Lent,
-    /// Whether what was left here still keeps packets from leaving.
+    /// Whether the leftover setup here still blocks packets.
     pub(super) adopted: bool,
-    /// What was left elsewhere, to be undone once this run is up.
+    /// Leftover setups of other slots, to be undone once this run is up.
     pub(super) others: Vec<(Ledger, Notes)>,
-    /// What the user should know.
+    /// Warnings for the user.
     pub(super) warnings: Vec<String>,
 }
 
 impl Claim {
-    /// Takes the slot of a killed run, or a free one; `namespace` is the number of the one that is
-    /// to be named. Nothing is undone for a run that cannot come about: what was left still keeps
-    /// packets from leaving.
+    /// Takes the slot of a killed run, or a free one; `namespace` is the number of the namespace
+    /// that will get a name. Undoes nothing if the run cannot start: a leftover setup still blocks
+    /// packets.
     ///
     /// # Errors
-    /// Somebody or something is in the way.
+    /// Another run or object is in the way.
     pub(super) fn take(plan: &mut Plan, namespace: Option<u64>) -> Result<Claim, SteerError> {
         let asking = SteerError::system("using /run/anabranch");
         let here = namespace_number()?;
@@ -99,12 +100,13 @@ impl Claim {
         self.ledger.write(&self.notes).map_err(SteerError::system("writing to /run/anabranch"))
     }
 
-    /// Undoes what is in the way and keeps nothing from leaving that should not, or cuts it off.
+    /// Undoes leftovers that are in the way and do not block packets, and those around namespaces,
+    /// which cuts these off.
     fn clear(&mut self, plan: &Plan, needed: &[Setting]) -> std::io::Result<()> {
         self.adopted = adopts(plan, &self.notes);
         if !self.adopted {
-            // Also where nothing was written: somebody may have removed the file, and all that is
-            // ours is known by its numbers.
+            // Also if nothing was recorded: the file may have been removed, and our objects are
+            // identified by their numbers.
             let again = plan.request.pins() && plan.request.netns.is_some();
             let undoing = if again && self.notes.netns.is_some() { undo_within } else { undo };
             undoing(self.ledger.slot, &self.notes, needed)?;
@@ -119,7 +121,8 @@ impl Claim {
     }
 }
 
-/// Whether what is left closes what the plan will close: the whole machine.
+/// Returns whether a leftover setup blocks the same packets as the plan will: those of the whole
+/// machine.
 fn adopts(plan: &Plan, left: &Notes) -> bool {
     plan.request.pins() && plan.request.netns.is_none() && left.netns.is_none()
 }
@@ -129,7 +132,7 @@ fn undone(notes: &Notes) -> String {
     format!("undid the changes that process {process} (--tun {tun}) left when it was killed")
 }
 
-/// What a run by this plan is to undo, but for settings.
+/// Returns the changes that a run by this plan has to undo, without settings.
 fn notes(plan: &Plan) -> Notes {
     let resolver = plan.resolver();
     let folders = resolver.as_ref().map(|made| missing_folders(&made.path)).unwrap_or_default();

@@ -1,4 +1,4 @@
-//! Why traffic cannot be steered.
+//! Errors of traffic steering.
 
 use std::fmt;
 use std::io;
@@ -7,44 +7,45 @@ use std::path::PathBuf;
 use super::plan::may_configure;
 use super::slot::{MOST_PATHS, SLOTS};
 
-/// Why nothing was set up, or not everything: then all is undone again.
+/// Reason why the setup failed. A partial setup has been undone.
 #[derive(Debug)]
 pub enum SteerError {
     /// The process lacks the rights.
     Forbidden,
-    /// There is no program `nft`.
+    /// The program `nft` does not exist.
     NoNft,
-    /// A run that lives has the interface: (its name, the process).
+    /// A running splitter uses the interface: (its name, the process).
     Running(String, u32),
-    /// Somebody else has an interface of this name.
+    /// A foreign interface has this name.
     Interface(String),
-    /// Somebody else has a namespace of this name.
+    /// A foreign namespace has this name.
     Namespace(String),
-    /// Something else that is needed is there already, and not ours: what it is.
+    /// Another required object exists and is not ours; with its description.
     Occupied(String),
-    /// The file for the namespace's name servers is there already.
+    /// The file for the namespace's name servers exists already.
     Resolver(PathBuf),
     /// All slots are taken.
     Slots,
-    /// No path leaves by an interface of this machine, so that nothing could be pinned to it.
+    /// No path uses an interface of this machine, so that no flow can be pinned.
     NoExit,
-    /// More paths than flows can be pinned to.
+    /// More paths than pinning supports.
     Paths,
-    /// Somebody has taken away what was set up, and it could not be set again: the system's answer.
+    /// Another program has removed the setup, and it could not be restored: the system's answer.
     Lost(io::Error),
-    /// The system refused something: (what was tried, its answer).
+    /// The system refused an operation: (operation, its answer).
     System(String, io::Error),
 }
 
 impl SteerError {
-    /// Whether what the user asked for is to blame.
+    /// Returns whether the user's settings are the cause.
     pub fn is_misuse(&self) -> bool {
         !matches!(self, SteerError::System(..) | SteerError::Lost(_))
     }
 
     pub(crate) fn system(what: &str) -> impl Fn(io::Error) -> SteerError {
         move |error| match error.kind() {
-            // With the rights, the file is to blame (a service manager's sandbox, a strange owner).
+            // With the rights, the file is the cause (a service manager's sandbox, a foreign
+            // owner).
             io::ErrorKind::PermissionDenied if !may_configure() => SteerError::Forbidden,
             _ => SteerError::System(what.to_owned(), error),
         }

@@ -1,4 +1,4 @@
-//! The nftables table of a run in one namespace, and whether it is still as the run made it.
+//! The nftables table of a run in one namespace, and a check that it is unchanged.
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
@@ -10,29 +10,29 @@ use anabranch_os::netlink::TableMonitor;
 use super::plan::within;
 use super::{Slot, nft};
 
-/// A table, looked at whenever the kernel tells of a change to it.
+/// A table that is checked whenever the kernel reports a change to it.
 #[derive(Debug)]
 pub(super) struct Fence {
-    /// Where it is, if not in this process's namespace.
+    /// Its namespace, if that is not this process's.
     namespace: Option<Namespace>,
     monitor: TableMonitor,
-    /// What it held when it was made, in nft's words.
+    /// Its content when it was made, as `nft` lists it.
     listing: Option<String>,
-    /// Whether the kernel has told of a change that was not looked at yet.
+    /// Whether the kernel has reported a change that was not checked yet.
     touched: bool,
 }
 
 impl Fence {
-    /// Begins to listen, before there is a table.
+    /// Starts watching, before the table exists.
     pub(super) fn open(namespace: Option<Namespace>) -> io::Result<Fence> {
         let monitor = within(namespace.as_ref(), TableMonitor::open)?;
         Ok(Fence { namespace, monitor, listing: None, touched: false })
     }
 
-    /// Makes the table, or changes it.
+    /// Makes or changes the table.
     ///
     /// # Errors
-    /// What `nft` says; the table is as it was then, whatever that is.
+    /// The error of `nft`; the table is left in an unknown state.
     pub(super) fn set(&mut self, nft: &Path, slot: Slot, commands: &str) -> io::Result<()> {
         within(self.namespace.as_ref(), || nft::run(nft, commands))?;
         self.listing = self.list(nft, slot)?;
@@ -40,7 +40,7 @@ impl Fence {
         Ok(())
     }
 
-    /// Whether it is as it was made, as far as the kernel has told of changes.
+    /// Returns whether the table is unchanged, as far as the kernel has reported changes.
     pub(super) fn is_whole(&mut self, nft: &Path, slot: Slot) -> io::Result<bool> {
         self.touched |= self.monitor.touched(&slot.ruleset())?;
         if !self.touched {

@@ -1,8 +1,8 @@
-//! A program inside a namespace of `--netns`, out of reach of the machine's resolvers.
+//! Runs a program inside a namespace of `--netns`, isolated from the machine's resolvers.
 //!
-//! `ip netns exec` changes the network and lays the files of `/etc/netns/NAME` over those of
-//! `/etc`. A Unix socket belongs to no network: a program inside still reaches the machine's nscd,
-//! systemd-resolved and D-Bus, which look names up outside. Here their folders are covered.
+//! `ip netns exec` changes the network and mounts the files of `/etc/netns/NAME` over those of
+//! `/etc`. But a Unix socket belongs to no network. A program inside can still reach the machine's
+//! nscd, systemd-resolved and D-Bus, which look up names outside. Here their folders are covered.
 
 use std::ffi::{OsStr, OsString};
 use std::fs;
@@ -21,8 +21,8 @@ use rustix::process::{Gid, Uid};
 use super::named;
 use anabranch_os::namespace::{Namespace, own_mounts};
 
-/// Folders with sockets of programs that look names up for others: nscd, the system's D-Bus (by
-/// which systemd-resolved and Avahi answer too), systemd-resolved, Avahi, nslcd and SSSD.
+/// Folders with sockets of programs that look up names for others: nscd, the system's D-Bus (also
+/// used by systemd-resolved and Avahi), systemd-resolved, Avahi, nslcd and SSSD.
 const COVERED: [&str; 6] = [
     "/run/nscd",
     "/run/dbus",
@@ -32,26 +32,26 @@ const COVERED: [&str; 6] = [
     "/var/lib/sss/pipes",
 ];
 
-/// The user that a program runs as.
+/// The user under which a program runs.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RunAs {
-    /// The user.
+    /// The user's number.
     pub user: u32,
     /// The user's own group.
     pub group: u32,
     /// All groups of the user.
     pub groups: Vec<u32>,
-    /// Name, home folder and shell.
+    /// The user's name.
     pub name: String,
     /// The home folder.
     pub home: PathBuf,
 }
 
 impl RunAs {
-    /// Looks up the user of this number, or of this name.
+    /// Looks up the user by number or by name.
     ///
     /// # Errors
-    /// There is none.
+    /// There is no such user.
     pub fn of(user: &str) -> io::Result<RunAs> {
         let unknown = || io::Error::other(format!("there is no user '{user}'"));
         let entry = output("getent", &["passwd", "--", user])?;
@@ -69,7 +69,7 @@ fn output(program: &str, words: &[&str]) -> io::Result<String> {
     Ok(String::from_utf8_lossy(&done.stdout).into_owned())
 }
 
-/// The names of this machine's network namespaces.
+/// Returns the names of this machine's network namespaces.
 pub fn namespaces() -> Vec<String> {
     let entries = fs::read_dir(named::FOLDER).into_iter().flatten().flatten();
     let mut names: Vec<_> =
@@ -78,8 +78,8 @@ pub fn namespaces() -> Vec<String> {
     names
 }
 
-/// Becomes `program` inside the namespace `name`, with `/etc/netns/NAME` laid over `/etc` and the
-/// sockets of the machine's resolvers covered. Returns only if that fails.
+/// Replaces this process by `program` inside the namespace `name`, with `/etc/netns/NAME` mounted
+/// over `/etc` and the sockets of the machine's resolvers covered. Returns only on failure.
 pub fn launch(
     name: &str,
     program: &OsStr,
@@ -103,7 +103,7 @@ pub fn launch(
     }
 }
 
-/// Moves the calling thread, which the program replaces with all others.
+/// Moves the calling thread into the namespace; the program then replaces all threads.
 fn enter(name: &str, user: Option<&RunAs>) -> io::Result<()> {
     let step = |what: &str| {
         let what = what.to_owned();
@@ -115,7 +115,7 @@ fn enter(name: &str, user: Option<&RunAs>) -> io::Result<()> {
     own_mounts()?;
     mount_change("/", MountPropagationFlags::DOWNSTREAM | MountPropagationFlags::REC)
         .map_err(step("parting the mounts"))?;
-    // It shows the interfaces of the namespace in which it was mounted.
+    // The old mount shows the interfaces of the namespace in which it was mounted.
     if unmount("/sys", UnmountFlags::DETACH).is_ok() {
         mount("sysfs", "/sys", "sysfs", MountFlags::empty(), None).map_err(step("/sys"))?;
     }
@@ -124,7 +124,8 @@ fn enter(name: &str, user: Option<&RunAs>) -> io::Result<()> {
         cover(Path::new(folder), &laid)?;
     }
     for (source, target) in &laid {
-        // What `/etc` does not have cannot be laid over; what a covered folder has, is there.
+        // A file missing in `/etc` has no mount point; a file in a covered folder is there
+        // already.
         let target = fs::canonicalize(target).ok().filter(|target| !is_covered(target));
         if let Some(target) = target {
             mount_bind(source, &target).map_err(step(&target.to_string_lossy()))?;
@@ -136,7 +137,7 @@ fn enter(name: &str, user: Option<&RunAs>) -> io::Result<()> {
     }
 }
 
-/// The files of `folder`, each with the one of `/etc` in whose place it belongs.
+/// Returns the files of `folder`, each with the file of `/etc` that it replaces.
 fn laid_over(folder: &Path) -> io::Result<Vec<(PathBuf, PathBuf)>> {
     let entries = match fs::read_dir(folder) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
@@ -147,8 +148,8 @@ fn laid_over(folder: &Path) -> io::Result<Vec<(PathBuf, PathBuf)>> {
     Ok(laid.collect())
 }
 
-/// Covers `folder` by an empty one that nothing can be written to. Where `/etc` leads into it by a
-/// link (`/etc/resolv.conf`, often), the file laid over `/etc` is put there.
+/// Covers `folder` with an empty read-only one. If `/etc` has a link into it (often
+/// `/etc/resolv.conf`), the replacement for that file is copied there.
 fn cover(folder: &Path, laid: &[(PathBuf, PathBuf)]) -> io::Result<()> {
     let Ok(folder) = fs::canonicalize(folder) else { return Ok(()) };
     let inside = |(source, target): &(PathBuf, PathBuf)| {
@@ -165,7 +166,7 @@ fn cover(folder: &Path, laid: &[(PathBuf, PathBuf)]) -> io::Result<()> {
     Ok(mount_remount(&folder, flags | MountFlags::RDONLY, c"mode=0755")?)
 }
 
-/// Returns whether `path` lies in a folder that is covered.
+/// Returns whether `path` is in a covered folder.
 fn is_covered(path: &Path) -> bool {
     let folders = COVERED.iter().filter_map(|folder| fs::canonicalize(folder).ok());
     folders.into_iter().any(|folder| path.starts_with(folder))

@@ -1,5 +1,4 @@
-//! The rules and the tables that lead marked packets, as they should be, whatever somebody else has
-//! made of them.
+//! The rules and tables that route marked packets: checks their state, and restores it.
 
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
@@ -16,37 +15,37 @@ const MAIN: u32 = 254;
 /// All bits of a mark.
 const ALL: u32 = u32::MAX;
 
-/// Where a run's packets are led: in the machine for all paths, in the interface's namespace into
-/// it.
+/// Routing state of a run. On the machine it covers all paths; in the interface's namespace it
+/// leads into the interface.
 #[derive(Clone, Debug)]
 pub(super) struct Led {
     slot: Slot,
-    /// Tables that have to lead somewhere, or nowhere, by their numbers, which are marks too.
+    /// Numbers of the routing tables, which are their marks too.
     tables: Vec<u32>,
-    /// Whether specific routes of the main table come first.
+    /// Whether specific routes of the main table take precedence.
     specific: bool,
 }
 
 impl Led {
-    /// To the paths.
+    /// Makes the state that routes to the paths.
     pub(super) fn out(slot: Slot, exits: &[Exit]) -> Led {
         let paths = exits.iter().map(|exit| slot.path(exit.index));
         Led { slot, tables: paths.chain([slot.nowhere()]).collect(), specific: true }
     }
 
-    /// Into the interface alone.
+    /// Makes the state that routes only into the interface.
     pub(super) fn only_in(slot: Slot) -> Led {
         Led { slot, tables: vec![slot.tun(), slot.nowhere()], specific: false }
     }
 
-    /// Into the interface too.
+    /// Adds the route into the interface.
     pub(super) fn and_in(mut self) -> Led {
         self.tables.push(self.slot.tun());
         self
     }
 
-    /// Sets what is missing: last resorts first, so that a rule leads nowhere rather than on. How
-    /// many there were.
+    /// Restores missing entries: fallback routes first, so that a rule never lets packets continue
+    /// to later rules. Returns how many were missing.
     pub(super) fn ensure(&self) -> io::Result<usize> {
         let routes = policy::routes_in(self.slot.tables())?;
         let mut missing = 0;
@@ -67,7 +66,7 @@ impl Led {
         Ok(missing)
     }
 
-    /// Removes rules and tables of the slot that belong to nothing any more.
+    /// Removes obsolete rules and tables of the slot.
     pub(super) fn sweep(&self) -> io::Result<()> {
         let wanted: Vec<Rule> = self.rules().collect();
         let priorities = self.slot.priorities();
@@ -75,8 +74,9 @@ impl Led {
         policy::remove_routes_but(self.slot.tables(), |table| self.tables.contains(&table))
     }
 
-    /// Specific routes first, then the table that the mark names; then nowhere, which shows only
-    /// while somebody has emptied that table or removed its rule.
+    /// Returns the rules, in order: specific routes, then the table of the mark, then unreachable.
+    /// The last takes effect only while another program has emptied that table or removed its
+    /// rule.
     fn rules(&self) -> impl Iterator<Item = Rule> + '_ {
         let (base, nowhere) = (self.slot.base(), self.slot.nowhere());
         let first = self.slot.priorities().start;
@@ -100,8 +100,8 @@ impl Led {
     }
 }
 
-/// Whatever comes from `origin` ("lo": this machine itself) leads nowhere, but for specific routes
-/// of the main table: without nftables nothing tells any more what may leave.
+/// Blocks packets from `origin` ("lo": this machine itself), except by specific routes of the main
+/// table. Without nftables, nothing marks the packets that may leave.
 pub(super) fn shut(slot: Slot, origin: &str) -> io::Result<()> {
     let first = slot.priorities().start + 3;
     let mut result = Ok(());
@@ -121,7 +121,7 @@ pub(super) fn shut(slot: Slot, origin: &str) -> io::Result<()> {
     result
 }
 
-/// What an interface that was switched off has lost is set again once it is on.
+/// Restores the routes into the interface, which it lost if it was switched off, once it is up.
 pub(super) fn lead_in(slot: Slot, tun: u32) -> io::Result<()> {
     if !netlink::links()?.iter().any(|link| link.index == tun && link.up) {
         return Ok(());
@@ -136,8 +136,8 @@ pub(super) fn lead_in(slot: Slot, tun: u32) -> io::Result<()> {
     Ok(())
 }
 
-/// The paths' tables: the way out of each while it has one. Nothing is done where it is so already:
-/// each change makes the kernel tell of one, and us look again.
+/// Sets the default route of each path's table, if the path has an exit. Does nothing if it is set
+/// already: each change makes the kernel report one, and us check again.
 pub(super) fn lead_out(slot: Slot, exits: &[Exit]) -> io::Result<()> {
     let found = policy::routes_in(slot.tables())?;
     let mut result = Ok(());
@@ -171,7 +171,7 @@ fn has(found: &[FoundRoute], family: Family, table: u32, way: Way) -> bool {
     found.contains(&FoundRoute { family, table, way, ours: true })
 }
 
-/// Gives the cable's end in the namespace its address, and the way out.
+/// Configures the cable's end in the namespace: its address, and the default route.
 pub(super) fn join(index: u32, (here, there, len): (IpAddr, IpAddr, u8)) -> io::Result<()> {
     configure::add_address(index, Prefix { ip: there, len })?;
     let any =

@@ -1,9 +1,9 @@
-//! What a run changes, written down before it does: whoever starts next undoes it if the run could
+//! Records the changes of a run before they are made: the next start undoes them if the run could
 //! not.
 //!
-//! A file for each slot and each network namespace lies in `/run/anabranch`. A run holds a lock on
-//! its file for as long as it lives, however it ends, so a file with words in it and no lock tells
-//! of a run that was killed.
+//! There is a file for each slot and each network namespace in `/run/anabranch`. A run holds a
+//! lock on its file as long as it lives. A file with content and without a lock is therefore that
+//! of a killed run.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Read, Seek, Write};
@@ -19,13 +19,13 @@ use super::Slot;
 use super::slot::SLOTS;
 use super::sysctl::Setting;
 
-/// Where the files lie.
+/// Folder of the files.
 const FOLDER: &str = "/run/anabranch";
-/// How long another run may take to begin or to end, and how often it is looked at meanwhile.
+/// Maximum wait for another run that starts or ends, and the polling interval.
 const PATIENCE: Duration = Duration::from_secs(10);
 const PAUSE: Duration = Duration::from_millis(5);
 
-/// What is to be undone, beside all that the slot's names and numbers tell.
+/// Changes to undo, beyond the objects with the slot's names and numbers.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Notes {
     /// The process that wrote this.
@@ -34,10 +34,10 @@ pub(crate) struct Notes {
     pub(crate) tun: String,
     /// The namespace that it made.
     pub(crate) netns: Option<String>,
-    /// The kernel's number for that namespace: the name may be somebody else's by the time that it
-    /// is undone.
+    /// The kernel's number for that namespace: its name may belong to another one by the time of
+    /// the undo.
     pub(crate) netns_number: Option<u64>,
-    /// Settings as they were before any run of ours.
+    /// Settings as they were before any run of ours changed them.
     pub(crate) settings: Vec<Setting>,
     /// Files that it made.
     pub(crate) files: Vec<MadeFile>,
@@ -49,12 +49,13 @@ pub(crate) struct Notes {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct MadeFile {
     pub(crate) path: PathBuf,
-    /// What was written in it.
+    /// Content of the file.
     pub(crate) text: String,
 }
 
 impl MadeFile {
-    /// Whether it is there, and nobody else's. A run may have been killed while it wrote.
+    /// Returns whether the file exists with our content. The content may be incomplete, if the run
+    /// was killed while it wrote.
     pub(crate) fn is_still(&self) -> bool {
         fs::read_to_string(&self.path).is_ok_and(|found| self.text.starts_with(&found))
     }
@@ -68,48 +69,48 @@ pub(crate) struct Ledger {
     pub(crate) slot: Slot,
 }
 
-/// What the files tell.
+/// Content of all files.
 #[derive(Debug, Default)]
 pub(crate) struct Survey {
-    /// What killed runs left.
+    /// Records of killed runs.
     pub(crate) left: Vec<(Ledger, Notes)>,
-    /// What runs that live have written.
+    /// Records of live runs.
     pub(crate) held: Vec<(Slot, Notes)>,
 }
 
 impl Survey {
-    /// Settings as they were before the runs of other slots than `but` that live.
+    /// Returns the original settings recorded by the live runs of slots other than `but`.
     pub(crate) fn needed(&self, but: Slot) -> Vec<Setting> {
         let others = self.held.iter().filter(|(slot, _)| *slot != but);
         others.flat_map(|(_, notes)| notes.settings.clone()).collect()
     }
 }
 
-/// Held by whoever looks at the files of all slots and then changes something: runs that begin and
-/// end at once would else not know of each other.
+/// A lock for reading the files of all slots and then changing something. Without it, runs that
+/// start and end at the same time would not see each other.
 #[derive(Debug)]
 pub(crate) struct Alone {
-    /// None if another has hung for so long that nobody waits for it any more.
+    /// `None` if another run has held it for longer than `PATIENCE`.
     _folder: Option<FileLock>,
 }
 
 impl Drop for Alone {
     fn drop(&mut self) {
-        // Runs' files may lie there.
+        // This fails while files of runs are there.
         let _ = fs::remove_dir(FOLDER);
     }
 }
 
-/// Whether there is anything to look at.
+/// Returns whether there are any records.
 pub(crate) fn any() -> bool {
     Path::new(FOLDER).is_dir()
 }
 
-/// Waits until nobody else begins or ends, but not for ever: one that hangs must not keep all
+/// Waits until no other run starts or ends, at most `PATIENCE`: a hanging run must not keep all
 /// others from undoing.
 ///
 /// # Errors
-/// `PermissionDenied` without the right to write there.
+/// `PermissionDenied` without the right to write to the folder.
 pub(crate) fn alone() -> io::Result<Alone> {
     let until = Instant::now() + PATIENCE;
     loop {
@@ -122,11 +123,11 @@ pub(crate) fn alone() -> io::Result<Alone> {
     }
 }
 
-/// Looks at the files of all slots and locks those that nobody holds. `namespace` tells this
-/// network namespace from others.
+/// Reads the files of all slots and locks the free ones. `namespace` is the number of this network
+/// namespace.
 ///
 /// # Errors
-/// `PermissionDenied` without the right to read there.
+/// `PermissionDenied` without the right to read the folder.
 pub(crate) fn survey(namespace: u64) -> io::Result<Survey> {
     let mut survey = Survey::default();
     for slot in (0..SLOTS).map(Slot) {
@@ -144,7 +145,7 @@ pub(crate) fn survey(namespace: u64) -> io::Result<Survey> {
     Ok(survey)
 }
 
-/// The first slot that nobody holds, now ours; `None` if there is none.
+/// Locks the first free slot; returns `None` if there is none.
 pub(crate) fn claim(namespace: u64) -> io::Result<Option<Ledger>> {
     fs::create_dir_all(FOLDER)?;
     for slot in (0..SLOTS).map(Slot) {
@@ -156,7 +157,7 @@ pub(crate) fn claim(namespace: u64) -> io::Result<Option<Ledger>> {
     Ok(None)
 }
 
-/// Without locking or making anything: the first slot that no run has written to.
+/// Returns the first slot without a file. Does not lock or make anything.
 pub(crate) fn likely(namespace: u64) -> Option<Slot> {
     (0..SLOTS).map(Slot).find(|slot| !path(namespace, *slot).exists())
 }
@@ -165,7 +166,7 @@ fn path(namespace: u64, slot: Slot) -> PathBuf {
     Path::new(FOLDER).join(format!("{namespace:x}-{}.json", slot.0))
 }
 
-/// Opens and locks a file; `None` if somebody else holds it.
+/// Opens and locks a file; returns `None` if another process holds it.
 fn lock(path: &Path, create: bool) -> io::Result<Option<FileLock>> {
     loop {
         let mut options = OpenOptions::new();
@@ -178,7 +179,7 @@ fn lock(path: &Path, create: bool) -> io::Result<Option<FileLock>> {
     }
 }
 
-/// Whether the file is still the one that has this path.
+/// Returns whether the file is still the one at this path.
 fn is_at(file: &File, path: &Path) -> bool {
     let number = |about: fs::Metadata| (about.dev(), about.ino());
     match (file.metadata(), fs::metadata(path)) {
@@ -187,8 +188,8 @@ fn is_at(file: &File, path: &Path) -> bool {
     }
 }
 
-/// What is written in a file. What is damaged or empty tells only that there may be something to
-/// clean.
+/// Reads the record in a file. A damaged or empty one means only that there may be something to
+/// undo.
 fn read(file: &mut File) -> io::Result<Notes> {
     let mut text = String::new();
     file.read_to_string(&mut text)?;
@@ -197,8 +198,8 @@ fn read(file: &mut File) -> io::Result<Notes> {
 }
 
 impl Ledger {
-    /// Writes `notes`, and returns when they are in the file: before anything that they tell of
-    /// happens.
+    /// Writes `notes`, and returns once they are stored, so that the caller makes the changes
+    /// afterwards.
     pub(crate) fn write(&mut self, notes: &Notes) -> io::Result<()> {
         let text = serde_json::to_vec(notes).expect("notes are plain texts and numbers");
         self.file.set_len(0)?;
@@ -207,11 +208,11 @@ impl Ledger {
         self.file.sync_all()
     }
 
-    /// Nothing is left to undo.
+    /// Removes the record after everything is undone.
     pub(crate) fn discard(self) -> io::Result<()> {
         fs::remove_file(&self.path)?;
-        // Whoever is alone takes the folder away in the end: if it went now, the next one would be
-        // alone with another.
+        // The last holder of the folder's lock removes the folder. Removed now, two later runs
+        // could hold locks on different folders.
         if let Ok(folder) = File::open(FOLDER)
             && let Ok(Some(folder)) = FileLock::take(folder)
             && is_at(&folder, Path::new(FOLDER))

@@ -1,28 +1,33 @@
-//! What brings a machine's packets to the splitter's interface, and what becomes of the others.
+//! Steers a machine's packets to the splitter's interface, and pins other flows to paths.
 //!
-//! `--tun` makes an interface; `--route` leads traffic into it. UDP that the splitter can split
-//! ([`Ports`], and WireGuard on any port) goes into the interface. Each other flow is pinned to one
-//! path: a conntrack mark names it, a rule by mark leads to the path's own table, and the flow gets
-//! the path's address. Whoever has a more specific route than the default in the main table (the
-//! local network, another tunnel's network) is left alone, and so is what a WireGuard interface
-//! takes by its default route: its own packets come by here again, and are split.
+//! `--tun` makes an interface; `--route` routes traffic into it. UDP that the splitter can split
+//! ([`Ports`], and WireGuard on any port) goes into the interface. Each other flow is pinned to
+//! one path: a conntrack mark names it, a rule by mark leads to the path's own table, and the flow
+//! gets the path's address. Destinations with a more specific route than the default in the main
+//! table (the local network, another tunnel's network) are not affected. Neither are packets that
+//! a WireGuard interface takes by its default route: its own packets pass here again, and are
+//! split.
 //!
-//! With a namespace of its own (`--netns`), that happens to the programs inside alone; a virtual
-//! cable leads what is not split out to the machine.
+//! With a namespace of its own (`--netns`), this applies only to the programs inside. A virtual
+//! cable connects the namespace to the machine, for traffic that is not split.
 //!
-//! * [`Plan::look`] finds out what is to be done, and changes nothing;
-//! * [`Steering::raise`] does it, after it has written down how to undo it;
-//! * [`Steering::follow`] keeps up with paths that come and go;
-//! * [`Steering::keep`] sets again what others take away (a firewall that flushes all rules, a
+//! * [`Plan::look`] decides what to do, and changes nothing;
+//! * [`Steering::raise`] makes the changes, after it has recorded how to undo them;
+//! * [`Steering::follow`] adapts them when paths are added or removed;
+//! * [`Steering::keep`] restores changes that others remove (a firewall that flushes all rules, a
 //!   network manager that removes foreign ones), or ends with everything closed;
-//! * [`Steering::lower`], and the end of the process's life otherwise the next start, undoes it.
+//! * [`Steering::lower`] undoes them; so does the next start if the process was killed.
 //!
-//! The invariants: nothing is changed that is not written down first; every table ends in
-//! "unreachable", so that a path that is gone, or a splitter that was killed, leads nowhere; all
-//! names, marks, tables and priorities are fixed (`slot.rs`), so undoing needs no memory but the
-//! settings' old values, and may be done twice. What several runs need (settings of the machine)
-//! the last of them puts back. What a name stood for is written down with it: it may be somebody
-//! else's when it is undone.
+//! Invariants:
+//!
+//! * Each change is recorded before it is made.
+//! * Every table ends in "unreachable", so that packets of a removed path, or of a killed
+//!   splitter, go nowhere.
+//! * All names, marks, tables and priorities are fixed (`slot.rs`). Undoing therefore needs only
+//!   the settings' old values, and may be done twice.
+//! * A setting of the machine that several runs need is restored by the last of them.
+//! * The object that a name stood for is recorded too: the name may belong to another one at the
+//!   time of the undo.
 
 mod claim;
 mod error;

@@ -1,4 +1,4 @@
-//! Network namespaces with a name, as `ip netns` knows them: a file in `/run/netns` on which the
+//! Named network namespaces, in the form of `ip netns`: a file in `/run/netns` on which the
 //! namespace is mounted.
 
 use std::fs::{self, File};
@@ -11,10 +11,10 @@ use rustix::mount::{MountPropagationFlags, UnmountFlags, mount_bind, mount_chang
 use anabranch_os::namespace::Namespace;
 use anabranch_os::udp::{UdpOptions, UdpSocket};
 
-/// Folder of the files that named namespaces are mounted on.
+/// Folder of the files on which named namespaces are mounted.
 pub(super) const FOLDER: &str = "/run/netns";
 
-/// The file of the namespace `name`.
+/// Returns the file of the namespace `name`.
 pub(crate) fn file(name: &str) -> PathBuf {
     Path::new(FOLDER).join(name)
 }
@@ -22,7 +22,7 @@ pub(crate) fn file(name: &str) -> PathBuf {
 /// Gives the namespace a name.
 ///
 /// # Errors
-/// `AlreadyExists`; what the kernel says.
+/// `AlreadyExists`, or the kernel's error.
 pub(crate) fn give(name: &str, namespace: &Namespace) -> io::Result<()> {
     fs::create_dir_all(FOLDER)?;
     share()?;
@@ -31,41 +31,40 @@ pub(crate) fn give(name: &str, namespace: &Namespace) -> io::Result<()> {
     Ok(mount_bind(namespace.path(), &file)?)
 }
 
-/// The number of the calling thread's network namespace; on old kernels that of its file, which may
-/// be used again.
+/// Returns the number of the calling thread's network namespace; on old kernels that of its file,
+/// which may be reused.
 pub(crate) fn number() -> io::Result<u64> {
     let any = "127.0.0.1:0".parse().expect("an address");
     let cookie = UdpSocket::bind(any, &UdpOptions::default()).and_then(|socket| socket.namespace());
     cookie.or_else(|_| Ok(fs::metadata("/proc/thread-self/ns/net")?.ino()))
 }
 
-/// Whether `name` stands for the namespace with that number. Somebody else may have taken the name
+/// Returns whether `name` stands for the namespace with that number. The name may have been reused
 /// since.
 pub(crate) fn is_still(name: &str, known: Option<u64>) -> bool {
     let file = file(name);
     match Namespace::open(&file).and_then(|namespace| namespace.run(number)) {
         Ok(found) => known.is_none_or(|known| known == found),
-        // A run that was killed between making the file and mounting on it; or who asks may not
-        // enter.
+        // A run may have been killed between making the file and mounting on it, or the caller may
+        // not enter.
         Err(_) => fs::metadata(&file).is_ok_and(|about| about.is_file() && about.len() == 0),
     }
 }
 
-/// Removes the name; the namespace goes with the last process inside. One that is gone already is
-/// no error.
+/// Removes the name; the namespace ends with the last process inside. A missing name is no error.
 pub(crate) fn remove(name: &str) -> io::Result<()> {
     let file = file(name);
     if !file.exists() {
         return Ok(());
     }
     match unmount(&file, UnmountFlags::DETACH) {
-        // A run that was killed between making the file and mounting on it.
+        // A run may have been killed between making the file and mounting on it.
         Ok(()) | Err(rustix::io::Errno::INVAL) => fs::remove_file(&file),
         Err(error) => Err(error.into()),
     }
 }
 
-/// Lets what is mounted in the folder be seen in other mount namespaces, and removed there, as `ip
+/// Propagates mounts in the folder to other mount namespaces, and allows unmounting there, as `ip
 /// netns` does.
 fn share() -> io::Result<()> {
     let flags = MountPropagationFlags::SHARED | MountPropagationFlags::REC;

@@ -1,32 +1,32 @@
-//! The program `nft`, which carries rules into the kernel.
+//! The program `nft`, which installs rules in the kernel.
 
 use std::io::{self, BufRead, BufReader, Write};
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 
-/// Where administrators' programs lie that a user's `PATH` may lack.
+/// Folders of administrators' programs that may be missing in a user's `PATH`.
 const ELSEWHERE: &str = "/usr/sbin:/sbin:/usr/local/sbin";
 
-/// Where `nft` is.
+/// Returns the path of `nft`, if it exists.
 pub(crate) fn find() -> Option<PathBuf> {
     let path = std::env::var_os("PATH").unwrap_or_default();
     let folders = std::env::split_paths(&path).chain(std::env::split_paths(ELSEWHERE));
     folders.map(|folder| folder.join("nft")).find(|file| file.is_file())
 }
 
-/// Carries out `commands`: all of them, or none.
+/// Executes `commands`: all of them, or none.
 ///
 /// # Errors
-/// What `nft` says, in one line.
+/// The message of `nft`, in one line.
 pub(crate) fn run(nft: &Path, commands: &str) -> io::Result<()> {
     let mut command = Command::new(nft);
     command.args(["-f", "-"]).stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::piped());
-    // The terminal's Ctrl-C is for us, and must not keep us from undoing what we did.
+    // The terminal's Ctrl-C is for us, and must not keep us from undoing our changes.
     command.process_group(0);
     let mut child = command.spawn()?;
     let mut stdin = child.stdin.take().expect("it was asked for a pipe");
-    // A program that ends before it has read everything says why on its error output.
+    // A program that ends before it has read everything reports the reason on its error output.
     let written = stdin.write_all(commands.as_bytes());
     drop(stdin);
     let output = child.wait_with_output()?;
@@ -36,7 +36,8 @@ pub(crate) fn run(nft: &Path, commands: &str) -> io::Result<()> {
     Err(blame(&String::from_utf8_lossy(&output.stderr)))
 }
 
-/// What a table (of the family `inet`) holds, in the words of `nft`; `None` if there is none.
+/// Returns the content of a table (of the family `inet`) as `nft` lists it; `None` if there is
+/// none.
 pub(crate) fn list(nft: &Path, table: &str) -> io::Result<Option<String>> {
     let mut command = Command::new(nft);
     command.args(["--stateless", "list", "table", "inet", table]).process_group(0);
@@ -45,7 +46,7 @@ pub(crate) fn list(nft: &Path, table: &str) -> io::Result<Option<String>> {
     Ok(listed.then(|| String::from_utf8_lossy(&output.stdout).into_owned()))
 }
 
-/// The named counters of a table (of the family `inet`), in the words of `nft`.
+/// Returns the named counters of a table (of the family `inet`) as `nft` lists them.
 pub(crate) fn counters(nft: &Path, table: &str) -> io::Result<String> {
     let mut command = Command::new(nft);
     command.args(["list", "counters", "table", "inet", table]).process_group(0);
@@ -56,32 +57,32 @@ pub(crate) fn counters(nft: &Path, table: &str) -> io::Result<String> {
     }
 }
 
-/// An error of what `nft` has said.
+/// Converts a message of `nft` to an error.
 fn blame(said: &str) -> io::Error {
     let line = said.lines().find(|line| !line.trim().is_empty()).unwrap_or("it failed");
     io::Error::other(format!("nft: {line}"))
 }
 
-/// A table that belongs to this handle: nobody else can change it, remove it, or flush it away with
-/// all others, and it goes with the handle, or with the process. (The kernel's `owner` flag, from
+/// A table owned by this handle: no other process can change it, remove it, or flush it with all
+/// others. It is removed with the handle, or with the process. (The kernel's `owner` flag, from
 /// 5.12 on.)
 #[derive(Debug)]
 pub(crate) struct Owned {
-    /// It owns the table for as long as its input is open.
+    /// The process that owns the table as long as its input is open.
     nft: Child,
 }
 
 impl Owned {
-    /// Makes the table `name`; `body` is what stands between its braces, in one line.
+    /// Makes the table `name`; `body` is the text between its braces, in one line.
     ///
     /// # Errors
-    /// What `nft` says, in one line.
+    /// The message of `nft`, in one line.
     pub(crate) fn create(nft: &Path, name: &str, body: &str) -> io::Result<Owned> {
         let (heard, said) = io::pipe()?;
         let mut command = Command::new(nft);
         command.arg("-i").stdin(Stdio::piped()).stdout(said.try_clone()?).stderr(said);
         let child = command.process_group(0).spawn()?;
-        // It holds this process's ends of what the child says.
+        // It holds this process's copies of the pipe for the child's output.
         drop(command);
         let mut owned = Owned { nft: child };
         let stdin = owned.nft.stdin.as_mut().expect("it was asked for a pipe");
@@ -101,7 +102,7 @@ impl Owned {
         Err(blame(&all))
     }
 
-    /// Whether it is there.
+    /// Returns whether the table exists.
     pub(crate) fn stands(&mut self) -> bool {
         matches!(self.nft.try_wait(), Ok(None))
     }
@@ -109,7 +110,7 @@ impl Owned {
 
 impl Drop for Owned {
     fn drop(&mut self) {
-        // With its input it ends, and with it the table.
+        // When its input closes, the process ends, and with it the table.
         drop(self.nft.stdin.take());
         let _ = self.nft.wait();
     }

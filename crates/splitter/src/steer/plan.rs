@@ -1,4 +1,4 @@
-//! What is to be set up: all of it decided, nothing of it begun.
+//! The plan of a setup: all decisions made, and no changes.
 
 use std::fs;
 use std::io;
@@ -16,56 +16,56 @@ use super::sysctl::{self, Lent, Setting};
 use super::{Ports, Slot, SteerError, ledger, named, nft};
 use crate::far_end::Inner;
 
-/// What the user asked for.
+/// The user's settings.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Request {
     /// The interface's name.
     pub tun: String,
-    /// The namespace that it lives in, to be made.
+    /// The namespace to make for the interface.
     pub netns: Option<String>,
-    /// Whether traffic is to be led into it.
+    /// Whether to route traffic into it.
     pub route: bool,
-    /// What is split.
+    /// The UDP ports to split.
     pub ports: Ports,
-    /// Name servers for the namespace; the machine's where there is none.
+    /// Name servers for the namespace; the machine's if empty.
     pub dns: Vec<IpAddr>,
-    /// The interface's addresses where all packets go to a far end; nothing is pinned then.
+    /// The interface's addresses if all packets go to a far end; nothing is pinned then.
     pub inner: Option<Inner>,
 }
 
 impl Request {
-    /// Whether traffic is led into the interface that is not split, and so is pinned to a path.
+    /// Returns whether traffic that is not split is routed too, and therefore pinned to paths.
     pub(crate) fn pins(&self) -> bool {
         self.route && self.inner.is_none()
     }
 }
 
-/// A path's way out for flows that are pinned to it.
+/// A path's exit for flows that are pinned to it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Exit {
-    /// The path, by its place among the paths.
+    /// Index of the path.
     pub index: usize,
-    /// The interface that it leaves by.
+    /// Its outgoing interface.
     pub device: String,
-    /// Its way for IPv4, while it has one.
+    /// Its exit for IPv4, if available.
     pub four: Option<Out>,
-    /// Its way for IPv6, while it has one.
+    /// Its exit for IPv6, if available.
     pub six: Option<Out>,
 }
 
-/// Where packets of one family leave.
+/// An exit for packets of one family.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Out {
     /// The interface's number.
     pub oif: u32,
     /// The next router, if there is one.
     pub gateway: Option<IpAddr>,
-    /// The address that the user named for the path.
+    /// The source address that the user gave for the path.
     pub source: Option<IpAddr>,
 }
 
 impl Exit {
-    /// The way for `family`.
+    /// Returns the exit for `family`.
     pub fn way(&self, family: Family) -> Option<Out> {
         match family {
             Family::Four => self.four,
@@ -78,14 +78,14 @@ impl Exit {
     }
 }
 
-/// Everything that [`Steering::raise`](super::Steering::raise) is to do.
+/// The setup for [`Steering::raise`](super::Steering::raise).
 #[derive(Clone, Debug)]
 pub struct Plan {
-    /// What the user asked for.
+    /// The user's settings.
     pub request: Request,
-    /// Where the run's numbers and names come from; another if this one is taken in the meantime.
+    /// The slot for the run's numbers and names; replaced if it is taken in the meantime.
     pub slot: Slot,
-    /// The MTU of the interface in bytes: that of the narrowest path.
+    /// The MTU of the interface in bytes: the smallest of the paths.
     pub mtu: u32,
     /// The mark of the splitter's own packets.
     pub own: u32,
@@ -95,11 +95,11 @@ pub struct Plan {
 }
 
 impl Plan {
-    /// Looks at the machine and decides. `exits` are the paths that have an interface, `mark` is
+    /// Examines the machine and decides. `exits` are the paths that have an interface; `mark` is
     /// the user's own mark for the splitter's packets.
     ///
     /// # Errors
-    /// What was asked for cannot be had here, as far as that shows without rights.
+    /// The settings are not possible here, as far as that is visible without rights.
     pub fn look(
         request: Request,
         exits: Vec<Exit>,
@@ -125,12 +125,12 @@ impl Plan {
         Ok(Plan { request, slot, mtu, own, exits, nameservers, nft })
     }
 
-    /// Whether any path leads to IPv6.
+    /// Returns whether any path has an exit for `family`.
     pub(crate) fn has(&self, family: Family) -> bool {
         self.exits.iter().any(|exit| exit.way(family).is_some())
     }
 
-    /// The paths' interfaces, each once.
+    /// Returns the paths' interfaces, each once.
     pub(crate) fn devices(&self) -> Vec<String> {
         let mut devices: Vec<_> = self.exits.iter().map(|exit| exit.device.clone()).collect();
         devices.sort_unstable();
@@ -138,9 +138,9 @@ impl Plan {
         devices
     }
 
-    /// Settings of the machine that have to change, and the interfaces that forward because of it.
+    /// Returns settings of the machine to change, and the interfaces that forward because of it.
     ///
-    /// `noted` is what other runs of ours have found before they changed it.
+    /// `noted` are the original values that other runs of ours have recorded.
     pub(crate) fn settings(&self, noted: &[Setting]) -> (Vec<Setting>, Lent) {
         if !self.request.pins() {
             return (Vec::new(), Lent::default());
@@ -154,8 +154,8 @@ impl Plan {
         (settings, lent)
     }
 
-    /// The file that tells programs in the namespace their name servers (`ip netns exec` puts it in
-    /// the place of `/etc/resolv.conf`).
+    /// Returns the file with the name servers for programs in the namespace (`ip netns exec`
+    /// mounts it over `/etc/resolv.conf`).
     pub(crate) fn resolver(&self) -> Option<MadeFile> {
         let name = self.request.netns.as_ref().filter(|_| !self.nameservers.is_empty())?;
         let path = Path::new("/etc/netns").join(name).join("resolv.conf");
@@ -163,7 +163,7 @@ impl Plan {
         Some(MadeFile { path, text: lines.collect() })
     }
 
-    /// What would be done, a line for each kind of change.
+    /// Describes the changes, with a line for each kind.
     pub fn describe(&self) -> Vec<String> {
         let Request { tun, netns, route, ports, .. } = &self.request;
         let place =
@@ -231,19 +231,21 @@ impl Plan {
         lines
     }
 
+    /// Checks that the process has the required rights.
+    ///
     /// # Errors
-    /// The process has not the rights that it takes.
+    /// It lacks them.
     pub(crate) fn check_rights(&self) -> Result<(), SteerError> {
         check_rights(self.request.netns.is_some())
     }
 
-    /// Looks for what would be in the way of a run, and changes nothing. A run of the same settings
-    /// that lives is not in the way: its successor is being thought about.
+    /// Checks for obstacles to a run, and changes nothing. A live run with the same interface is
+    /// no obstacle: this plan may be for its successor.
     ///
     /// # Errors
-    /// As [`Steering::raise`](super::Steering::raise), as far as that shows without rights.
+    /// As [`Steering::raise`](super::Steering::raise), as far as visible without rights.
     pub fn foresee(&self) -> Result<(), SteerError> {
-        // What another user's runs wrote may not be for us to read.
+        // The records of another user's runs may not be readable.
         let Ok(survey) = ledger::survey(namespace_number()?) else { return Ok(()) };
         if survey.held.iter().any(|(_, notes)| self.is_same(notes)) {
             return Ok(());
@@ -252,12 +254,12 @@ impl Plan {
         self.check(&left)
     }
 
-    /// Whether these notes tell of a run of the same interface.
+    /// Returns whether these notes are those of a run with the same interface.
     pub(crate) fn is_same(&self, notes: &Notes) -> bool {
         notes.tun == self.request.tun && notes.netns == self.request.netns
     }
 
-    /// Goes over to another slot.
+    /// Switches to another slot.
     pub(crate) fn take(&mut self, slot: Slot) {
         if self.own == self.slot.own() {
             self.own = slot.own();
@@ -265,10 +267,11 @@ impl Plan {
         self.slot = slot;
     }
 
-    /// Killed runs have `left` what is about to be undone.
+    /// Checks for foreign objects in the way. `left` are the records of killed runs, which will be
+    /// undone.
     ///
     /// # Errors
-    /// Something is there already that is not ours.
+    /// An object exists already that is not ours.
     pub(crate) fn check(&self, left: &[Notes]) -> Result<(), SteerError> {
         let is_left = |name: &String| {
             left.iter().any(|notes| {
@@ -320,7 +323,7 @@ impl Plan {
             )));
         }
         let network = self.slot.ends4().0.into();
-        // A cable of ours that a killed run left is in nobody's way.
+        // A leftover cable of a killed run is no obstacle.
         let needed = self.request.netns.is_some()
             && netlink::link_named(&self.slot.cable()).map_err(&ask)?.is_none();
         let taken = needed && policy::leads_directly(network).map_err(&ask)?;
@@ -334,7 +337,7 @@ impl Plan {
     }
 }
 
-/// The rights that it takes, by the kernel's names.
+/// Checks for the required capabilities.
 fn check_rights(with_namespace: bool) -> Result<(), SteerError> {
     let mut needed = CapabilitySet::NET_ADMIN;
     if with_namespace {
@@ -344,18 +347,18 @@ fn check_rights(with_namespace: bool) -> Result<(), SteerError> {
     if capabilities(None).is_ok_and(has) { Ok(()) } else { Err(SteerError::Forbidden) }
 }
 
-/// Whether the process may change the machine's network.
+/// Returns whether the process may change the machine's network.
 pub(crate) fn may_configure() -> bool {
     check_rights(false).is_ok()
 }
 
-/// The number of this network namespace.
+/// Returns the number of this network namespace.
 pub(crate) fn namespace_number() -> Result<u64, SteerError> {
     named::number().map_err(SteerError::system("asking for the network namespace"))
 }
 
-/// The machine's name servers, as far as they can be reached from elsewhere. One that listens on
-/// the machine itself (as systemd-resolved does) tells in another file whom it asks.
+/// Returns the machine's name servers that can be reached from other namespaces. A local one (such
+/// as systemd-resolved) lists its upstream servers in another file.
 fn nameservers() -> Vec<IpAddr> {
     let files = ["/etc/resolv.conf", "/run/systemd/resolve/resolv.conf"];
     let read =
@@ -363,14 +366,14 @@ fn nameservers() -> Vec<IpAddr> {
     files.iter().map(read).find(|found| !found.is_empty()).unwrap_or_default()
 }
 
-/// The servers in a resolv.conf(5) that are not the machine's own.
+/// Returns the servers in a resolv.conf(5), without those on loopback.
 fn servers(text: &str) -> Vec<IpAddr> {
     let values = text.lines().filter_map(|line| line.trim().strip_prefix("nameserver"));
     let parsed = values.filter_map(|value| value.trim().parse::<IpAddr>().ok());
     parsed.filter(|ip| !ip.is_loopback()).collect()
 }
 
-/// Runs `work` where the interface lives.
+/// Runs `work` in the interface's namespace.
 pub(crate) fn within<R: Send>(
     namespace: Option<&Namespace>,
     work: impl FnOnce() -> io::Result<R> + Send,

@@ -1,17 +1,17 @@
-//! Which UDP datagrams the splitter takes.
+//! Selection of the UDP datagrams to split.
 
 use std::fmt;
 use std::ops::RangeInclusive;
 use std::str::FromStr;
 
-/// QUIC, WireGuard, and the ports that `mosh-server` chooses from.
+/// Ports of QUIC and WireGuard, and the range from which `mosh-server` chooses.
 const USUAL: [RangeInclusive<u16>; 3] = [443..=443, 51_820..=51_820, 60_000..=61_000];
 
-/// A port or a range of ports, as a user writes it: `5000`, `5000-5010`.
+/// A port or a range of ports, in the user's notation: `5000`, `5000-5010`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PortRange(RangeInclusive<u16>);
 
-/// A text that is no [`PortRange`].
+/// Error for a text that is not a [`PortRange`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PortRangeError(String);
 
@@ -45,13 +45,13 @@ impl fmt::Display for PortRange {
     }
 }
 
-/// The server ports whose datagrams are split: the usual ones, and those that the user added.
-/// Sorted, apart from each other, never empty.
+/// The server ports whose datagrams are split: the default ones and the user's. The ranges are
+/// sorted, disjoint, and never empty.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Ports(Vec<PortRange>);
 
 impl Ports {
-    /// QUIC (443), WireGuard (51820), Mosh (60000-61000), and `others`.
+    /// Returns QUIC (443), WireGuard (51820), Mosh (60000-61000), and `others`.
     pub fn with(others: &[PortRange]) -> Ports {
         let usual = USUAL.into_iter().map(PortRange);
         let mut all: Vec<PortRange> = usual.chain(others.iter().cloned()).collect();
@@ -68,7 +68,7 @@ impl Ports {
         Ports(apart)
     }
 
-    /// Whether datagrams to `port` are split.
+    /// Returns whether datagrams to `port` are split.
     pub fn contains(&self, port: u16) -> bool {
         self.0.iter().any(|range| range.0.contains(&port))
     }

@@ -1,4 +1,4 @@
-//! Doing what a plan says, keeping it as it is, and undoing it.
+//! Executes a plan, maintains its setup, and undoes it.
 
 use std::fs;
 use std::io;
@@ -25,49 +25,51 @@ use super::tally::Tally;
 use super::undo::{remove_cable, undo};
 use super::{Exit, Plan, Request, Slot, SteerError, named};
 
-/// The kernel's number for the loopback interface of every namespace.
+/// The kernel's index of the loopback interface in every namespace.
 const LO: u32 = 1;
-/// The cable's end inside the namespace, a name that no other interface there can have.
+/// Name of the cable's end inside the namespace, which no other interface there has.
 pub const UPLINK: &str = "uplink";
 
-/// What a run has set up. Dropping it undoes it.
+/// The setup of a run. Dropping it undoes it.
 #[derive(Debug)]
 pub struct Steering {
     pub(super) plan: Plan,
     notes: Notes,
-    /// `None` once all is undone.
+    /// `None` once everything is undone.
     ledger: Option<Ledger>,
     namespace: Option<Namespace>,
-    /// The interface's number, once it is there.
+    /// The interface's index, once it exists.
     tun: u32,
     lent: Lent,
-    /// nftables' tables: that of the machine, and that of the namespace.
+    /// The nftables tables: that of the machine, and that of the namespace.
     fences: Vec<Fence>,
-    /// What holds while somebody has flushed them away.
+    /// The table that blocks packets while another program has flushed the others.
     guard: Option<Owned>,
-    /// Tells of the interfaces in the namespace.
+    /// Reports changes of the interfaces in the namespace.
     inside: Option<Monitor>,
-    /// Counts what is pinned.
+    /// Counts the traffic of pinned flows.
     tally: Option<Tally>,
 }
 
-/// What [`Steering::keep`] has found.
+/// Result of [`Steering::keep`].
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Upkeep {
-    /// What others had taken away, and is there again, or cannot be; a line each.
+    /// Messages about changes that others had removed and that were restored, or cannot be; a line
+    /// each.
     pub told: Vec<String>,
     /// Whether an interface in the namespace has changed.
     pub network: bool,
-    /// Whether the system could not answer just now (no files or memory left): ask again soon.
+    /// Whether the system could not answer at present (no files or memory left): the check is to
+    /// be repeated soon.
     pub again: bool,
 }
 
 impl Steering {
-    /// Undoes what killed runs left behind, or takes it over, writes down what this one is about to
-    /// do, and does it. Gives the interface, switched on, and what the user should know.
+    /// Undoes the setups of killed runs or adopts them, records the changes of this run, and makes
+    /// them. Returns the interface, switched on, and warnings for the user.
     ///
     /// # Errors
-    /// Something could not be had; nothing is left behind then, but for what a killed run has left.
+    /// A part of the setup failed. Nothing is left then, except what a killed run had left.
     pub fn raise(mut plan: Plan) -> Result<(Steering, Tun, Vec<String>), SteerError> {
         plan.check_rights()?;
         let making = SteerError::system("making a namespace");
@@ -85,7 +87,7 @@ impl Steering {
             Ok(tun)
         });
         if tun.is_err() && adopted {
-            // Who cannot start opens nothing that a killed run has left closed.
+            // A run that fails to start must not open what a killed run has left closed.
             steering.forsake();
         }
         let tun = tun?;
@@ -99,13 +101,13 @@ impl Steering {
         Ok((steering, tun, warnings))
     }
 
-    /// The address that the interface's side speaks from, in each family.
+    /// Returns the source addresses of the interface's side, for each family.
     pub fn here(&self) -> (Ipv4Addr, Ipv6Addr) {
         (self.plan.slot.ends4().0, self.plan.slot.ends6().0)
     }
 
-    /// What the flows that are pinned have carried, an entry for each path, at most a second old;
-    /// nothing where nothing is pinned. With `now` it is read anew, which takes some milliseconds.
+    /// Returns the traffic of pinned flows, an entry for each path, at most a second old; empty if
+    /// nothing is pinned. With `now` it is read again, which takes some milliseconds.
     pub fn pinned(&self, now: bool) -> Vec<Pinned> {
         let Some(tally) = &self.tally else { return Vec::new() };
         if now {
@@ -114,16 +116,16 @@ impl Steering {
         tally.pinned()
     }
 
-    /// What it was made for.
+    /// Returns its plan.
     pub fn plan(&self) -> &Plan {
         &self.plan
     }
 
-    /// The paths' ways out as they are now: routes are set where they are missing, and new flows go
-    /// to paths that lead somewhere.
+    /// Adapts to the present exits of the paths: adds missing routes, and sends new flows only to
+    /// paths with an exit.
     ///
     /// # Errors
-    /// The kernel's, or those of `nft`. What is not set leads nowhere.
+    /// The kernel's, or those of `nft`. Routes that could not be set are unreachable.
     pub fn follow(&mut self, exits: Vec<Exit>) -> io::Result<()> {
         if !self.plan.request.pins() {
             return Ok(());
@@ -135,20 +137,20 @@ impl Steering {
         if let (true, Some(nft)) = (is_other, &self.plan.nft) {
             let choice = ruleset::rechoice(slot, &self.plan.exits);
             let fence = self.fences.first_mut().expect("a run with routes has one");
-            // Somebody may have removed what is to be changed; then all of it is set.
+            // The rule to change may have been removed; then the whole table is set.
             let set = fence.set(nft, slot, &choice).or_else(|_| self.fence_off(0));
             result = result.and(set);
         }
         result
     }
 
-    /// What tells that [`Steering::keep`] has something to look at: to be polled for readability.
+    /// Returns descriptors to poll for readability: [`Steering::keep`] is to be called then.
     pub fn watched(&self) -> Vec<BorrowedFd<'_>> {
         let inside = self.inside.iter().map(AsFd::as_fd);
         self.fences.iter().map(AsFd::as_fd).chain(inside).collect()
     }
 
-    /// Whether a change in the machine's network may be one to what was set up.
+    /// Returns whether a change in the machine's network may affect the setup.
     pub fn concerns(&self, change: &Change) -> bool {
         match change {
             Change::Route { table, .. } => self.plan.slot.tables().contains(table),
@@ -157,16 +159,16 @@ impl Steering {
         }
     }
 
-    /// Whether the guard stands, if there ever was one: nobody tells of its end.
+    /// Returns whether the guard exists, if there ever was one: its end is not reported.
     pub fn is_guarded(&mut self) -> bool {
         self.guard.as_mut().is_none_or(Owned::stands)
     }
 
-    /// Sets again what others have taken away: rules, tables, nftables' table.
+    /// Restores changes that others have removed: rules, tables, and the nftables table.
     ///
     /// # Errors
-    /// It cannot be set again. Then all is left closed, as if this run had been killed: the error
-    /// says what opens it.
+    /// A restore failed. Then everything is left closed, as if this run had been killed; the error
+    /// names the remedy.
     pub fn keep(&mut self) -> Result<Upkeep, SteerError> {
         if !self.plan.request.pins() {
             return Ok(Upkeep::default());
@@ -214,21 +216,21 @@ impl Steering {
         Ok(kept)
     }
 
-    /// Undoes everything.
+    /// Undoes the whole setup.
     ///
     /// # Errors
-    /// Something could not be undone; the next run will try again.
+    /// A change could not be undone; the next run will try again.
     pub fn lower(mut self) -> io::Result<()> {
         self.undo()
     }
 
-    /// Ends as by SIGKILL: the lock goes, and nothing is undone.
+    /// Ends as by SIGKILL: releases the lock, and undoes nothing.
     #[cfg(test)]
     pub(super) fn kill(mut self) {
         self.forsake();
     }
 
-    /// Leaves everything as it is, for the next start or `--restore` to undo.
+    /// Leaves the setup as it is, for the next start or `--restore` to undo.
     fn forsake(&mut self) {
         drop(self.ledger.take());
         self.guard = None;
@@ -236,7 +238,7 @@ impl Steering {
 
     fn undo(&mut self) -> io::Result<()> {
         let Some(ledger) = self.ledger.take() else { return Ok(()) };
-        // What it would drop while the rest goes is not ours any more.
+        // The guard is dropped first: it would block packets that are no longer ours.
         self.guard = None;
         let _alone = ledger::alone()?;
         let number = namespace_number().map_err(io::Error::other)?;
@@ -259,7 +261,7 @@ impl Steering {
         Ok(())
     }
 
-    /// nftables' rules come last: from then on, packets come.
+    /// Makes the changes. The nftables rules are last: packets arrive from then on.
     fn set_up(&mut self, settings: &[Setting]) -> Result<Tun, SteerError> {
         if let (Some(name), Some(namespace)) = (&self.plan.request.netns, &self.namespace) {
             let step = format!("making the namespace '{name}'");
@@ -285,7 +287,7 @@ impl Steering {
         within(self.namespace.as_ref(), || {
             let tun = Tun::create(tun)?;
             configure::set_mtu(tun.index(), *mtu)?;
-            // Answers come by it from servers to which the routes lead elsewhere.
+            // Answers arrive on it from servers that the routes reach through other interfaces.
             Setting::new(format!("ipv4/conf/{}/rp_filter", self.plan.request.tun), "2").set()?;
             configure::set_up(tun.index(), true)?;
             configure::add_address(tun.index(), full(four.into()))?;
@@ -302,8 +304,8 @@ impl Steering {
         })
     }
 
-    /// The rules that keep strangers from being forwarded come before the forwarding, and all of
-    /// them before the cable.
+    /// Sets up the routing. The rules against forwarding for others precede the forwarding, and
+    /// all of them precede the cable.
     fn lead(&mut self, settings: &[Setting]) -> io::Result<()> {
         let slot = self.plan.slot;
         self.led_here().ensure()?;
@@ -312,8 +314,8 @@ impl Steering {
         let Some(namespace) = self.namespace.as_ref().map(Namespace::try_clone).transpose()? else {
             lead::lead_in(slot, self.tun)?;
             self.fence_off(0)?;
-            // What a killed run has left of other paths, and of a namespace that it wrote nothing
-            // of.
+            // Removes leftovers of a killed run: of other paths, and of a namespace that it did
+            // not record.
             self.led_here().sweep()?;
             remove_cable(slot)?;
             return settings.iter().try_for_each(Setting::set);
@@ -330,8 +332,8 @@ impl Steering {
         self.fence_off(1)
     }
 
-    /// Makes nftables' table of this process's namespace (0), or of the other (1), whatever is
-    /// there.
+    /// Makes the nftables table of this process's namespace (0), or of the other (1), and replaces
+    /// an existing one.
     fn fence_off(&mut self, number: usize) -> io::Result<()> {
         let nft = self.plan.nft.clone().expect("a plan with routes has looked for it");
         let subject = self.subject();
@@ -361,13 +363,13 @@ impl Steering {
         Ok(())
     }
 
-    /// The rules and tables of this process's namespace.
+    /// Returns the rules and tables of this process's namespace.
     fn led_here(&self) -> Led {
         let led = Led::out(self.plan.slot, &self.plan.exits);
         if self.namespace.is_some() { led } else { led.and_in() }
     }
 
-    /// Where the packets come from that are led.
+    /// Returns the interface from which routed packets arrive.
     fn origin(&self) -> String {
         self.namespace.as_ref().map_or("lo".to_owned(), |_| self.plan.slot.cable())
     }
@@ -377,7 +379,7 @@ impl Steering {
         Subject { slot: *slot, tun, ports, own: *own, exits, lent: &self.lent }
     }
 
-    /// The cable, with an address at each end and a default route inside.
+    /// Makes the cable, with an address at each end and a default route inside.
     fn lay_cable(&self, namespace: &Namespace) -> io::Result<()> {
         let Plan { slot, mtu, .. } = self.plan;
         let with6 = self.plan.has(Family::Six);
@@ -408,7 +410,7 @@ impl Steering {
 }
 
 impl Drop for Steering {
-    /// Also when the run panics. What cannot be undone now stays written down.
+    /// Also runs on a panic. Changes that cannot be undone now stay recorded.
     fn drop(&mut self) {
         let _ = self.undo();
     }
@@ -422,14 +424,14 @@ fn unguarded(error: io::Error) -> String {
     )
 }
 
-/// Whether an error says only that the system has too much to do just now.
+/// Returns whether an error means only that the system is short of resources at present.
 fn is_passing(error: &io::Error) -> bool {
     let passing =
         [libc::EMFILE, libc::ENFILE, libc::ENOMEM, libc::ENOBUFS, libc::EAGAIN, libc::EBUSY];
     error.raw_os_error().is_some_and(|errno| passing.contains(&errno))
 }
 
-/// The ends of the cable: address here, address there, length of their network's prefix.
+/// Returns the ends of the cable: address here, address there, length of their network's prefix.
 fn ends(slot: Slot, with6: bool) -> Vec<(IpAddr, IpAddr, u8)> {
     let (here4, there4) = slot.ends4();
     let (here6, there6) = slot.ends6();
@@ -437,7 +439,7 @@ fn ends(slot: Slot, with6: bool) -> Vec<(IpAddr, IpAddr, u8)> {
     [(here4.into(), there4.into(), 30)].into_iter().chain(six).collect()
 }
 
-/// All packets of this namespace go by this interface.
+/// Routes all packets of this namespace to this interface.
 fn all_into(oif: u32) -> io::Result<()> {
     let all = [Ipv4Addr::UNSPECIFIED.into(), Ipv6Addr::UNSPECIFIED.into()];
     all.into_iter().try_for_each(|ip: IpAddr| {

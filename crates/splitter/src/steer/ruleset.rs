@@ -1,24 +1,23 @@
 //! The nftables rules of a run, as text for `nft -f -`.
 //!
-//! One table holds them all, so that one command replaces or removes them, at once or not at all.
+//! One table holds all of them, so that one command replaces or removes them atomically.
 //!
-//! * `split` names the interface in the conntrack mark of flows that are split;
-//! * `classify` names, once for each other flow, a path there;
-//! * `back` does it for flows of which a server's datagram is the first that is seen;
+//! * `split` sets the interface's conntrack mark on flows that are split;
+//! * `classify` sets a path's mark on each other flow, once;
+//! * `back` sets the interface's mark on flows whose first visible datagram is the server's;
 //! * `steer` copies that mark to the packets that this machine (or the namespace) sends, before
 //!   they are routed;
-//! * `enter` does it for what comes out of the namespace's cable;
-//! * `ours` keeps the splitter's own packets in mind, and ends what the kernel would answer in its
-//!   name;
-//! * `answers` marks what comes back, for machines that check where packets come from (strict
-//!   `rp_filter`);
+//! * `enter` does this for packets from the namespace's cable;
+//! * `ours` marks the splitter's own packets, and drops the kernel's own answers in their flows;
+//! * `answers` marks answers, for machines that check source addresses (strict `rp_filter`);
 //! * `addresses` gives a pinned flow the address of its path;
-//! * `number`, `sent` and `came` count what is pinned to each path: flows, and packets each way;
-//! * `fence` lets the namespace's packets leave by paths alone.
+//! * `number`, `sent` and `came` count the flows pinned to each path, and their packets in each
+//!   direction;
+//! * `fence` lets the namespace's packets leave only by paths.
 //!
-//! A second table, the *guard*, drops what the first should have marked and has not: it holds while
-//! somebody else's flush has taken the first away. It goes with the process, so it cannot be all
-//! there is.
+//! A second table, the *guard*, drops packets that lack the mark of the first table: it protects
+//! while another program's flush has removed the first. It ends with the process, so it cannot
+//! replace the first.
 
 use std::collections::BTreeMap;
 use std::fmt::Write;
@@ -29,30 +28,30 @@ use super::slot::{CABLES, MASK};
 use super::sysctl::{Lending, Lent};
 use super::{Exit, Ports, Slot, tally};
 
-/// WireGuard's first message, on whatever port: type 1, three zeros, 148 bytes below the UDP header
-/// of 8.
+/// WireGuard's first message, on any port: type 1, three zeros, 148 bytes after the UDP header of
+/// 8.
 const INITIATION: &str = "udp length 156 @th,64,32 0x01000000";
 
-/// What the rules are about.
+/// Input of the rules.
 pub(crate) struct Subject<'a> {
     pub(crate) slot: Slot,
-    /// The interface of the splitter.
+    /// The splitter's interface.
     pub(crate) tun: &'a str,
     pub(crate) ports: &'a Ports,
     /// The mark of the splitter's own packets.
     pub(crate) own: u32,
     pub(crate) exits: &'a [Exit],
-    /// Who forwards because of us, and should for nobody else.
+    /// Interfaces that forward only because of us, and must not forward for others.
     pub(crate) lent: &'a Lent,
 }
 
-/// Takes the table away; also if there is none.
+/// Returns the commands that remove the table, even if there is none.
 pub(crate) fn removal(slot: Slot) -> String {
     let name = slot.ruleset();
     format!("table inet {name}\ndelete table inet {name}\n")
 }
 
-/// The rules for the whole machine.
+/// Returns the rules for the whole machine.
 pub(crate) fn of_machine(subject: &Subject<'_>) -> String {
     let Subject { slot, .. } = subject;
     let (mask, base) = (MASK, slot.base());
@@ -79,7 +78,7 @@ pub(crate) fn of_machine(subject: &Subject<'_>) -> String {
     replacement(*slot, &body)
 }
 
-/// The body of the guard for the whole machine, in one line.
+/// Returns the body of the guard for the whole machine, in one line.
 pub(crate) fn guard_of_machine(subject: &Subject<'_>) -> String {
     let Subject { slot, ports, .. } = subject;
     let (mask, base) = (MASK, slot.base());
@@ -95,9 +94,8 @@ pub(crate) fn guard_of_machine(subject: &Subject<'_>) -> String {
     in_one_line(&body)
 }
 
-/// What is nobody's flow, or not for us: the splitter's own packets and those of splitters beside
-/// us, those on the machine itself, those that a WireGuard interface takes, and those for this
-/// link.
+/// Returns the rules that exempt packets: those of this and other splitters, local ones, those
+/// that a WireGuard interface takes, and those for this link.
 fn spared(subject: &Subject<'_>) -> String {
     let Subject { tun, own, .. } = subject;
     let (of_any, all) = Slot::OWN_OF_ANY;
@@ -112,7 +110,8 @@ fn in_one_line(body: &str) -> String {
     body.trim_end().replace("{\n", "{ ").replace('\n', "; ")
 }
 
-/// The rules inside the namespace: what is split goes into the interface, all else by the cable.
+/// Returns the rules inside the namespace: split packets go into the interface, all others into
+/// the cable.
 pub(crate) fn of_namespace(subject: &Subject<'_>) -> String {
     let body = format!(
         "{split}\
@@ -125,7 +124,7 @@ pub(crate) fn of_namespace(subject: &Subject<'_>) -> String {
     replacement(subject.slot, &body)
 }
 
-/// The machine's rules for what comes out of the namespace's cable.
+/// Returns the machine's rules for packets from the namespace's cable.
 pub(crate) fn of_cable(subject: &Subject<'_>) -> String {
     let Subject { slot, .. } = subject;
     let (mask, base, cable) = (MASK, slot.base(), slot.cable());
@@ -148,9 +147,8 @@ pub(crate) fn of_cable(subject: &Subject<'_>) -> String {
     replacement(*slot, &body)
 }
 
-/// The body of the guard for the namespace's cable, in one line. While nothing gives packets back
-/// their addresses, answers to the namespace seem to be for this machine, which must not refuse
-/// them.
+/// Returns the body of the guard for the namespace's cable, in one line. Without the address
+/// rules, answers to the namespace appear to be for this machine, which must not refuse them.
 pub(crate) fn guard_of_cable(subject: &Subject<'_>) -> String {
     let Subject { slot, exits, .. } = subject;
     let marks: Vec<_> = exits.iter().map(|exit| format!("{:#x}", slot.path(exit.index))).collect();
@@ -164,8 +162,9 @@ pub(crate) fn guard_of_cable(subject: &Subject<'_>) -> String {
     in_one_line(&body)
 }
 
-/// Only what is pinned leaves the cable, and by paths alone; strangers are not forwarded because we
-/// had forwarding switched on. Runs beside us have cables too.
+/// Returns the rules for forwarding: only pinned packets leave the cable, and only by paths.
+/// Packets of others are not forwarded merely because we switched on forwarding. Other runs on
+/// this machine have cables too.
 fn fence(subject: &Subject<'_>, priority: &str) -> String {
     let Subject { slot, ports, lent, .. } = subject;
     let (mask, base, cable) = (MASK, slot.base(), slot.cable());
@@ -191,7 +190,7 @@ fn not_lent(family: &str, lending: &Lending) -> String {
     format!("meta nfproto {family} {by} oifname != \"{CABLES}*\" drop\n")
 }
 
-/// The choice among paths anew, after some came or went.
+/// Returns the commands that update the choice among paths, after some were added or removed.
 pub(crate) fn rechoice(slot: Slot, exits: &[Exit]) -> String {
     let name = slot.ruleset();
     let mut text = String::new();
@@ -205,7 +204,7 @@ pub(crate) fn rechoice(slot: Slot, exits: &[Exit]) -> String {
     text
 }
 
-/// What is addressed to this machine, to its link, or to many, is nobody's flow.
+/// Rules that exempt packets to this machine, to its link, and to groups.
 const NEAR: &str = "fib daddr type { local, broadcast, multicast, anycast } return\n\
                     ip daddr 169.254.0.0/16 return\nip6 daddr fe80::/10 return\n\
                     icmpv6 type { 133, 134, 135, 136, 137 } return\n";
@@ -214,7 +213,7 @@ fn replacement(slot: Slot, body: &str) -> String {
     format!("{}table inet {} {{\n{body}}}\n", removal(slot), slot.ruleset())
 }
 
-/// The interfaces of the paths.
+/// Returns the set of the paths' interfaces.
 fn paths(exits: &[Exit]) -> String {
     let mut names: Vec<_> = exits.iter().map(|exit| format!("\"{}\"", exit.device)).collect();
     names.sort_unstable();
@@ -237,7 +236,8 @@ fn chooser(family: Family) -> &'static str {
     }
 }
 
-/// Each new flow to the next of the paths that lead out; `None` if none does.
+/// Returns the rule that assigns new flows to the paths with an exit, in rotation; `None` if no
+/// path has one.
 fn choice(slot: Slot, exits: &[Exit], family: Family) -> Option<String> {
     let open = exits.iter().filter(|exit| exit.way(family).is_some());
     let marks: Vec<_> = open.map(|exit| slot.path(exit.index)).collect();
@@ -250,10 +250,10 @@ fn choice(slot: Slot, exits: &[Exit], family: Family) -> Option<String> {
     }
 }
 
-/// Flows that are split, by their form and whatever direction conntrack has them for: it forgets a
-/// silent flow before a session ends, and knows none that began before the rules, so that the
-/// server may be the first whom it sees speak. What a service of this machine (by a port below
-/// 1,024) answers is let be.
+/// Returns the rules that recognise split flows, by their form and in either conntrack direction.
+/// Conntrack forgets a silent flow before its session ends, and does not know flows older than the
+/// rules; the server may therefore be the first sender that it sees. Answers of a service of this
+/// machine (from a port below 1,024) are exempt.
 fn split(subject: &Subject<'_>) -> String {
     let Subject { slot, tun, ports, .. } = subject;
     let mark = slot.tun();
@@ -266,7 +266,8 @@ fn split(subject: &Subject<'_>) -> String {
     )
 }
 
-/// What is split, or was, goes into the interface before anything else is asked.
+/// Returns the rules that lead new and known split flows into the interface, before any other
+/// rule.
 fn sessions(slot: Slot) -> String {
     let (mask, base, tun) = (MASK, slot.base(), slot.tun());
     format!(
@@ -275,7 +276,7 @@ fn sessions(slot: Slot) -> String {
     )
 }
 
-/// TCP connections that began before the rules stay on the interface that they are on.
+/// Returns the rule that keeps TCP connections older than the rules on their interface.
 fn kept(slot: Slot, exits: &[Exit]) -> String {
     let mut marks = BTreeMap::new();
     for exit in exits {
@@ -286,8 +287,8 @@ fn kept(slot: Slot, exits: &[Exit]) -> String {
     format!("tcp flags & (syn | rst) == 0 ct mark set meta oifname map {{ {map} }}\n")
 }
 
-/// The flow's mark for its packet; what no path was found for goes nowhere, and so does a flow of
-/// an earlier run whose path is not among ours.
+/// Returns the rules that copy the flow's mark to its packet. A flow without a path is
+/// unreachable, and so is a flow of an earlier run whose path is not among ours.
 fn marked(slot: Slot, exits: &[Exit]) -> String {
     let paths = exits.iter().map(|exit| slot.path(exit.index));
     let known = paths.chain([slot.tun(), slot.own()]).map(|mark| format!("{mark:#x}"));
@@ -295,12 +296,12 @@ fn marked(slot: Slot, exits: &[Exit]) -> String {
     format!("ct mark {{ {known} }} meta mark set ct mark return\nmeta mark set {nowhere:#x}\n")
 }
 
-/// What comes back bears the mark of the path that it comes by: its flow's, or, for the splitter's
-/// own sockets, that of the interface.
+/// Returns the rules that mark answers with their flow's mark. Answers to the splitter's own
+/// sockets get the mark of the path of their interface.
 fn answers(subject: &Subject<'_>) -> String {
     let Subject { slot, own, exits, .. } = subject;
     let (mask, base, ours) = (MASK, slot.base(), slot.own());
-    // What else belongs to the splitter's flows is the kernel's: it tells servers of closed ports,
+    // Other packets in the splitter's flows are the kernel's: it reports closed ports to servers,
     // by the default route.
     let mut text = format!(
         "chain ours {{\ntype filter hook output priority mangle; policy accept;\n\
@@ -323,7 +324,7 @@ fn addresses(slot: Slot, exits: &[Exit]) -> String {
     let mut text = String::from(
         "chain addresses {\ntype nat hook postrouting priority srcnat; policy accept;\n",
     );
-    // The splitter's own sockets have chosen theirs.
+    // The splitter's own sockets have chosen their addresses.
     let _ = writeln!(text, "ct mark {:#x} return", slot.own());
     for exit in exits {
         let (mark, device) = (slot.path(exit.index), &exit.device);
@@ -333,7 +334,7 @@ fn addresses(slot: Slot, exits: &[Exit]) -> String {
                 writeln!(text, "ct mark {mark:#x} oifname \"{device}\" snat {family} to {source}");
         }
     }
-    // Also for neighbours on a path's own link, to whom the route leads directly, whatever path the
+    // Also for neighbours on a path's own link: the route leads directly to them, whatever path the
     // flow has.
     let (mask, base) = (MASK, slot.base());
     let _ = writeln!(text, "ct mark & {mask:#x} == {base:#x} oifname @paths masquerade\n}}");

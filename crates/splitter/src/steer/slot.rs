@@ -1,107 +1,108 @@
-//! The numbers and names of one run: marks, tables, priorities, the names of its table and its
+//! The numbers and names of one run: marks, tables, priorities, and the names of its table and its
 //! cable.
 //!
-//! They are fixed, so that what a run left behind is known again, and what is there already is
-//! found to be in the way.
+//! They are fixed, so that the leftovers of a run are recognised, and foreign objects with the
+//! same numbers are detected.
 
 use std::net::{Ipv4Addr, Ipv6Addr};
 use std::ops::Range;
 
-/// Runs that one machine, or one namespace, may have at once.
+/// Maximum simultaneous runs of one machine, or one namespace.
 pub(crate) const SLOTS: u8 = 16;
-/// Paths that a run may pin flows to.
+/// Maximum paths of a run for pinned flows.
 pub(crate) const MOST_PATHS: usize = 200;
-/// Which bits of a mark say whose it is; the others say which.
+/// Bits of a mark that identify its run; the others identify the path or purpose.
 pub(crate) const MASK: u32 = 0xffff_ff00;
 /// The first of all our marks, which are the numbers of the tables too: 0x00AB for "anabranch".
 const FIRST: u32 = 0x00ab_0000;
-/// The splitter's own packets, among a run's marks.
+/// Number of the splitter's own packets, among a run's marks.
 const OWN: u32 = 0xfe;
-/// The first of all priorities: before those that programs choose by themselves, which lie just
-/// below 32,766.
+/// The first of all priorities: before the automatically assigned ones, which are just below
+/// 32,766.
 const PRIORITY: u32 = 1_000;
-/// Priorities of one run.
+/// Number of priorities per run.
 const PRIORITIES: u32 = 10;
 
-/// No run's place.
+/// A slot that no run has.
 pub(crate) const NOBODY: Slot = Slot(u8::MAX);
-/// What the names of all our cables begin with.
+/// Prefix of the names of all our cables.
 pub(crate) const CABLES: &str = "anabranch-";
 
-/// One of the places that runs can have.
+/// Index of a run among those of a machine or namespace.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Slot(pub(crate) u8);
 
 impl Slot {
-    /// The marks of all splitters' own packets, and which of their bits count.
+    /// The mark of all splitters' own packets, and the mask for it.
     pub(crate) const OWN_OF_ANY: (u32, u32) = (FIRST | OWN, !(0xff << 8));
 
-    /// The mark of all zeros below the run's own bits.
+    /// Returns the run's mark with zeros in its low bits.
     pub(crate) fn base(self) -> u32 {
         FIRST | u32::from(self.0) << 8
     }
 
-    /// The mark, and the table, of the flows that are pinned to the path `index`.
+    /// Returns the mark, and the table, of flows that are pinned to the path `index`.
     pub(crate) fn path(self, index: usize) -> u32 {
         self.base() + 1 + u32::try_from(index).expect("a run has at most 200 paths")
     }
 
-    /// The mark, and the table, of what goes into the interface.
+    /// Returns the mark, and the table, of packets that go into the interface.
     pub(crate) fn tun(self) -> u32 {
         self.base() + 0xff
     }
 
-    /// The mark of the splitter's own packets.
+    /// Returns the mark of the splitter's own packets.
     pub fn own(self) -> u32 {
         self.base() + OWN
     }
 
-    /// The mark, and the table, of what may go nowhere.
+    /// Returns the mark, and the table, of packets that must not leave.
     pub(crate) fn nowhere(self) -> u32 {
         self.base() + 0xfd
     }
 
-    /// All tables.
+    /// Returns all tables.
     pub(crate) fn tables(self) -> Range<u32> {
         self.base()..self.base() + 0x100
     }
 
-    /// All priorities of rules.
+    /// Returns all priorities of rules.
     pub(crate) fn priorities(self) -> Range<u32> {
         let first = PRIORITY + u32::from(self.0) * PRIORITIES;
         first..first + PRIORITIES
     }
 
-    /// The name of the nftables table (family `inet`).
+    /// Returns the name of the nftables table (family `inet`).
     pub(crate) fn ruleset(self) -> String {
         format!("anabranch_{}", self.0)
     }
 
-    /// The name of the table that nobody can flush away while the run lives.
+    /// Returns the name of the table that no other process can flush while the run lives.
     pub(crate) fn guard(self) -> String {
         format!("{}_guard", self.ruleset())
     }
 
-    /// The name of the cable's end on the machine's side.
+    /// Returns the name of the cable's end on the machine's side.
     pub(crate) fn cable(self) -> String {
         format!("{CABLES}{}", self.0)
     }
 
-    /// The cable's IPv4 addresses: of the machine and of the namespace, in a network of 30 bits
-    /// from the range for benchmarks between networks (RFC 2544), which no network uses.
+    /// Returns the cable's IPv4 addresses, of the machine and of the namespace. Their network of
+    /// 30 bits is from the range for benchmarks between networks (RFC 2544), which no network
+    /// uses.
     pub(crate) fn ends4(self) -> (Ipv4Addr, Ipv4Addr) {
         let at = |last| Ipv4Addr::new(198, 18, 171, 4 * self.0 + last);
         (at(1), at(2))
     }
 
-    /// The interface's own addresses. Linux checks where packets come from on an interface without
-    /// any as strictly as it can, and answers come by it from all over the world.
+    /// Returns the interface's own addresses. On an interface without any, Linux checks source
+    /// addresses in its strictest mode, but answers with any source address arrive on it.
     pub(crate) fn own_addresses(self) -> (Ipv4Addr, Ipv6Addr) {
         let six = Ipv6Addr::new(0xfd61, 0x6e61, 0x6272, 0xff00 | u16::from(self.0), 0, 0, 0, 1);
         (Ipv4Addr::new(198, 18, 172, 1 + self.0), six)
     }
 
-    /// The cable's IPv6 addresses, in a unique local network of 64 bits (RFC 4193).
+    /// Returns the cable's IPv6 addresses, in a unique local network of 64 bits (RFC 4193).
     pub(crate) fn ends6(self) -> (Ipv6Addr, Ipv6Addr) {
         let at = |last| Ipv6Addr::new(0xfd61, 0x6e61, 0x6272, self.0.into(), 0, 0, 0, last);
         (at(1), at(2))

@@ -20,13 +20,13 @@ impl Setting {
         fs::write(file(&self.name), &self.value).map_err(named)
     }
 
-    /// The same setting with the value that it has now; `None` if there is no such setting here.
+    /// Returns the same setting with its present value; `None` if it does not exist here.
     pub(crate) fn now(&self) -> Option<Setting> {
         value(&self.name).map(|value| Setting { name: self.name.clone(), value })
     }
 }
 
-/// What a setting says, if there is one.
+/// Returns the value of a setting, if it exists.
 pub(crate) fn value(name: &str) -> Option<String> {
     fs::read_to_string(file(name)).ok().map(|text| text.trim().to_owned())
 }
@@ -35,7 +35,7 @@ fn file(name: &str) -> String {
     format!("/proc/sys/net/{name}")
 }
 
-/// Where the machine forwards because of us, and should for nobody else.
+/// Forwarding that is on only because of us, and must not serve others.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Lent {
     /// For IPv4.
@@ -44,32 +44,32 @@ pub(crate) struct Lent {
     pub(crate) six: Lending,
 }
 
-/// What forwards in one family because of us.
+/// Forwarding of one family that is on because of us.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) enum Lending {
-    /// Nothing: the machine forwards by itself, or not at all.
+    /// None: the machine forwards by itself, or not at all.
     #[default]
     Nothing,
-    /// What comes in by these interfaces.
+    /// Forwarding of packets that arrive on these interfaces.
     By(Vec<String>),
-    /// What comes in by any.
+    /// Forwarding of packets that arrive on any interface.
     All,
 }
 
-/// Whether a setting has to change, or would have to, had not another run of ours done so: `noted`
-/// is what such runs have found before they did.
+/// Returns whether a setting has the value `from`, or had it before another run of ours changed
+/// it. `noted` are the original values recorded by such runs.
 fn is_ours(name: &str, from: &str, noted: &[Setting]) -> bool {
     let found = noted.iter().find(|setting| setting.name == name);
     found.map_or_else(|| value(name), |setting| Some(setting.value.clone())).as_deref()
         == Some(from)
 }
 
-/// What forwarding for the interfaces `devices` takes, and who forwards because of it. `noted` is
-/// what other runs of ours have found before they changed it.
+/// Returns the settings for forwarding from the interfaces `devices`, and the forwarding that they
+/// cause. `noted` are the original values recorded by other runs of ours.
 ///
-/// IPv4 forwards by interface. IPv6 does so too where the kernel has `force_forwarding` (6.17);
-/// else only all interfaces at once can, and those that learn their routes from routers must be
-/// told to go on learning first.
+/// IPv4 forwarding is set per interface. IPv6 forwarding is too if the kernel has
+/// `force_forwarding` (6.17). Otherwise it can only be set for all interfaces at once. Interfaces
+/// that learn their routes from routers must first be set to continue learning.
 pub(crate) fn forwarding(
     devices: &[String],
     with6: bool,
@@ -112,7 +112,7 @@ fn forwarding6(devices: &[String], noted: &[Setting]) -> (Vec<Setting>, Lending)
     (settings, Lending::All)
 }
 
-/// Interfaces that would cease to listen to routers once forwarding is on.
+/// Returns settings for interfaces that would ignore router advertisements once forwarding is on.
 fn learners(noted: &[Setting]) -> Vec<Setting> {
     let Ok(folders) = fs::read_dir(file("ipv6/conf")) else { return Vec::new() };
     let devices = folders.filter_map(|folder| folder.ok()?.file_name().into_string().ok());
@@ -120,8 +120,8 @@ fn learners(noted: &[Setting]) -> Vec<Setting> {
     names.filter(|name| is_ours(name, "1", noted)).map(|name| Setting::new(name, "2")).collect()
 }
 
-/// What lets answers in where packets are checked for the way that they came by (strict
-/// `rp_filter`): the check is to look at their mark.
+/// Returns the setting that lets answers pass a strict `rp_filter`: its check then considers their
+/// mark.
 pub(crate) fn answers(devices: &[String], noted: &[Setting]) -> Vec<Setting> {
     let strict = |device: &str| {
         let of = |device| value(&format!("ipv4/conf/{device}/rp_filter"));

@@ -1,4 +1,4 @@
-//! What pinned flows have carried: the splitter does not see them, nftables counts them.
+//! Traffic of pinned flows: the splitter does not see them, so nftables counts them.
 
 use std::collections::BTreeMap;
 use std::fmt::Write;
@@ -13,10 +13,11 @@ use anabranch_comps::{Flow, Pinned};
 
 use super::{Exit, Slot, nft};
 
-/// Between two readings. `nft` is a program that has to be started, on a thread of its own.
+/// Interval of readings. Each starts the program `nft`, on a thread of its own.
 const PERIOD: Duration = Duration::from_secs(1);
 
-/// The counters of `exits`: objects by name, and the chains that count packets both ways.
+/// Returns the counters of `exits`: named objects, and the chains that count packets in both
+/// directions.
 pub(super) fn chains(slot: Slot, exits: &[Exit]) -> String {
     let mut text = String::new();
     for exit in exits {
@@ -48,7 +49,7 @@ fn name(what: &str, path: usize) -> String {
 #[derive(Debug)]
 pub(super) struct Tally {
     shared: Arc<Shared>,
-    /// Dropped, it ends the thread.
+    /// The thread ends when this is dropped.
     end: Option<Sender<()>>,
     thread: Option<JoinHandle<()>>,
 }
@@ -61,10 +62,10 @@ struct Shared {
 }
 
 impl Tally {
-    /// Reads the table of `slot` by the program `nft`.
+    /// Starts to read the table of `slot` with the program `nft`.
     ///
     /// # Errors
-    /// No thread can be had.
+    /// No thread can be started.
     pub(super) fn begin(nft: &Path, slot: Slot, paths: usize) -> io::Result<Tally> {
         let sums = Mutex::new(Sums::new(paths));
         let shared = Arc::new(Shared { nft: nft.to_owned(), table: slot.ruleset(), sums });
@@ -78,12 +79,12 @@ impl Tally {
         Ok(Tally { shared, end: Some(end), thread: Some(thread) })
     }
 
-    /// What was read last, an entry for each path.
+    /// Returns the last reading, an entry for each path.
     pub(super) fn pinned(&self) -> Vec<Pinned> {
         self.shared.sums.lock().unwrap_or_else(PoisonError::into_inner).total.clone()
     }
 
-    /// Reads once more, now.
+    /// Reads again, now.
     pub(super) fn refresh(&self) {
         self.shared.read();
     }
@@ -99,7 +100,7 @@ impl Drop for Tally {
 }
 
 impl Shared {
-    /// A table that somebody has just removed has no counters: what was read before stays.
+    /// Reads the counters. If the table was just removed, the previous reading stays.
     fn read(&self) {
         if let Ok(listing) = nft::counters(&self.nft, &self.table) {
             self.sums.lock().unwrap_or_else(PoisonError::into_inner).add(&parse(&listing));
@@ -107,10 +108,10 @@ impl Shared {
     }
 }
 
-/// Packets and bytes by the name of their counter.
+/// Packets and bytes by counter name.
 type Counted = BTreeMap<String, (u64, u64)>;
 
-/// Sums that outlive the counters, which begin anew when the table is set again.
+/// Sums that survive a reset of the counters, which happens when the table is set again.
 #[derive(Debug)]
 struct Sums {
     last: Counted,
@@ -145,7 +146,7 @@ fn sum(one: Flow, other: Flow) -> Flow {
     Flow { datagrams: one.datagrams + other.datagrams, bytes: one.bytes + other.bytes }
 }
 
-/// The counters in what `nft list counters` prints; what is no counter is passed over.
+/// Parses the output of `nft list counters`; ignores everything else.
 fn parse(listing: &str) -> Counted {
     let (mut counted, mut name) = (Counted::new(), None);
     for line in listing.lines() {

@@ -1,4 +1,4 @@
-//! Undoing, at the end of a run or of another's that was killed.
+//! Undoes a setup, at the end of its run or after the run was killed.
 
 use std::fs;
 use std::io;
@@ -12,11 +12,11 @@ use super::slot::NOBODY;
 use super::sysctl::Setting;
 use super::{Slot, SteerError, named, nft, ruleset};
 
-/// Undoes all that runs left behind which were killed in this network namespace; gives the names of
-/// their interfaces.
+/// Undoes the setups of all killed runs in this network namespace; returns the names of their
+/// interfaces.
 ///
 /// # Errors
-/// A right is missing, or something could not be undone.
+/// A right is missing, or a change could not be undone.
 pub fn restore() -> Result<Vec<String>, SteerError> {
     let asking = SteerError::system("/run/anabranch");
     let number = namespace_number()?;
@@ -36,20 +36,20 @@ pub fn restore() -> Result<Vec<String>, SteerError> {
     Ok(restored)
 }
 
-/// Takes away all that has the slot's names and numbers, and puts back what `notes` tells, but for
-/// settings that are `needed` by runs that live. Nothing is left out because something else failed.
+/// Removes all objects with the slot's names and numbers, and restores the settings in `notes`,
+/// except those `needed` by live runs. After a failure it continues with the rest.
 ///
-/// A namespace is cut off first, and the rules that keep strangers from being forwarded go after
-/// the forwarding: at no moment does anything leave that should not.
+/// A namespace is cut off first, and the rules against forwarding for others are removed after the
+/// forwarding. So at no moment do packets leave that must not.
 ///
 /// # Errors
-/// The first.
+/// The first one.
 pub(crate) fn undo(slot: Slot, notes: &Notes, needed: &[Setting]) -> io::Result<()> {
     let result = cut_off(slot, notes, needed).and(remove_fence(slot));
     result.and(remove_policy(slot))
 }
 
-/// The same, but nftables' table stays, for the next run in a namespace to replace.
+/// Undoes the same, except the nftables table: the next run in a namespace replaces it.
 pub(crate) fn undo_within(slot: Slot, notes: &Notes, needed: &[Setting]) -> io::Result<()> {
     cut_off(slot, notes, needed).and(remove_policy(slot))
 }
@@ -66,7 +66,7 @@ fn cut_off(slot: Slot, notes: &Notes, needed: &[Setting]) -> io::Result<()> {
         result = result.and(absent_is_well(fs::remove_file(&made.path)));
     }
     for folder in &notes.folders {
-        // Somebody else may have put something in.
+        // This fails if others have put files there.
         let _ = fs::remove_dir(folder);
     }
     result
@@ -76,12 +76,12 @@ fn remove_policy(slot: Slot) -> io::Result<()> {
     policy::remove_rules(slot.priorities()).and(policy::remove_routes(slot.tables()))
 }
 
-/// Puts settings back, the last that was changed first, but for those `needed` by others.
+/// Restores settings, in reverse order, except those `needed` by others.
 fn put_back(settings: &[Setting], needed: &[Setting]) -> io::Result<()> {
     let mut result = Ok(());
     for setting in settings.iter().rev() {
         let is_needed = needed.iter().any(|its| its.name == setting.name);
-        // An interface that is gone has taken its settings along.
+        // The settings of a removed interface no longer exist.
         if !is_needed && setting.now().is_some() {
             result = result.and(setting.set());
         }
@@ -89,7 +89,7 @@ fn put_back(settings: &[Setting], needed: &[Setting]) -> io::Result<()> {
     result
 }
 
-/// Where there is no `nft`, there were no rules.
+/// Removes the nftables table. Without `nft`, there was none.
 fn remove_fence(slot: Slot) -> io::Result<()> {
     nft::find().map_or(Ok(()), |nft| nft::run(&nft, &ruleset::removal(slot)))
 }
@@ -106,7 +106,7 @@ fn absent_is_well(result: io::Result<()>) -> io::Result<()> {
     }
 }
 
-/// The folders above `file` that are not there yet, the lowest first.
+/// Returns the missing folders above `file`, the lowest first.
 pub(crate) fn missing_folders(file: &Path) -> Vec<std::path::PathBuf> {
     let above = file.ancestors().skip(1);
     above.take_while(|folder| !folder.exists()).map(Path::to_path_buf).collect()

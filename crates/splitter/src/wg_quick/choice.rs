@@ -1,14 +1,14 @@
-//! Which peer is meant, and which interface.
+//! Selection of a peer, and the interface of a file.
 
 use std::path::Path;
 use std::str::FromStr;
 
 use super::peer::Peer;
 
-/// A peer as a user names it.
+/// A peer in the user's notation.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum PeerChoice {
-    /// By its place among the peers of the file, from 1.
+    /// By its position among the peers of the file, from 1.
     Number(usize),
     /// By its public key, in base64.
     Key(String),
@@ -31,7 +31,7 @@ impl FromStr for PeerChoice {
 }
 
 impl PeerChoice {
-    /// The peer chosen, which must have an endpoint; else what is wrong.
+    /// Returns the chosen peer, which must have an endpoint; otherwise an error message.
     pub(super) fn among<'p>(&self, peers: &'p [Peer]) -> Result<&'p Peer, String> {
         let chosen = match self {
             PeerChoice::Number(number) => peers.iter().find(|peer| peer.number == *number),
@@ -50,7 +50,7 @@ impl PeerChoice {
     }
 }
 
-/// The only peer with an endpoint; else what is wrong.
+/// Returns the only peer with an endpoint; otherwise an error message.
 pub(super) fn only(peers: &[Peer]) -> Result<&Peer, String> {
     let mut ends = peers.iter().filter(|peer| peer.endpoint.is_some());
     match (ends.next(), ends.next()) {
@@ -63,7 +63,7 @@ pub(super) fn only(peers: &[Peer]) -> Result<&Peer, String> {
     }
 }
 
-/// The peers that can be chosen.
+/// Lists the peers that can be chosen.
 fn told(peers: &[Peer]) -> String {
     let ends = peers.iter().filter_map(|peer| Some((peer, peer.endpoint.as_ref()?)));
     let lines = ends.map(|(Peer { number, public_key, .. }, endpoint)| {
@@ -73,12 +73,12 @@ fn told(peers: &[Peer]) -> String {
     if lines.is_empty() { "none has an Endpoint".to_owned() } else { lines.join(", ") }
 }
 
-/// The interface that wg-quick makes of the file at `path`: its name without `.conf`, 1 to 15
-/// letters, digits and `_=+.-` (wg-quick(8)). `None` where wg-quick would refuse the name.
+/// Returns the interface that wg-quick makes of the file at `path`: its name without `.conf`, 1 to
+/// 15 letters, digits and `_=+.-` (wg-quick(8)). `None` if wg-quick would refuse the name.
 pub fn interface_name(path: &Path) -> Option<&str> {
     let name = path.file_name()?.to_str()?.strip_suffix(".conf")?;
     let allowed = |c: char| c.is_ascii_alphanumeric() || "_=+.-".contains(c);
-    // No device can have these names, which mean folders.
+    // No device can have these names, which denote folders.
     let good =
         (1..=15).contains(&name.len()) && name.chars().all(allowed) && name != "." && name != "..";
     good.then_some(name)

@@ -1,4 +1,4 @@
-//! The changed file.
+//! Changes to a file.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
@@ -6,47 +6,47 @@ use super::keys::Kind;
 use super::parse::{Item, Line, WgQuick};
 use super::peer::Peer;
 
-/// What a tunnel must have so that its packets take the splitter.
+/// Changes to a tunnel so that its packets use the splitter.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Changes {
-    /// Where the splitter listens. An unspecified address stands for loopback, as a peer must have
-    /// one that packets can be sent to.
+    /// Address of the splitter's listener. An unspecified address is replaced by loopback, because
+    /// a peer needs a destination address.
     pub endpoint: SocketAddr,
-    /// The interface's MTU; `None` leaves it.
+    /// The interface's MTU; `None` leaves it unchanged.
     pub mtu: Option<u32>,
-    /// The mark of the tunnel's own packets; `None` leaves it.
+    /// The mark of the tunnel's own packets; `None` leaves it unchanged.
     pub fwmark: Option<u32>,
 }
 
-/// One line that differs.
+/// One changed line.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Change {
     /// `[Interface]` or `[Peer]`.
     pub section: &'static str,
-    /// `Endpoint`, `MTU` or `FwMark`: nothing secret.
+    /// `Endpoint`, `MTU` or `FwMark`: never a secret.
     pub key: &'static str,
-    /// The value as it was; `None` where the file had no such line.
+    /// The value before; `None` if the file had no such line.
     pub before: Option<String>,
-    /// The value as it is now.
+    /// The value after.
     pub after: String,
 }
 
 /// A changed file.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Changed {
-    /// The whole text, with the file's secrets.
+    /// The whole text, including the file's secrets.
     pub text: String,
-    /// What differs, the interface's lines first.
+    /// The changed lines, the interface's first.
     pub changes: Vec<Change>,
 }
 
 impl WgQuick {
-    /// The file with `changes` for `peer`, which is one of its own; everything else stays as it is:
-    /// comments, order, blanks and line ends too.
+    /// Returns the file with `changes` for `peer`, which is one of its own. Everything else stays
+    /// as it is, including comments, order, blanks and line ends.
     pub fn changed(&self, peer: &Peer, changes: &Changes) -> Changed {
         let mut lines = self.lines.clone();
         let mut told = Vec::new();
-        // A number that is written otherwise, such as 0xca6c, stays as it is written.
+        // A number in another notation, such as 0xca6c, stays as it is.
         let number = |new: Option<u32>, own: Option<u32>| {
             new.filter(|_| new != own).map(|number| number.to_string())
         };
@@ -68,7 +68,7 @@ impl WgQuick {
     }
 }
 
-/// An address that packets can be sent to.
+/// Returns `listen` as a destination: loopback in place of an unspecified address.
 fn reachable(listen: SocketAddr) -> SocketAddr {
     let ip = match listen.ip() {
         IpAddr::V4(ip) if ip.is_unspecified() => Ipv4Addr::LOCALHOST.into(),
@@ -78,8 +78,8 @@ fn reachable(listen: SocketAddr) -> SocketAddr {
     SocketAddr::new(ip, listen.port())
 }
 
-/// Gives a key of the interface, or of the peer that is section number `section`, a value. The
-/// value as it was; `None` where a line is added for it.
+/// Sets a key of the interface, or of the peer that is section number `section`. Returns the value
+/// before; `None` if a line was added for it.
 fn set(
     lines: &mut Vec<Line>,
     kind: Kind,
@@ -111,7 +111,7 @@ fn set(
     None
 }
 
-/// Adds a line behind the one at `last`; without one, a section of its own at the front.
+/// Adds a line after the one at `last`; without one, a section of its own at the front.
 fn add(lines: &mut Vec<Line>, last: Option<usize>, kind: Kind, name: &str, value: &str) {
     let end = match lines.first() {
         Some(line) if line.text.ends_with("\r\n") => "\r\n",
@@ -130,7 +130,7 @@ fn add(lines: &mut Vec<Line>, last: Option<usize>, kind: Kind, name: &str, value
     }
     let key = kind.key(name).expect("only keys of the interface are added");
     let start = name.len() + " = ".len();
-    // No other line is ever looked up by this one's section.
+    // No other line is looked up by this one's section.
     let item = Item::Setting { kind, section: usize::MAX, key, value: start..start + value.len() };
     lines.insert(place + 1, line(format!("{name} = {value}{end}"), item));
 }

@@ -1,16 +1,16 @@
-//! What is wrong with a configuration file.
+//! Errors in a configuration file.
 
 use std::fmt;
 
-/// A mistake in a configuration file, shown as `FILE:LINE: MESSAGE`. It holds no secret: of the
-/// file's text, only names of keys, endpoints, numbers and public keys are told.
+/// A mistake in a configuration file, shown as `FILE:LINE: MESSAGE`. It contains no secret: of the
+/// file's text, it shows only names of keys, endpoints, numbers and public keys.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ConfError {
-    /// The file as the user named it.
+    /// The file in the user's notation.
     pub file: String,
-    /// Counted from 1; `None` where the file as a whole is to blame.
+    /// Counted from 1; `None` if the mistake concerns the file as a whole.
     pub line: Option<usize>,
-    /// What is wrong, in one line.
+    /// Description of the mistake, in one line.
     pub message: String,
 }
 
@@ -32,7 +32,7 @@ impl fmt::Display for ConfError {
 
 impl std::error::Error for ConfError {}
 
-/// `text` in one line that does nothing to a terminal.
+/// Returns `text` in one line, without terminal control characters.
 fn plain(text: &str) -> String {
     let shown = |c: char| if c.is_control() { c.escape_default().to_string() } else { c.into() };
     text.chars().map(shown).collect()

@@ -1,5 +1,5 @@
-//! The keys that wg(8) and wg-quick(8) know, and those of AmneziaWG's obfuscation, which pass
-//! through.
+//! The keys of wg(8) and wg-quick(8), and those of AmneziaWG's obfuscation, which are left
+//! unchanged.
 
 /// The two kinds of section.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -11,12 +11,12 @@ pub(super) enum Kind {
 /// A key of one kind of section.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Key {
-    /// As the manuals write it; letter case does not matter.
+    /// Name as in the manuals; letter case does not matter.
     pub(super) name: &'static str,
     kind: Kind,
-    /// Whether it may stand several times.
+    /// Whether it may occur several times.
     pub(super) repeats: bool,
-    /// Whether it is AmneziaWG's alone.
+    /// Whether only AmneziaWG has it.
     pub(super) obfuscates: bool,
 }
 
@@ -45,7 +45,7 @@ const KEYS: &[Key] = &[
     interface("PreDown", true),
     interface("PostDown", true),
     interface("SaveConfig", false),
-    // Packets of noise, or of another protocol's looks, before a handshake.
+    // Packets of noise, or in the form of another protocol, before a handshake.
     amnezia("Jc"),
     amnezia("Jmin"),
     amnezia("Jmax"),
@@ -54,7 +54,7 @@ const KEYS: &[Key] = &[
     amnezia("I3"),
     amnezia("I4"),
     amnezia("I5"),
-    // Padding before each kind of message, and the types in place of WireGuard's.
+    // Padding before each kind of message, and replacements for WireGuard's message types.
     amnezia("S1"),
     amnezia("S2"),
     amnezia("S3"),
@@ -81,7 +81,7 @@ const KEYS: &[Key] = &[
 ];
 
 impl Kind {
-    /// The kind whose header is `line`, which has no blanks around it.
+    /// Returns the kind with the header `line`, which has no surrounding blanks.
     pub(super) fn of_header(line: &str) -> Option<Kind> {
         [Kind::Interface, Kind::Peer]
             .into_iter()
@@ -95,13 +95,13 @@ impl Kind {
         }
     }
 
-    /// The key of this kind of section that `word` names.
+    /// Returns the key of this kind of section with the name `word`.
     pub(super) fn key(self, word: &str) -> Option<Key> {
         let keys = KEYS.iter().filter(|key| key.kind == self);
         keys.copied().find(|key| key.name.eq_ignore_ascii_case(word))
     }
 
-    /// The names of this kind's keys that WireGuard knows.
+    /// Returns the names of this kind's keys in WireGuard.
     pub(super) fn names(self) -> impl Iterator<Item = &'static str> {
         KEYS.iter().filter(move |key| key.kind == self && !key.obfuscates).map(|key| key.name)
     }

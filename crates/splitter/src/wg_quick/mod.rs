@@ -1,8 +1,8 @@
-//! wg-quick's configuration files: read as wg-quick(8) and wg(8) read them, and changed in the
-//! lines that are meant, byte for byte the same elsewhere.
+//! wg-quick's configuration files: parsed like wg-quick(8) and wg(8) do, and changed only in the
+//! intended lines, byte for byte the same elsewhere.
 //!
-//! A file holds private keys. None of them is in a message, a [`Change`] or the `Debug` form; only
-//! [`Changed::text`] has them, as only there the whole file is wanted.
+//! A file holds private keys. None of them appears in a message, a [`Change`] or the `Debug` form;
+//! only [`Changed::text`] contains them, because it is the whole file.
 //!
 //! ```
 //! use anabranch_splitter::wg_quick::{Changes, WgQuick};
@@ -29,6 +29,6 @@ pub use parse::WgQuick;
 pub use peer::Peer;
 pub use store::{Write, invocation};
 
-/// The mark that wg-quick gives a full tunnel's own packets where the file names none, and the
-/// number of the routing table that all others are sent to.
+/// The mark that wg-quick sets on a full tunnel's own packets if the file names none. Also the
+/// number of the routing table for all other packets.
 pub const FULL_TUNNEL_MARK: u32 = 51820;

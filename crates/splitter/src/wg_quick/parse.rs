@@ -1,4 +1,4 @@
-//! From text to lines that know what they are.
+//! Parsing of a file into classified lines.
 
 use std::fmt;
 use std::ops::Range;
@@ -11,8 +11,8 @@ use super::error::ConfError;
 use super::keys::{Key, Kind};
 use super::peer::Peer;
 
-/// The longest word that is told as an unknown key. Longer ones are none (the longest known has 19
-/// letters) and could be a secret on a line of its own.
+/// Maximum length of a word that is shown as an unknown key. No key is longer (the longest has 19
+/// letters), and a longer word could be a secret on a line of its own.
 const LONGEST_WORD: usize = 24;
 
 /// A wg-quick file.
@@ -23,22 +23,22 @@ pub struct WgQuick {
     peers: Vec<Peer>,
 }
 
-/// One line with its end, as it stands in the file.
+/// One line with its end, exactly as in the file.
 #[derive(Clone, PartialEq, Eq)]
 pub(super) struct Line {
     pub(super) text: String,
     pub(super) item: Item,
 }
 
-/// What a line means. Sections are counted from 0, whatever their kind.
+/// Meaning of a line. Sections are counted from 0, whatever their kind.
 #[derive(Clone, PartialEq, Eq)]
 pub(super) enum Item {
-    /// Nothing: it is blank or a comment.
+    /// A blank line or a comment.
     Nothing,
     Header {
         kind: Kind,
     },
-    /// `value` is the place of the value in the line, without blanks and comment.
+    /// `value` is the range of the value in the line, without blanks and comment.
     Setting {
         kind: Kind,
         section: usize,
@@ -48,12 +48,12 @@ pub(super) enum Item {
 }
 
 impl WgQuick {
-    /// Reads `text`, the content of `file`.
+    /// Parses `text`, the content of `file`.
     ///
     /// # Errors
-    /// The first line that wg-quick or wg would refuse, or that the splitter cannot make sense of.
+    /// The first line that wg-quick or wg would refuse, or that the splitter cannot interpret.
     ///
-    /// A byte order mark, which editors on Windows put first and wg refuses, is left out.
+    /// A byte order mark, which editors on Windows write and wg refuses, is left out.
     pub fn parse(text: &str, file: &str) -> Result<WgQuick, ConfError> {
         let text = text.strip_prefix('\u{feff}').unwrap_or(text);
         let mut reader = Reader { file, section: None, sections: 0, lines: Vec::new() };
@@ -68,15 +68,15 @@ impl WgQuick {
         Ok(parsed)
     }
 
-    /// All peers, in the order of the file.
+    /// Returns all peers, in the order of the file.
     pub fn peers(&self) -> &[Peer] {
         &self.peers
     }
 
-    /// The peer to split towards: the one chosen, or the only one with an endpoint.
+    /// Returns the peer to split towards: the chosen one, or the only one with an endpoint.
     ///
     /// # Errors
-    /// There is none, or several; the message names them and says how to choose.
+    /// There is none, or there are several; the message names them and how to choose.
     pub fn peer(&self, choice: Option<&PeerChoice>) -> Result<&Peer, ConfError> {
         let blame = |message| ConfError::new(&self.file, None, message);
         match choice {
@@ -86,51 +86,53 @@ impl WgQuick {
         .map_err(blame)
     }
 
-    /// The port that the tunnel itself is bound to, if the file says so.
+    /// Returns the port that the tunnel itself is bound to, if the file has one.
     pub fn listen_port(&self) -> Option<u16> {
         self.interface("ListenPort")?.parse().ok().filter(|port| *port > 0)
     }
 
-    /// The interface's MTU, if the file says so.
+    /// Returns the interface's MTU, if the file has one.
     pub fn mtu(&self) -> Option<u32> {
         self.interface("MTU")?.parse().ok()
     }
 
-    /// The mark of the tunnel's own packets, if the file gives them one.
+    /// Returns the mark of the tunnel's own packets, if the file has one.
     pub fn fwmark(&self) -> Option<u32> {
         mark(self.interface("FwMark")?).ok().flatten()
     }
 
-    /// Whether the file is AmneziaWG's: it has a key that obfuscates WireGuard.
+    /// Returns whether the file is AmneziaWG's: it has a key that obfuscates WireGuard.
     pub fn is_obfuscated(&self) -> bool {
         self.settings().any(|(_, _, key, _)| key.obfuscates)
     }
 
-    /// Most bytes that AmneziaWG puts before the data of a packet (`S4`, of a range its end).
+    /// Returns the maximum bytes that AmneziaWG puts before the data of a packet (`S4`; of a range
+    /// its end).
     pub fn padding(&self) -> u32 {
         let padding = self.interface("S4").map(|text| text.rsplit('-').next().unwrap_or(text));
         padding.and_then(|text| text.trim().parse::<u16>().ok()).map_or(0, u32::from)
     }
 
-    /// Whether wg-quick makes this tunnel the default route, by rules that spare only marked
-    /// packets: an allowed network of all addresses, and the routing table left to wg-quick.
+    /// Returns whether wg-quick makes this tunnel the default route, with rules that exempt only
+    /// marked packets. This requires an allowed network of all addresses, and no `Table` other
+    /// than auto.
     pub fn is_full_tunnel(&self) -> bool {
         let table = self.interface("Table").is_none_or(|table| table.eq_ignore_ascii_case("auto"));
         let all = |network: &str| network.trim().ends_with("/0");
         table && self.values("AllowedIPs").any(|networks| networks.split(',').any(all))
     }
 
-    /// The value of a key of the interface.
+    /// Returns the value of a key of the interface.
     fn interface(&self, name: &str) -> Option<&str> {
         self.values(name).next()
     }
 
-    /// All values of a key, which only one kind of section has.
+    /// Returns all values of a key, which only one kind of section has.
     fn values(&self, name: &str) -> impl Iterator<Item = &str> {
         self.settings().filter(move |(_, _, key, _)| key.name == name).map(|(_, _, _, value)| value)
     }
 
-    /// Each setting: (line from 1, section, key, value).
+    /// Returns each setting: (line from 1, section, key, value).
     fn settings(&self) -> impl Iterator<Item = (usize, usize, Key, &str)> {
         self.lines.iter().enumerate().filter_map(|(index, line)| match &line.item {
             Item::Setting { section, key, value, .. } => {
@@ -184,23 +186,23 @@ impl WgQuick {
 }
 
 impl fmt::Display for WgQuick {
-    /// The file as it was read, keys included.
+    /// Writes the file as it was read, including keys.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.lines.iter().try_for_each(|line| f.write_str(&line.text))
     }
 }
 
 impl fmt::Debug for WgQuick {
-    /// Without the text, which holds secrets.
+    /// Omits the text, which holds secrets.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("WgQuick").field("file", &self.file).field("peers", &self.peers).finish()
     }
 }
 
-/// Reading, line by line.
+/// Reads a file line by line.
 struct Reader<'a> {
     file: &'a str,
-    /// The section that the line belongs to, and its number.
+    /// The section of the present line, and its number.
     section: Option<(Kind, usize)>,
     sections: usize,
     lines: Vec<Line>,
@@ -261,9 +263,9 @@ impl Reader<'_> {
         Err(self.error(format!("unknown key `{word}` in {}{rest}", kind.header())))
     }
 
-    /// The place of `value`, which is a part of `line`.
+    /// Returns the range of `value`, which is a part of `line`.
     fn value(&self, key: Key, value: &str, line: &str) -> Result<Range<usize>, ConfError> {
-        // wg takes an empty list of networks; an empty hook is nothing to run.
+        // wg accepts an empty list of networks; an empty hook runs nothing.
         if value.is_empty() && !key.repeats {
             return Err(
                 self.error(format!("{} has no value: write one, or remove the line", key.name))
@@ -273,7 +275,8 @@ impl Reader<'_> {
         Ok(start..start + value.len())
     }
 
-    /// wg would take the last of two silently; which one is meant is not ours to guess.
+    /// Refuses a repeated key. wg would silently use the last value; we do not guess the intended
+    /// one.
     fn check_once(&self, key: Key, at: usize) -> Result<(), ConfError> {
         let same = |line: &Line| matches!(&line.item, Item::Setting { section, key: k, .. } if *section == at && *k == key);
         let first = if key.repeats { None } else { self.lines.iter().position(same) };
@@ -292,7 +295,7 @@ impl Reader<'_> {
     }
 }
 
-/// A mark as wg writes it; `None` for "off".
+/// Parses a mark in wg's notation; returns `None` for "off".
 fn mark(text: &str) -> Result<Option<u32>, ()> {
     if text.eq_ignore_ascii_case("off") {
         return Ok(None);

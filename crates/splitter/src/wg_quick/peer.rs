@@ -2,14 +2,14 @@
 
 use anabranch_os::target::Target;
 
-/// A peer as far as the splitter is concerned.
+/// The fields of a peer that the splitter uses.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Peer {
-    /// Its place among the peers of the file, from 1.
+    /// Its position among the peers of the file, from 1.
     pub number: usize,
     /// Its public key, in base64.
     pub public_key: String,
-    /// Where it is, if the file says so.
+    /// Its address, if the file has one.
     pub endpoint: Option<Target>,
     /// The line of its header, from 1.
     pub line: usize,

@@ -1,4 +1,4 @@
-//! What comes by a QUIC link's streams, lane by lane.
+//! Reading of a QUIC link's streams, lane by lane.
 
 use quinn_proto::{Connection, ReadError, StreamId};
 
@@ -20,7 +20,7 @@ impl QuicLink {
         Ok(())
     }
 
-    /// Reads a lane; the stream that is to be read next on its account.
+    /// Reads a lane; returns the stream that can be read next because this one's lane has ended.
     pub(super) fn read_lane(
         &mut self,
         stream: StreamId,
@@ -53,7 +53,7 @@ impl QuicLink {
         }
     }
 
-    /// A stream ended before its lane.
+    /// Handles a stream that ended before its lane: appends the unit that ends the lane.
     fn broke_off(
         &mut self,
         stream: StreamId,
@@ -68,19 +68,19 @@ impl QuicLink {
         Ok(self.leave_for(stream))
     }
 
-    /// A lane has ended: its stream is not read any more; the stream of the next lane of its
-    /// number.
+    /// Stops reading a stream whose lane has ended; returns the stream of the next lane with the
+    /// same number.
     pub(super) fn leave_for(&mut self, stream: StreamId) -> Option<StreamId> {
-        // One that was read to its end is closed already.
+        // This fails for a stream that was read to its end: it is closed already.
         let _ = self.connection.recv_stream(stream).stop(ENDED);
         self.lanes.gone(stream)
     }
 }
 
-/// What became of bytes of a lane.
+/// Result of feeding bytes to a lane.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Fed {
-    /// They were taken.
+    /// They were consumed.
     All,
     /// They wait for the end of another lane.
     Held,
@@ -88,10 +88,10 @@ enum Fed {
     Over,
 }
 
-/// Takes bytes of a lane's stream.
+/// Feeds `came`, bytes of a lane's stream, to its lane.
 ///
 /// # Errors
-/// [`Fault::Peer`] for what breaks the rules of lanes.
+/// [`Fault::Peer`]: the bytes break the rules of lanes.
 fn feed(
     lanes: &mut Lanes,
     units: &Units,
@@ -115,17 +115,17 @@ fn feed(
     }
 }
 
-/// Gives the bytes of a stream, in order, until `take` wants no more of them or there are none:
-/// whether the stream has ended.
+/// Passes the bytes of a stream to `take`, in order, until `take` returns false or no bytes are
+/// left. Returns whether the stream has ended.
 ///
 /// # Errors
-/// `take`'s.
+/// The error of `take`.
 fn read_all(
     connection: &mut Connection,
     stream: StreamId,
     mut take: impl FnMut(&[u8]) -> Result<bool, Fault>,
 ) -> Result<bool, Fault> {
-    // One that was stopped or read to its end.
+    // This fails for a stream that was stopped or read to its end.
     let mut receiving = connection.recv_stream(stream);
     let Ok(mut chunks) = receiving.read(true) else { return Ok(false) };
     let outcome = loop {
@@ -139,7 +139,7 @@ fn read_all(
             Err(ReadError::Blocked) => break Ok(false),
         }
     };
-    // Credit goes with the next packet that goes.
+    // Flow control credit leaves with the next packet.
     let _ = chunks.finalize();
     outcome
 }

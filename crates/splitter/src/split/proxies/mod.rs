@@ -1,11 +1,10 @@
 //! Associations with the proxies of paths: one for each four-tuple, and one to spare.
 //!
-//! A proxy gives each association an address of its own towards the server, and knows answers apart
-//! by it: two sessions in one association would be one client to the server, and their answers
-//! could not be told apart. So each session has its own. The *spare* is made before anybody needs
-//! it: a session's first datagram then finds it ready, and its connection tells at once when the
-//! proxy dies, even while nothing is sent. Dialogues block, so each has a thread for as long as it
-//! lasts.
+//! A proxy gives each association an address of its own towards the server, and assigns answers by
+//! it. Two sessions in one association would be one client to the server, and their answers could
+//! not be distinguished. So each session has its own. The *spare* is made in advance: a session's
+//! first datagram then finds it ready. Its connection also reveals the end of a proxy at once,
+//! even while nothing is sent. Dialogues block, so each has a thread while it lasts.
 
 mod vigil;
 
@@ -27,24 +26,24 @@ use super::ways::{Look, Ways};
 use crate::paths::{Egress, Fault, PathError, PathSpec};
 use crate::socks::{Association, Proxy, ProxyFault, Reach, associate};
 
-/// Bytes that one session keeps for a path while it waits for its association.
+/// Maximum bytes that one session queues for a path while it waits for its association.
 const KEPT: usize = 256 << 10;
 
-/// Where an era's number tells how often the paths were renumbered before it.
+/// Bit position, in an era's number, of the number of earlier renumberings of the paths.
 const GENERATION_SHIFT: u32 = 32;
 
-/// What an attempt came to.
+/// Result of an attempt.
 #[derive(Debug)]
 pub(super) enum Outcome {
     /// The proxy relays for us.
     Relay(Association),
-    /// It does not.
+    /// The proxy does not relay for us.
     Fault(ProxyFault),
-    /// Its name leads elsewhere now: to these addresses.
+    /// Its name has these other addresses now.
     Moved(Vec<SocketAddr>),
 }
 
-/// A four-tuple without an association, and what it has to send.
+/// A four-tuple that waits for an association, and its queued datagrams.
 #[derive(Debug)]
 pub(super) struct WaitingTuple {
     pub(super) session: SessionId,
@@ -58,7 +57,7 @@ impl WaitingTuple {
         self.kept.iter_mut().for_each(|outgoing| (outgoing.path, outgoing.tuple) = (path, tuple));
     }
 
-    /// What it keeps: (datagrams, bytes).
+    /// Returns the size of its queue: (datagrams, bytes).
     pub(super) fn load(&self) -> (usize, usize) {
         let count = self.kept.iter().map(Outgoing::count).sum();
         (count, self.kept.iter().map(|outgoing| outgoing.bytes.len()).sum())
@@ -71,14 +70,15 @@ struct ProxyPath {
     name: String,
     proxy: Proxy,
     vigil: Vigil,
-    /// With the time of its making.
+    /// The spare association and the time when it was made.
     spare: Option<(Association, Time)>,
     waiting: VecDeque<WaitingTuple>,
-    /// What is wrong with the way to the proxy.
+    /// Fault of the route to the proxy.
     way: Option<DownReason>,
-    /// Answers to attempts of an earlier era come from another way out.
+    /// Number of the present egress and numbering; results of attempts from an earlier era are
+    /// ignored.
     era: u64,
-    /// The fault that the user was told of last.
+    /// The fault in the last warning.
     told: Option<String>,
 }
 
@@ -96,7 +96,7 @@ impl ProxyPath {
         }
     }
 
-    /// Associations that are missing.
+    /// Returns the number of missing associations.
     fn wanted(&self) -> usize {
         if self.way.is_some() {
             return 0;
@@ -113,7 +113,7 @@ impl ProxyPath {
 #[derive(Debug)]
 pub(super) struct Proxies {
     places: BTreeMap<PathId, ProxyPath>,
-    /// How often the paths were renumbered; the upper half of each era.
+    /// Number of renumberings of the paths; the upper half of each era.
     generation: u64,
     fwmark: Option<u32>,
     answers: Receiver<(PathId, u64, Outcome)>,
@@ -121,7 +121,7 @@ pub(super) struct Proxies {
     bell: UnixStream,
 }
 
-/// Where the threads of dialogues leave their answers.
+/// Sender of results, for the threads of dialogues.
 #[derive(Clone, Debug)]
 struct AnswerSender {
     answered: Sender<(PathId, u64, Outcome)>,
@@ -129,10 +129,10 @@ struct AnswerSender {
 }
 
 impl Proxies {
-    /// Asks every proxy for its spare association; waits until all have answered.
+    /// Asks every proxy for its spare association, and waits until all have answered.
     ///
     /// # Errors
-    /// A proxy does not serve us; or the system has no socket or thread left.
+    /// A proxy does not serve us; or no socket or thread is available.
     pub(super) fn start(
         specs: &[PathSpec],
         egresses: &[Egress],
@@ -154,14 +154,14 @@ impl Proxies {
         Ok(outcome.map(|()| proxies))
     }
 
-    /// Paths and tuples have other numbers. A new path's proxy is asked with the next
-    /// [`Proxies::ask`]: until it answers, what goes that way waits.
+    /// Applies new numbers of paths and tuples. A new path's proxy is asked with the next
+    /// [`Proxies::ask`]; until it answers, datagrams for it wait.
     pub(super) fn renumber(&mut self, numbers: &Renumbering, specs: &[PathSpec]) {
         self.generation += 1;
         let era = self.generation << GENERATION_SHIFT;
         for (path, mut place) in std::mem::take(&mut self.places) {
             let Some(path) = numbers.path(path) else { continue };
-            // Attempts under way answer under the old number, so they are made again.
+            // Results of pending attempts have the old number, so the attempts are repeated.
             place.era = era;
             place.vigil.on_renumbering();
             place.waiting.retain_mut(|waiting| match numbers.tuple(waiting.tuple) {
@@ -209,40 +209,40 @@ impl Proxies {
         }
     }
 
-    /// How many paths lead through proxies.
+    /// Returns the number of paths with proxies.
     pub(super) fn len(&self) -> usize {
         self.places.len()
     }
 
-    /// The paths that lead through proxies.
+    /// Returns the paths with proxies.
     pub(super) fn paths(&self) -> Vec<PathId> {
         self.places.keys().copied().collect()
     }
 
-    /// Whether `path` leads through a proxy.
+    /// Returns whether `path` has a proxy.
     pub(super) fn has(&self, path: PathId) -> bool {
         self.places.contains_key(&path)
     }
 
-    /// What is wrong with `path`, as far as its proxy and the way there are concerned.
+    /// Returns the fault of `path`, as far as its proxy and the route to it are concerned.
     pub(super) fn broken(&self, path: PathId) -> Option<DownReason> {
         self.places.get(&path)?.broken()
     }
 
-    /// The spare association of a path, to be watched.
+    /// Returns the spare association of a path, to be watched.
     pub(super) fn spare(&self, path: PathId) -> Option<&Association> {
         Some(&self.places.get(&path)?.spare.as_ref()?.0)
     }
 
-    /// Takes the spare association for a four-tuple, with the time of its making.
+    /// Takes the spare association for a four-tuple, with the time when it was made.
     pub(super) fn take(&mut self, path: PathId) -> Option<(Association, Time)> {
         let place = self.places.get_mut(&path)?;
-        // One that has just ended would take datagrams with it.
+        // An association that has just ended would lose the datagrams.
         place.spare.take().filter(|(spare, _)| !spare.is_over())
     }
 
-    /// Keeps what a four-tuple has to send until its association is there. Gives back how many
-    /// datagrams, and bytes, found no room; `None` if none is to be hoped for.
+    /// Queues the datagrams of a four-tuple until its association exists. Returns how many
+    /// datagrams, and bytes, found no room; `None` if no association can be expected.
     pub(super) fn keep(
         &mut self,
         now: Time,
@@ -271,7 +271,7 @@ impl Proxies {
         Some(refused)
     }
 
-    /// The session is no more.
+    /// Drops the waiting four-tuples of a closed session.
     pub(super) fn forget(&mut self, session: SessionId) {
         for place in self.places.values_mut() {
             place.waiting.retain(|waiting| waiting.session != session);
@@ -283,14 +283,14 @@ impl Proxies {
         for (&path, place) in &mut self.places {
             let wanted = place.wanted();
             for _ in 0..place.vigil.begin(now, wanted) {
-                // What is gone from here may be elsewhere.
+                // A proxy that failed may have another address now.
                 let afresh = place.vigil.is_broken();
                 self.sender.ask(path, place, ways.of(path), self.fwmark, afresh);
             }
         }
     }
 
-    /// An answer to an attempt that still matters.
+    /// Returns the next result of an attempt of the present era.
     pub(super) fn answer(&mut self) -> Option<(PathId, Outcome)> {
         let mut rings = [0; 64];
         let _ = self.bell.read(&mut rings);
@@ -302,7 +302,8 @@ impl Proxies {
         }
     }
 
-    /// An attempt succeeded. Who gets the association; nobody if it becomes the spare.
+    /// Handles a successful attempt. Returns the waiting four-tuple that gets the association;
+    /// `None` if it becomes the spare.
     pub(super) fn on_relay(
         &mut self,
         now: Time,
@@ -321,8 +322,8 @@ impl Proxies {
         }
     }
 
-    /// An attempt failed. `alone`: no association of the path is left. The warning to give, if it
-    /// is another than the last one.
+    /// Handles a failed attempt. `alone`: the path has no association left. Returns a warning if
+    /// it differs from the last one.
     pub(super) fn on_fault(
         &mut self,
         now: Time,
@@ -343,14 +344,14 @@ impl Proxies {
         fresh.then_some(text)
     }
 
-    /// Those who waited in vain, where attempts cannot help them any more.
+    /// Returns the waiting four-tuples of a path for which no association can be expected.
     pub(super) fn hopeless(&mut self, now: Time, path: PathId) -> Vec<WaitingTuple> {
         let Some(place) = self.places.get_mut(&path) else { return Vec::new() };
         let hope = place.way.is_none() && place.vigil.is_hopeful(now);
         if hope { Vec::new() } else { place.waiting.drain(..).collect() }
     }
 
-    /// The connection of the spare has something to say. True if that was its end.
+    /// Handles data on the connection of the spare. Returns true if the spare has ended.
     pub(super) fn on_spare(&mut self, now: Time, path: PathId) -> bool {
         let Some(place) = self.places.get_mut(&path) else { return false };
         match place.spare.take_if(|(spare, _)| spare.is_over()) {
@@ -362,13 +363,14 @@ impl Proxies {
         }
     }
 
-    /// A four-tuple's association, `made` then, has ended.
+    /// Handles the end of a four-tuple's association, which began at `made`.
     pub(super) fn on_loss(&mut self, now: Time, path: PathId, made: Time) {
         let Some(place) = self.places.get_mut(&path) else { return };
         place.vigil.on_loss(now, now.since(made), place.spare.is_none());
     }
 
-    /// What a look at the machine's network told; what is wrong with the path all in all.
+    /// Handles the result of a check of the machine's network; returns the fault of the path as a
+    /// whole.
     pub(super) fn on_look(&mut self, now: Time, look: &Look) -> Option<DownReason> {
         let Some(place) = self.places.get_mut(&look.path) else { return look.broken };
         if look.moved.is_some() {
@@ -383,13 +385,13 @@ impl Proxies {
         place.broken()
     }
 
-    /// When something is due.
+    /// Returns the time of the next timer.
     pub(super) fn next_timeout(&self) -> Option<Time> {
         self.places.values().filter_map(|place| place.vigil.next_timeout(place.wanted())).min()
     }
 
-    /// Gives up what did not come in time; the paths where that happened. `alone` tells whether a
-    /// path has no association left that is in use.
+    /// Gives up associations that are overdue, and returns the paths concerned. `alone` returns
+    /// whether no association of a path is in use.
     pub(super) fn on_time(&mut self, now: Time, alone: impl Fn(PathId) -> bool) -> Vec<PathId> {
         let given_up = self.places.iter_mut().filter_map(|(&path, place)| {
             let alone = place.spare.is_none() && alone(path);
@@ -398,7 +400,7 @@ impl Proxies {
         given_up.collect()
     }
 
-    /// Takes away all who wait for an association of `path`.
+    /// Removes and returns all four-tuples that wait for an association of `path`.
     pub(super) fn dismiss(&mut self, path: PathId) -> Vec<WaitingTuple> {
         let place = self.places.get_mut(&path);
         place.map(|place| place.waiting.drain(..).collect()).unwrap_or_default()
@@ -412,7 +414,7 @@ impl AsFd for Proxies {
 }
 
 impl AnswerSender {
-    /// Begins an attempt on a thread of its own. `afresh`: the proxy's name is looked up again.
+    /// Begins an attempt on a thread of its own. `afresh`: resolves the proxy's name again.
     fn ask(
         &self,
         path: PathId,
@@ -436,7 +438,8 @@ impl AnswerSender {
     }
 
     fn answer(&self, path: PathId, era: u64, outcome: Outcome) {
-        // The run may have ended meanwhile. A bell that is full has rung.
+        // A failed send is ignored: the run may have ended meanwhile. A full bell has already
+        // rung.
         let _ = self.answered.send((path, era, outcome));
         let _ = (&*self.ring).write(&[0]);
     }

@@ -1,46 +1,47 @@
-//! When to ask a proxy for an association, and when to give its path up. No I/O.
+//! Decides when to ask a proxy for an association, and when to give up its path. No I/O.
 
 use std::time::Duration;
 
 use anabranch_multipath::Time;
 
-/// After a loss, the path counts on without an association for so long: most losses are made good
-/// in a round trip or three.
+/// Time that a path without an association counts as working after a loss: most losses are
+/// repaired within one to three round trips.
 const DOUBT: Duration = Duration::from_millis(500);
-/// A session waits for its association for so long.
+/// Maximum wait of a session for its association.
 const PATIENCE: Duration = Duration::from_secs(2);
-/// An association that lives for less was none: the proxy takes us in and throws us out.
+/// Minimum lifetime of an association that counts as a success: below it, the proxy accepts and
+/// then drops us.
 const YOUNG: Duration = Duration::from_secs(2);
-/// From one failure to the next attempt: first, and at most; it doubles.
+/// Pause after a failed attempt, which doubles from the first value to the maximum.
 const FIRST_PAUSE: Duration = Duration::from_millis(500);
 const LONGEST_PAUSE: Duration = Duration::from_secs(15);
-/// Attempts at once: sessions that come together need not wait in line.
+/// Maximum simultaneous attempts, so that sessions that begin together do not queue.
 const AT_ONCE: usize = 8;
 
-/// The watch over one proxy.
+/// Attempts and state of one proxy.
 #[derive(Debug, Default)]
 pub(super) struct Vigil {
     under_way: usize,
     failures: u32,
-    /// No attempt before this.
+    /// Time before which no attempt begins.
     rested: Option<Time>,
-    /// What is hoped for has to come until then.
+    /// Deadline of the expected association.
     doubt: Option<Time>,
     broken: bool,
 }
 
 impl Vigil {
-    /// Whether the path does not work.
+    /// Returns whether the path has failed.
     pub(super) fn is_broken(&self) -> bool {
         self.broken
     }
 
-    /// Whether an association may come soon.
+    /// Returns whether an association can be expected soon.
     pub(super) fn is_hopeful(&self, now: Time) -> bool {
         !self.broken && self.rested.is_none_or(|rested| rested <= now)
     }
 
-    /// How many attempts to begin, where `wanted` associations are missing.
+    /// Returns how many attempts to begin now; `wanted` associations are missing.
     pub(super) fn begin(&mut self, now: Time, wanted: usize) -> usize {
         if self.rested.is_some_and(|rested| rested > now) {
             return 0;
@@ -50,13 +51,13 @@ impl Vigil {
         fresh
     }
 
-    /// An attempt led to an association.
+    /// Handles an attempt that led to an association.
     pub(super) fn on_success(&mut self) {
         self.under_way = self.under_way.saturating_sub(1);
         (self.rested, self.doubt, self.broken) = (None, None, false);
     }
 
-    /// An attempt failed. `alone`: no association of the path is left.
+    /// Handles a failed attempt. `alone`: the path has no association left.
     pub(super) fn on_failure(&mut self, now: Time, alone: bool) {
         self.under_way = self.under_way.saturating_sub(1);
         self.doubt = None;
@@ -64,7 +65,7 @@ impl Vigil {
         self.rest(now);
     }
 
-    /// An association of this `age` is lost. `bare`: no spare is left to take its place.
+    /// Handles the loss of an association of this `age`. `bare`: no spare can replace it.
     pub(super) fn on_loss(&mut self, now: Time, age: Duration, bare: bool) {
         if age < YOUNG {
             self.rest(now);
@@ -76,28 +77,28 @@ impl Vigil {
         }
     }
 
-    /// A session waits for an association.
+    /// Sets the deadline for a session that waits for an association.
     pub(super) fn on_wait(&mut self, now: Time) {
         self.expect_by(now + PATIENCE);
     }
 
-    /// The way to the proxy is another: nothing that was learnt counts.
+    /// Discards the state: the route to the proxy has changed.
     pub(super) fn on_move(&mut self, now: Time) {
         *self = Vigil { broken: self.broken, ..Vigil::default() };
         self.expect_by(now + PATIENCE);
     }
 
-    /// The attempts under way will not be told of.
+    /// Forgets pending attempts, whose results will be ignored.
     pub(super) fn on_renumbering(&mut self) {
         self.under_way = 0;
     }
 
-    /// The way to the proxy is there again: there is no reason to wait.
+    /// Ends the pause: the route to the proxy works again.
     pub(super) fn on_way_back(&mut self) {
         (self.failures, self.rested) = (0, None);
     }
 
-    /// True if what was hoped for did not come in time. `alone` as in [`Vigil::on_failure`].
+    /// Returns true if an association is overdue. `alone` as in [`Vigil::on_failure`].
     pub(super) fn gives_up(&mut self, now: Time, alone: bool) -> bool {
         let over = self.doubt.is_some_and(|doubt| doubt <= now);
         if over {
@@ -107,7 +108,7 @@ impl Vigil {
         over
     }
 
-    /// When something is due, where `wanted` associations are missing.
+    /// Returns the time of the next timer; `wanted` associations are missing.
     pub(super) fn next_timeout(&self, wanted: usize) -> Option<Time> {
         let rested = self.rested.filter(|_| wanted > self.under_way);
         rested.into_iter().chain(self.doubt).min()
