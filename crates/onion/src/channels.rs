@@ -85,7 +85,7 @@ pub struct Owner {
 }
 
 /// Maximum cells in a channel's outbox, apart from one for each circuit. A neighbour that reads
-/// stays below it; one that makes us answer and does not read is disconnected.
+/// stays below it; a neighbour that makes us answer and does not read is disconnected.
 const MOST_SAID: usize = 256;
 /// Bytes of cells in the outbox of a link to another shard, above which cells are queued by
 /// circuit. The other shard schedules circuits itself: ours matters only for cells that cannot be
@@ -120,7 +120,7 @@ pub(crate) struct Link {
     pub(crate) beside: Option<Beside>,
     /// It was opened for one circuit, and closes with it.
     pub(crate) is_dedicated: bool,
-    /// Token by which a QUIC link names this link, if the neighbour opened this one.
+    /// Token under which a QUIC link names this link, if the neighbour opened this one.
     pub(crate) token: Option<BesideToken>,
     /// On a QUIC link: both ends know whether it is alongside another link.
     pub(crate) is_joined: bool,
@@ -155,7 +155,8 @@ pub(crate) struct Beside {
     pub(crate) failed: u32,
     /// Time of the next attempt, if one is scheduled.
     pub(crate) again: Option<Time>,
-    /// Token by which the QUIC link names the one alongside it; zeros if its circuits cannot move.
+    /// Token under which the QUIC link names the link alongside it; zeros if its circuits cannot
+    /// move.
     pub(crate) token: BesideToken,
     /// A QUIC link is being opened alongside this link: at most one to each relay.
     pub(crate) is_opening: bool,

@@ -41,7 +41,7 @@ const DIRTY: Duration = Duration::from_secs(600);
 /// Time after which a demand is refused if no circuit was found for it, or none answers (C tor's
 /// SocksTimeout).
 const PATIENCE: Duration = Duration::from_secs(120);
-/// Number of unused circuits kept ready, and the port to which they must lead.
+/// Number of unused circuits kept ready, and the port that their exits must allow.
 const AHEAD: usize = 2;
 const USUAL_PORT: u16 = 443;
 /// Maximum number of circuits under construction.
@@ -97,7 +97,7 @@ pub enum Refusal {
     NoPath(NoRelay),
     /// No circuit was built in time.
     TimedOut,
-    /// No circuit to which it was attached answered in time.
+    /// It was attached to circuits, and none answered in time.
     Unanswered,
 }
 
@@ -152,7 +152,7 @@ pub struct Overview {
     pub stage: Stage,
     /// Number of streams on it.
     pub streams: usize,
-    /// The head of the set of which it is a linked leg.
+    /// The head of its set, if it is a linked leg.
     pub set: Option<CircuitKey>,
 }
 
@@ -205,7 +205,7 @@ pub struct CircuitManager {
     demands: Vec<PendingDemand>,
     unanswered: UnansweredDemands,
     suspects: SuspectRelays,
-    /// Targets to which this network has no path.
+    /// Targets that no path of this network reaches.
     hopeless: Vec<(Target, NoRelay)>,
     orders: VecDeque<Order>,
     last_key: u64,
@@ -554,8 +554,8 @@ impl CircuitManager {
         self.orders.extend(renewed.few.map(Order::FewGuards));
     }
 
-    /// Releases circuits that need not wait for a better guard any more, and drops those that have
-    /// waited too long.
+    /// Releases circuits that need not wait for a better guard any more, and drops circuits that
+    /// have waited too long.
     fn upgrade(&mut self, unix_now: u64) {
         for key in self.entry.guards().ready(unix_now) {
             if let Some(circuit) = self.circuits.get_mut(&CircuitKey(key)) {

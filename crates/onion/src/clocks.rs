@@ -2,8 +2,8 @@
 //! "NETINFO cells").
 //!
 //! Our clock is wrong if the authorities disagree with it. Without authorities it takes several
-//! relays that agree with each other. Only relays to which we opened links count: anybody may open
-//! links to us and send any time.
+//! relays that agree with each other. Only relays that we dialled count: anybody may open links to
+//! us and send any time.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -106,8 +106,8 @@ impl Clocks {
         }
     }
 
-    /// Returns the seconds by which our clock is ahead and the witness, given that it showed
-    /// `start` at our start; `None` without sufficient evidence.
+    /// Returns the lead of our clock in seconds and the witness, given that it showed `start` at
+    /// our start; `None` without sufficient evidence.
     fn ours(&self, start: i64) -> Option<(i64, Witness)> {
         let ahead =
             |(relay, (_, said)): (&[u8; 20], &(Time, i64))| (start.saturating_sub(*said), *relay);

@@ -76,7 +76,7 @@ pub trait Ending {
         }
     }
 
-    /// Returns the set of which it is a leg, once it is one.
+    /// Returns its set, once it is a leg.
     fn set(&self) -> Option<SetId>;
 
     /// Returns its flow control, once it is a leg.

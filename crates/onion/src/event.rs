@@ -40,7 +40,7 @@ pub enum Event {
 /// anonymous.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Neighbour {
-    /// RSA identity that it proved, or else the one that we dialled.
+    /// RSA identity that it proved, or else the dialled one.
     pub rsa: Option<[u8; 20]>,
     /// First OR address of the relay that we dialled.
     pub address: Option<SocketAddr>,
@@ -111,7 +111,7 @@ pub enum CircuitFault {
     Extend,
     /// An unexpected SENDME.
     Sendme,
-    /// A SENDME with the tag of another cell than the one that it acknowledges.
+    /// A SENDME with the tag of a cell that it does not acknowledge.
     SendmeTag,
     /// A SENDME without a tag (version 0), if the consensus requires one.
     SendmeBare,

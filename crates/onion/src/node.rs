@@ -70,7 +70,7 @@ pub enum Why {
     Fault(CircuitFault),
     /// The memory for cells is full, and its cells have waited longest.
     Memory,
-    /// The set of which it is a leg has ended.
+    /// Its set has ended.
     Set,
     /// The other end did not accept it as a leg in time.
     Unlinked,
@@ -153,7 +153,7 @@ pub struct Node<R: NodeRole> {
     pub(crate) circuits: Slab<R::Circuit>,
     pub(crate) sets: Slab<Set>,
     pub(crate) streams: StreamTable,
-    /// Relays to which links are being opened, and the circuits that wait for them.
+    /// Relays being dialled, and the circuits that wait for them.
     pub(crate) dialling: Dialling,
     pub(crate) timers: BTreeSet<(Time, Timer)>,
     /// Sets with passing cells whose legs need service ([`Node::deal_undealt`]).

@@ -32,7 +32,7 @@ pub trait SetTable: Send {
     /// Removes a set that has ended.
     fn leave(&mut self, nonce: &SetNonce, place: SetPlace);
 
-    /// Stores a leg for another shard, and returns the number by which that shard fetches it.
+    /// Stores a leg for another shard, and returns the number under which that shard fetches it.
     fn hand_over(&mut self, orphan: Orphan) -> u64;
 
     /// Removes and returns the leg with this number.

@@ -82,8 +82,8 @@ pub(crate) struct Streams {
     last_id: u16,
     say: VecDeque<Say>,
     happened: VecDeque<Happened>,
-    /// Bytes that may arrive at once in addition to a window's: those that waited for messages of
-    /// other legs.
+    /// Bytes that may arrive at once in addition to a window's: they waited for messages of other
+    /// legs.
     burst: usize,
     /// The legs that take data now, where streams have windows on each.
     open: Vec<PathId>,
@@ -378,8 +378,8 @@ impl Streams {
         id.map(|id| (id, None))
     }
 
-    /// Returns the stream whose turn it is among those that may send data now. Where streams have a
-    /// window on each leg, the first open leg that takes data of any stream decides.
+    /// Returns the stream whose turn it is to send data. Where streams have a window on each leg,
+    /// the first open leg that takes data of any stream decides.
     fn next_sending(&mut self, now: Time) -> Option<u16> {
         match self.have_leg_windows() {
             true => (0..self.open.len()).find_map(|place| self.next_on(now, self.open[place])),
@@ -387,8 +387,8 @@ impl Streams {
         }
     }
 
-    /// Returns the stream whose turn it is on a leg among those that may send data there now.
-    /// Others are skipped until they change.
+    /// Returns the stream whose turn it is to send data on `leg`. Streams that may not send there
+    /// are skipped until they change.
     fn next_on(&mut self, now: Time, leg: PathId) -> Option<u16> {
         let queue = self.queue_of(leg);
         let Streams { streams, turns, .. } = self;

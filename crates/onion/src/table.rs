@@ -143,13 +143,13 @@ impl StreamTable {
     }
 }
 
-/// Relays to which links are being opened, and the circuits that wait for each.
+/// Relays being dialled, and the circuits that wait for each.
 #[derive(Default)]
 pub(crate) struct Dialling {
     targets: Vec<Reached>,
 }
 
-/// A relay to which links are being opened.
+/// A relay being dialled.
 struct Reached {
     target: Target,
     /// Circuits that wait, in order of arrival.
@@ -159,8 +159,8 @@ struct Reached {
 }
 
 impl Dialling {
-    /// Adds a circuit that waits for a relay, to which at most `most` links are opened at a time.
-    /// Returns true if one is to be opened for it.
+    /// Adds a circuit that waits for the relay `target`. At most `most` links to it are opened at a
+    /// time; returns true if one is to be opened for this circuit.
     pub(crate) fn add(&mut self, target: &Target, circuit: u32, most: usize) -> bool {
         let place = self.place(target).unwrap_or_else(|| {
             let (target, waiting) = (target.clone(), VecDeque::new());

@@ -108,7 +108,7 @@ impl Negotiation {
         self.theirs.map_or(Extensions::default(), |theirs| self.ours.and(theirs))
     }
 
-    /// Returns true once the neighbour has sent all that it has to: NETINFO may follow.
+    /// Returns true once the neighbour has sent its part: NETINFO may follow.
     pub(super) fn is_done(&self) -> bool {
         !self.has_capabilities() || self.theirs.is_some()
     }

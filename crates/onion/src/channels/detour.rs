@@ -78,7 +78,7 @@ impl Link {
         self.detour.as_ref().is_some_and(|detour| detour.stage != Stage::Beside)
     }
 
-    /// Returns the link to which the circuits have moved or are moving, if any.
+    /// Returns the link that carries the circuits after a move, finished or not.
     pub(super) fn carrier(&self) -> Option<LinkId> {
         self.detour.as_ref().filter(|detour| !detour.keeps()).map(|detour| detour.beside)
     }
@@ -129,7 +129,7 @@ impl Channels {
     }
 
     /// Pairs `quic`, which we opened to a relay, with a link to the same relay. Returns the number
-    /// and the token by which it names that link; zeros if none can take its circuits.
+    /// and the token that name that link, or zeros if none can take its circuits.
     pub(crate) fn stand_beside(&mut self, quic: LinkId, to: &Identity) -> (u32, BesideToken) {
         let usable = |link: &Link| {
             let token = link.beside.map(|beside| beside.token).unwrap_or_default();
@@ -422,8 +422,8 @@ impl Channels {
         }
     }
 
-    /// Returns the link to which the circuits of a QUIC link moved, or are moving, and its number
-    /// there.
+    /// Returns the link that carries the circuits of `quic` after a move, finished or not, and the
+    /// number of `quic` there.
     pub(crate) fn moved_to(&self, quic: LinkId) -> Option<(LinkId, u32)> {
         let detour = self.links.get(&quic)?.detour.as_ref().filter(|detour| !detour.keeps())?;
         Some((detour.beside, detour.number))

@@ -142,8 +142,8 @@ impl Entry {
         Some(choice?.id)
     }
 
-    /// Returns a guard for a further leg of a set that has the relays `beside`: one of the guards
-    /// in use.
+    /// Returns a guard for a further leg of a set whose relays are `beside`: one of the guards in
+    /// use.
     pub(super) fn choose_leg(
         &mut self,
         unix_now: u64,

@@ -1,7 +1,7 @@
 //! Sets of several circuits (proposal 329, and the designs before it): links circuits, and begins
 //! further legs.
 //!
-//! The first circuit of a set is its head, to which streams are attached. It is linked as soon as
+//! The first circuit of a set is its head, and streams are attached to it. It is linked as soon as
 //! it is built, before it has a stream; circuits built for it later join the set, in use or not. A
 //! client without a demand for an hour builds no further legs: C tor's built and dropped sets for
 //! as long as they ran (its issue 40981).
@@ -77,7 +77,7 @@ pub(super) struct LegState {
     again: Time,
     /// It does not answer any more, nor do the other legs of its set.
     silent: bool,
-    /// The closed circuit by which the core knows its set, if the set has outlived that circuit.
+    /// The core's name for its set, if the set has outlived the circuit with that key.
     name: Option<CircuitKey>,
     /// It is the first leg of a set that continues beyond its last relay: complete once it does.
     pub(super) merges: bool,
@@ -94,12 +94,12 @@ impl LegState {
 /// A set that has outlived all its circuits: it has had streams, and continues on a new one.
 #[derive(Clone, Debug)]
 pub(super) struct LeglessSet {
-    /// The circuit by which the core knows the set.
+    /// The core's name for the set: the key of the circuit that began it.
     name: CircuitKey,
     since: Time,
     /// Earliest time of the next circuit for it.
     again: Time,
-    /// State of the last head, to which its streams were attached.
+    /// State of the last head, with its streams.
     head: Circuit,
 }
 
@@ -226,7 +226,7 @@ impl CircuitManager {
         }
     }
 
-    /// Returns the head of the set of which this circuit is, or is to be, a further leg.
+    /// Returns the head of the set in which the circuit `key` is, or is to be, a further leg.
     #[must_use]
     pub fn head(&self, key: CircuitKey) -> Option<CircuitKey> {
         self.circuits.get(&key)?.leg.head
@@ -514,7 +514,7 @@ impl CircuitManager {
         due.filter(|due| *due > self.looked).min()
     }
 
-    /// Returns the circuit by which a set is known now.
+    /// Returns the present head of the set that `key` has led.
     pub(super) fn head_of(&self, key: CircuitKey) -> CircuitKey {
         self.heirs.get(&key).copied().unwrap_or(key)
     }

@@ -2,9 +2,9 @@
 //! The silent circuit takes no new streams, but keeps its open ones.
 //!
 //! One of its relays may be down. A relay through which no answer arrived meanwhile is a suspect
-//! for a minute: other circuits through it take no new streams, and new circuits avoid it as long
-//! as there are others. Without that, each user whose circuit has such a relay waits for 10 s. In a
-//! set of several legs the wait occurs whenever its scheduler changes to that leg.
+//! for a minute. Other circuits through it take no new streams in that time, and new circuits avoid
+//! it as long as there are others. Without that, each user whose circuit has such a relay waits for
+//! 10 s. In a set of several legs the wait occurs whenever its scheduler changes to that leg.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;

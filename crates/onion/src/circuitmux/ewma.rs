@@ -13,7 +13,7 @@ const HALF_LIFE: Duration = Duration::from_secs(30);
 /// Number of half-lives after which counts are scaled back to small numbers.
 const REBASE: f64 = 500.0;
 
-/// Scheduler by counts of sent cells, each of which weighs half after a half-life.
+/// Scheduler by counts of sent cells; the weight of each is halved every half-life.
 ///
 /// New cells weigh more and more, rather than all counts decaying: only the order matters.
 ///

@@ -27,7 +27,7 @@ pub struct Circuit {
     pub(super) pending: Option<Pending>,
     /// Layers of the built hops.
     pub(super) layers: Vec<Box<dyn ClientLayer>>,
-    /// The set of which it is a leg, and its flow control, once its last hop is built.
+    /// Its set and its flow control, once its last hop is built.
     pub(super) leg: Option<(SetId, Leg)>,
     /// Its stream IDs begin after this one.
     pub(super) last_id: u16,

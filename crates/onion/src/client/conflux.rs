@@ -62,8 +62,8 @@ impl fmt::Display for NoSet {
 impl std::error::Error for NoSet {}
 
 impl Client {
-    /// Makes a complete, unused circuit a leg: of a new set, or of the set of which `with` is a
-    /// leg. Streams begun on any leg belong to the set; they are sent as soon as one leg is linked.
+    /// Makes a complete, unused circuit a leg: of a new set, or of the set that `with` belongs to.
+    /// Streams begun on any leg belong to the set; they are sent as soon as one leg is linked.
     ///
     /// # Errors
     /// [`NoSet`]
@@ -152,7 +152,8 @@ impl Client {
         said.expect("what is too long was left out")
     }
 
-    /// Returns the set of which a circuit is a leg, or was one if the set outlives its legs.
+    /// Returns the set in which the circuit `key` is a leg, or was one if the set outlives its
+    /// legs.
     pub(super) fn set_named(&self, key: CircuitKey) -> Option<SetId> {
         let living = self.place(key).map(|(_, id)| id);
         living.or_else(|| self.role.names.get(&key).copied())

@@ -40,7 +40,8 @@ impl Client {
         Ok(())
     }
 
-    /// Returns the set of the streams on a circuit, or on the set of which it is or was a leg.
+    /// Returns the set of the streams on the circuit `key`, or on the set that has or had it as a
+    /// leg.
     pub(super) fn streams_of(&self, key: CircuitKey) -> Option<SetId> {
         let id = self.set_named(key)?;
         match self.sets.get(id.0)?.is_merged() {
@@ -49,13 +50,13 @@ impl Client {
         }
     }
 
-    /// Returns the set of which a circuit is a leg, if its legs join at a middle.
+    /// Returns the set that has the circuit `index` as a leg, if its legs join at a middle.
     pub(super) fn merged_set_of(&self, index: u32) -> Option<SetId> {
         let id = self.set_of(index)?;
         self.sets.get(id.0)?.is_merged().then_some(id)
     }
 
-    /// Returns the trunk of the set of which a circuit is a leg.
+    /// Returns the trunk over the set that has the circuit `index` as a leg.
     pub(super) fn trunk_over(&self, index: u32) -> Option<u32> {
         self.trunk_of(self.merged_set_of(index)?)
     }

@@ -1,5 +1,4 @@
-//! Numbers of proposal 329: each leg counts, and SWITCH carries the number of messages by which a
-//! leg is behind.
+//! Numbers of proposal 329: each leg counts, and SWITCH carries a leg's lag in messages.
 
 use anabranch_multipath::PathId;
 
@@ -17,8 +16,8 @@ struct Counters {
 
 /// Numbering of proposal 329 (section 3; C tor's `last_seq_sent` and `last_seq_recv`).
 ///
-/// The leg used last always has the highest number sent. A sender that changes to another leg sends
-/// there by how much that leg is behind, and from then on it leads. So SWITCH is never 0 and never
+/// The leg used last always has the highest number sent. A sender that changes to another leg first
+/// sends that leg's lag there, and from then on the leg leads. So SWITCH is never 0 and never
 /// stands alone, which C tor's senders do not promise and Arti's receivers demand.
 #[derive(Debug, Default)]
 pub struct Counted {

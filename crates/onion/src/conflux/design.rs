@@ -160,8 +160,8 @@ impl Design {
     pub fn dealing(self) -> Option<Dealing> {
         match self {
             Design::Conflux | Design::Resilient => None,
-            // A change of legs costs a cell. Dealing by round trips would send all that arrives
-            // within one on one leg, as the next leg's window does not limit it.
+            // A change of legs costs a cell. Dealing by round trips would send everything that
+            // arrives within one on a single leg, as the next leg's window does not limit it.
             Design::Merged => Some(Dealing { every: RUN, ..Dealing::of("pull") }),
             Design::Ancestor(Ancestor::Conflux2013, _) => Some(Dealing::of("conflux-2013")),
             Design::Ancestor(Ancestor::MTor, _) => Some(Dealing::of("pull")),

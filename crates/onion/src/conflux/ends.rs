@@ -458,7 +458,7 @@ impl ConfluxEnd {
         self.numbering.last_sent()
     }
 
-    /// Returns the number of messages by which SWITCH would advance the leg.
+    /// Returns the lag of `leg` in messages, which SWITCH would make up for.
     #[must_use]
     pub fn behind(&self, leg: PathId) -> u64 {
         self.numbering.behind(leg)

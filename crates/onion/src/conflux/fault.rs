@@ -35,7 +35,7 @@ pub enum ConfluxFault {
     Gone,
     /// The other end sent messages that we never received, or received messages that we never sent.
     DataLoss,
-    /// Our next message cannot be numbered: its leg is 2^32 - 1 messages or more behind the others,
+    /// Our next message cannot be numbered. Its leg lags the others by 2^32 - 1 messages or more,
     /// or the message before it got a number and could not be written.
     Incoherent,
     /// SWITCH that does not advance the leg.

@@ -22,7 +22,7 @@ pub struct Bases {
     pub received: u64,
 }
 
-/// The sign by which the other end learns a message's number.
+/// The sign that conveys a message's number to the other end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Mark {
     /// No sign: the number is implied.
@@ -140,8 +140,8 @@ pub trait Numbering: fmt::Debug + Send {
     /// received, is above those of all others.
     fn leads(&self, leg: PathId) -> bool;
 
-    /// Returns how far the leg's sent numbers are behind our last message's, where SWITCH must make
-    /// up for it.
+    /// Returns the lag of `leg`: the distance of its last sent number from our last message's,
+    /// which SWITCH must make up for.
     fn behind(&self, leg: PathId) -> u64;
 
     /// Returns true if every leg has received this number or a later one. As each leg's numbers

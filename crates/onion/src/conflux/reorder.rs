@@ -35,7 +35,7 @@ impl Held {
 /// Outcome of a message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Offer {
-    /// It is the next: the caller handles it, and then those that [`ReorderQueue::pop`] returns.
+    /// It is the next: the caller handles it, and then the messages from [`ReorderQueue::pop`].
     Next,
     /// It waits.
     Waits,

@@ -96,7 +96,7 @@ struct OnLeg {
     launched: Option<Time>,
     /// Unacknowledged messages sent on it, oldest first, each with its time.
     kept: VecDeque<(Time, SentMessage)>,
-    /// Number of messages on it that the other end has acknowledged.
+    /// Number of its messages that are acknowledged.
     acknowledged: u32,
     /// Number of messages received on it, and how many of them we have acknowledged.
     came: u32,

@@ -1,7 +1,7 @@
 //! Links that are opened for one circuit each (a TCP connection for each circuit: AlSabah and
 //! Goldberg, "PCTCP", CCS 2013). Here only one relay does so; its neighbour sees ordinary links.
-//! Such a link closes when it has no more circuits: neither its own, nor those that the neighbour
-//! placed on it.
+//! Such a link closes when it has no more circuits: neither its own, nor circuits that the
+//! neighbour placed on it.
 
 use std::time::Duration;
 

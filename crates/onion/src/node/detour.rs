@@ -19,7 +19,7 @@ const SAY: Duration = Duration::from_secs(1);
 const MOVING: Duration = Duration::from_secs(60);
 
 impl<R: NodeRole> Node<R> {
-    /// Offers QUIC links to a link's neighbour, with the token by which they name this link.
+    /// Offers QUIC links to the neighbour of the link `id`, with a token that names this link.
     pub(super) fn offer(&mut self, id: LinkId) {
         let Some(link) = self.channels.link(id) else { return };
         if link.channel.offers().is_some() {

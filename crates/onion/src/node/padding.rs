@@ -60,7 +60,7 @@ impl<R: NodeRole> Node<R> {
         }
     }
 
-    /// Returns true if a link has been without circuits for so long that it is to be closed.
+    /// Returns true if a link has been without circuits for long enough to be closed at `now`.
     pub(crate) fn is_spare(&mut self, now: Time, id: LinkId) -> bool {
         let circuits = self.channels.circuits_with_besides(id);
         let Some(link) = self.channels.link(id) else { return false };

@@ -60,7 +60,7 @@ impl<R: NodeRole> Node<R> {
         self.pump(now, set);
     }
 
-    /// Returns the set of which a circuit is a leg.
+    /// Returns the set that has the circuit `circuit` as a leg.
     pub(crate) fn set_of(&self, circuit: u32) -> Option<SetId> {
         self.circuits.get(circuit).and_then(R::Circuit::set)
     }
@@ -71,7 +71,7 @@ impl<R: NodeRole> Node<R> {
     }
 
     /// Sends pending cells of a circuit's set, as the circuit's queue has room again. If no passing
-    /// cells are waiting, their source has already produced all that it may.
+    /// cells are waiting, their source has already produced its full share.
     pub(super) fn pump_by(&mut self, now: Time, circuit: u32) {
         let Some(id) = self.set_of(circuit) else { return };
         let Some(set) = self.sets.get_mut(id.0) else { return };

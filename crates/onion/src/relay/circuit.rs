@@ -123,7 +123,7 @@ impl Circuit {
         self.own.iter_mut().for_each(|own| own.set = set);
     }
 
-    /// Gives our end of the circuit to another shard, to which it continues on `lane`.
+    /// Gives our end of the circuit to another shard; the circuit continues there on `lane`.
     pub(super) fn give_away(&mut self, lane: Lane) -> Option<Own> {
         self.next = Next::Open(lane);
         self.own.take()

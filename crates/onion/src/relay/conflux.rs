@@ -28,7 +28,7 @@ const UX: DesiredUx = DesiredUx::HighThroughput;
 /// A leg that is handed over to another shard.
 struct HandedLeg {
     own: Own,
-    /// Its previous set, of which it was the only leg.
+    /// Its previous set, with no other leg.
     set: Set,
     by_relay: bool,
     linking: Linking,

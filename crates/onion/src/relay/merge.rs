@@ -50,7 +50,7 @@ impl Relay {
         }
     }
 
-    /// Returns the set of which a circuit is a leg, if its legs join here.
+    /// Returns the set that has the circuit `index` as a leg, if its legs join here.
     fn merged_set_of(&self, index: u32) -> Option<SetId> {
         let id = self.set_of(index)?;
         self.sets.get(id.0)?.is_merged().then_some(id)

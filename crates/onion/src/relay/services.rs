@@ -1,8 +1,8 @@
 //! Onion services: introduction points and rendezvous points (rend-spec-v3 3 and 4).
 //!
-//! A point is a circuit that ends here. Two circuits that met at a rendezvous point are joined:
-//! cells of one that are not for us continue on the other, as they would on a link to a next relay.
-//! If the other belongs to another shard, a lane of the link between the shards joins them.
+//! A point is a circuit that ends here. Two circuits that met at a rendezvous point are joined: the
+//! cells of either continue on the other if they are not for us, as on a link. If the other belongs
+//! to another shard, a lane of the link between the shards joins them.
 
 use std::collections::BTreeMap;
 

@@ -38,7 +38,7 @@ pub struct LegNumbers {
     /// Cells so far: received, sent. At a client all cells of its circuit, as its guard sees them;
     /// at a relay those with DATA.
     pub cells: [u64; 2],
-    /// Smoothed round-trip time from SENDMEs; before the first one that of linking.
+    /// Smoothed round-trip time from SENDMEs, or from linking before the first SENDME.
     pub rtt: Option<Duration>,
     /// Minimum round-trip time from the same source.
     pub least_rtt: Option<Duration>,

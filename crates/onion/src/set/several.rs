@@ -387,7 +387,7 @@ impl Several {
         self.end.retransmitter().map_or(0, |retransmitter| retransmitter.to_send_again() as u64)
     }
 
-    /// Returns true if so much is kept that nothing new is to be sent.
+    /// Returns true if the kept bytes have reached their limit, so that nothing new is to be sent.
     pub(crate) fn is_full(&self) -> bool {
         self.end.retransmitter().is_some_and(Retransmitter::is_full)
     }
@@ -422,11 +422,11 @@ impl Several {
         drawn.expect("the usual scheduler takes no argument")
     }
 
-    /// Returns the leg for messages other than data: the one that carried the last message, as no
-    /// SWITCH is needed there. Before that it is the fastest, and before one is measured any linked
-    /// leg. While streams are paused, in designs whose legs may fail, it is the leg on which
-    /// waiting messages arrive. The missing ones are on another leg, which may have failed
-    /// unnoticed and would lose XOFF.
+    /// Returns the leg for messages other than data: the leg of the last message, as no SWITCH is
+    /// needed there. Before that it is the fastest, and before one is measured any linked leg.
+    /// While streams are paused, in designs whose legs may fail, it is the leg on which waiting
+    /// messages arrive. The missing ones are on another leg, which may have failed unnoticed and
+    /// would lose XOFF.
     pub(crate) fn control(&self) -> Option<PathId> {
         self.takes_control(self.preferred()?)
     }

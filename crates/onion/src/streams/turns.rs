@@ -139,7 +139,8 @@ impl Turns {
         None
     }
 
-    /// Returns the stream whose turn it is on `leg`, among those that may have data to send.
+    /// Returns the stream whose turn it is on `leg`; only streams that may have data to send take
+    /// turns.
     pub(super) fn next_ready(&mut self, leg: PathId) -> Option<u16> {
         self.on(leg).next_ready()
     }
