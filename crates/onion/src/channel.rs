@@ -444,7 +444,7 @@ impl Channel {
         self.start.peer
     }
 
-    /// Handles a cell, in the order of arrival.
+    /// Handles `cell`, in the order of arrival.
     ///
     /// # Errors
     /// [`Fault`]: the link is to be closed.

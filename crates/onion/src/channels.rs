@@ -206,7 +206,7 @@ impl Channels {
         }
     }
 
-    /// Adds a link.
+    /// Adds the link `id`.
     pub(crate) fn open(&mut self, id: LinkId, channel: Channel, wanted: Option<Target>) {
         let link = Link {
             channel,
@@ -247,7 +247,7 @@ impl Channels {
         self.siblings.get(&shard).copied()
     }
 
-    /// Removes a link, and returns the owners of the circuits on it.
+    /// Removes the link `id`, and returns the owners of the circuits on it.
     pub(crate) fn close(&mut self, id: LinkId) -> Vec<Owner> {
         self.unreach(id);
         let Some(mut link) = self.links.remove(&id) else { return Vec::new() };
@@ -261,7 +261,7 @@ impl Channels {
         link.lanes.into_values().map(|lane| lane.owner).collect()
     }
 
-    /// Removes a link from `reached`: no more circuits are created on it.
+    /// Removes the link `id` from `reached`: no more circuits are created on it.
     fn unreach(&mut self, id: LinkId) {
         let identity = self.links.get(&id).and_then(|link| link.channel.identity());
         if let Some(identity) = identity
@@ -292,7 +292,7 @@ impl Channels {
         }
     }
 
-    /// Returns an open link to a relay, or `None`. Prefers QUIC links, then the oldest.
+    /// Returns an open link to the relay `target`, or `None`. Prefers QUIC links, then the oldest.
     pub(crate) fn to(&self, target: &Target) -> Option<LinkId> {
         let links = self.reached.get(&target.rsa)?.iter().copied();
         let leads = |id: &LinkId| self.links.get(id).is_some_and(|link| link.leads_to(target));
@@ -365,7 +365,7 @@ impl Channels {
         self.ready.pop_front()
     }
 
-    /// Returns the owner of a lane.
+    /// Returns the owner of `lane`.
     pub(crate) fn owner(&self, lane: Lane) -> Option<Owner> {
         self.links.get(&lane.link)?.lanes.get(&lane.id).map(|lane| lane.owner)
     }
@@ -388,7 +388,7 @@ impl Channels {
         true
     }
 
-    /// Adds a lane with an ID of ours; returns `None` if the link is closed or full.
+    /// Adds a lane with an ID of ours; returns `None` if the link `id` is closed or full.
     pub(crate) fn make(
         &mut self,
         id: LinkId,
@@ -411,7 +411,7 @@ impl Channels {
         Some(Lane { link: id, id: free })
     }
 
-    /// Removes a lane and its queued cells.
+    /// Removes `lane` and its queued cells.
     pub(crate) fn leave(&mut self, lane: Lane) {
         let Some(link) = self.links.get_mut(&lane.link) else { return };
         if let Some(mut left) = link.lanes.remove(&lane.id) {
@@ -427,7 +427,7 @@ impl Channels {
         }
     }
 
-    /// Notes that the neighbour's last cell of a lane was handled.
+    /// Notes that the neighbour's last cell of `lane` was handled.
     pub(crate) fn ended(&mut self, lane: Lane) {
         let Some(link) = self.links.get_mut(&lane.link) else { return };
         let is_high = lane.id & link.highest_bit() != 0;
@@ -438,7 +438,7 @@ impl Channels {
         }
     }
 
-    /// Removes a lane and sends DESTROY to the neighbour.
+    /// Removes `lane` and sends DESTROY to the neighbour.
     pub(crate) fn destroy(&mut self, lane: Lane, reason: DestroyReason) {
         self.leave(lane);
         self.say(lane, Command::DESTROY, &[reason.0]);
@@ -452,7 +452,7 @@ impl Channels {
         }
     }
 
-    /// Marks a link as deaf if its outbox has grown too long, and wakes it.
+    /// Marks the link `id` as deaf if its outbox has grown too long, and wakes it.
     fn said(&mut self, id: LinkId) {
         if let Some(link) = self.links.get_mut(&id) {
             let most = (MOST_SAID + link.busiest) * CELL + link.listing;
@@ -507,7 +507,7 @@ impl Channels {
         length
     }
 
-    /// Returns the number of cells queued on a lane.
+    /// Returns the number of cells queued on `lane`.
     pub(crate) fn waiting(&self, lane: Lane) -> usize {
         let link = self.links.get(&lane.link);
         link.and_then(|link| link.lanes.get(&lane.id)).map_or(0, |lane| lane.queue.len())

@@ -345,13 +345,13 @@ impl CircuitManager {
         if takes_v6 { IPV6_OKAY | IPV6_PREFERRED } else { 0 }
     }
 
-    /// Returns the relays of a circuit, first hop first.
+    /// Returns the relays of `circuit`, first hop first.
     #[must_use]
     pub fn path(&self, circuit: CircuitKey) -> Option<Path> {
         self.circuits.get(&self.head_of(circuit)).map(|circuit| circuit.path)
     }
 
-    /// Adds a demand; [`Order::Attach`] or [`Order::Refuse`] follows.
+    /// Adds `demand`; [`Order::Attach`] or [`Order::Refuse`] follows.
     pub fn demand(&mut self, now: Time, demand: Demand) {
         self.asked = Some(now);
         self.unanswered.remove(demand.number);
@@ -364,14 +364,14 @@ impl CircuitManager {
         self.demands.retain(|pending| pending.demand.number != number);
     }
 
-    /// Sets the number of hops that a circuit has now.
+    /// Sets the number of hops that the circuit `key` has now.
     pub fn extended(&mut self, key: CircuitKey, hops: usize) {
         if let Some(circuit) = self.circuits.get_mut(&key) {
             circuit.hops = hops;
         }
     }
 
-    /// Notes that a circuit is complete.
+    /// Notes that the circuit `key` is complete.
     pub fn built(&mut self, at: Moment, key: CircuitKey, rng: &mut impl Rng) {
         if self.is_to_merge(key) {
             return self.merge(key);
@@ -390,7 +390,7 @@ impl CircuitManager {
         }
     }
 
-    /// Notes that a circuit is closed.
+    /// Notes that the circuit `key` is closed.
     pub fn closed(&mut self, at: Moment, key: CircuitKey, cause: Cause) {
         let Moment { now, unix: unix_now } = at;
         let Some(circuit) = self.circuits.remove(&key) else { return };
@@ -413,7 +413,7 @@ impl CircuitManager {
         }
     }
 
-    /// Notes that a stream of this circuit has ended.
+    /// Notes that a stream of the circuit `key` has ended.
     pub fn stream_ended(&mut self, key: CircuitKey) {
         let head = self.head_of(key);
         match self.circuits.get_mut(&head) {
@@ -422,8 +422,8 @@ impl CircuitManager {
         }
     }
 
-    /// Retires a circuit: it takes no new streams. Called if a stream could not be attached to it,
-    /// or its exit refused the stream.
+    /// Retires the circuit `key`: it takes no new streams. Called if a stream could not be attached
+    /// to it, or its exit refused the stream.
     pub fn retire(&mut self, key: CircuitKey) {
         let head = self.head_of(key);
         if let Some(circuit) = self.circuits.get_mut(&head) {

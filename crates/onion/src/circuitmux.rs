@@ -23,7 +23,7 @@ pub trait Policy: Send {
     fn woke(&mut self, circuit: u32);
     /// Returns the circuit whose cell is sent next; it stays in the set of circuits with cells.
     fn next(&mut self) -> Option<u32>;
-    /// Notes that the circuit returned by [`next`](Policy::next) sent a cell, and whether it has
+    /// Notes that `circuit`, which [`next`](Policy::next) returned, sent a cell, and whether it has
     /// `more`.
     fn sent(&mut self, now: Time, circuit: u32, more: bool);
     /// Removes a closed circuit.

@@ -356,7 +356,7 @@ impl Client {
         circuit.leg().map(Leg::window)
     }
 
-    /// Returns the bytes of streams that a circuit has carried so far: received, sent.
+    /// Returns the bytes of streams that `circuit` has carried so far: received, sent.
     pub fn carried(&self, circuit: CircuitKey) -> [u64; 2] {
         let set = self.streams_of(circuit).and_then(|set| self.sets.get(set.0));
         set.map_or([0; 2], |set| set.streams.carried)

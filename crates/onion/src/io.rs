@@ -182,7 +182,7 @@ pub trait Core {
     /// Returns the time at which the core needs to be called.
     fn next_timeout(&self) -> Option<Time>;
 
-    /// Appends cells for a link until `out` has `limit` bytes or nothing is left; returns false if
+    /// Appends cells for `link` until `out` has `limit` bytes or nothing is left; returns false if
     /// nothing is left. Then [`LinkOutput::Transmit`] follows when there is something again.
     fn transmit(&mut self, now: Time, link: LinkId, out: &mut Vec<u8>, limit: usize) -> bool;
 

@@ -108,16 +108,16 @@ pub trait NodeRole: Sized {
     /// Notes that a cell of a circuit was passed to its link.
     fn sent_cell(_: &mut Node<Self>, _: Time, _: Owner) {}
 
-    /// Notes that a link for which a circuit waited is open.
+    /// Notes that a link for which `circuit` waited is open.
     fn reached(node: &mut Node<Self>, now: Time, circuit: u32, link: LinkId);
 
     /// Notes that a circuit's lane is lost with its link.
     fn lost(node: &mut Node<Self>, now: Time, owner: Owner);
 
-    /// Closes a circuit.
+    /// Closes `circuit`.
     fn give_up(node: &mut Node<Self>, circuit: u32, why: Why);
 
-    /// Handles a stream's message, in order, that arrived on this circuit.
+    /// Handles a stream's message, in order, that arrived on `circuit`.
     ///
     /// # Errors
     /// A violation by the other end.
@@ -248,7 +248,7 @@ impl<R: NodeRole> Node<R> {
         self.put(Event::Violation { link, neighbour, violation });
     }
 
-    /// Returns the relay at the other end of a link.
+    /// Returns the relay at the other end of `link`.
     fn neighbour(&mut self, link: LinkId) -> Neighbour {
         let Some(link) = self.channels.link(link) else { return Neighbour::default() };
         let wanted = link.wanted.as_ref();
@@ -326,7 +326,7 @@ impl<R: NodeRole> Node<R> {
         self.scarce
     }
 
-    /// Closes a circuit because of a violation.
+    /// Closes the circuit `index` because of a violation.
     pub(crate) fn break_off(&mut self, index: u32, fault: CircuitFault) {
         let Some(circuit) = self.circuits.get(index) else { return };
         let lane = match circuit.carrier() {
@@ -338,7 +338,7 @@ impl<R: NodeRole> Node<R> {
         R::give_up(self, index, Why::Fault(fault));
     }
 
-    /// Ends a set because of a violation beyond its legs.
+    /// Ends the set `id` because of a violation beyond its legs.
     pub(crate) fn break_set(&mut self, id: SetId, fault: CircuitFault) {
         let lane = self.lane_of_leg(id);
         lane.into_iter().for_each(|lane| self.violated(lane.link, fault));
@@ -351,7 +351,7 @@ impl<R: NodeRole> Node<R> {
         self.circuits.get(leg)?.lane()
     }
 
-    /// Appends cells for a link until `out` has `limit` bytes or nothing is left; returns false if
+    /// Appends cells for `link` until `out` has `limit` bytes or nothing is left; returns false if
     /// nothing is left.
     pub(crate) fn fill_link(
         &mut self,
@@ -392,7 +392,7 @@ impl<R: NodeRole> Node<R> {
         true
     }
 
-    /// Sends a message of the circuit itself to its other end.
+    /// Sends a message of the circuit `index` itself to its other end.
     pub(crate) fn say(
         &mut self,
         now: Time,

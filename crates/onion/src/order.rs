@@ -80,7 +80,7 @@ pub struct CellOrder {
 }
 
 impl CellOrder {
-    /// Returns the number of our next cell with this circuit ID.
+    /// Returns the number of our next cell with the circuit ID `circuit`.
     pub fn number(&mut self, circuit: u32) -> u32 {
         let sequence = self.circuits.entry(circuit).or_default();
         let number = sequence.sent;
@@ -88,7 +88,7 @@ impl CellOrder {
         number
     }
 
-    /// Takes a cell with this number from the neighbour.
+    /// Takes `cell` with the number `number` from the neighbour.
     ///
     /// # Errors
     /// [`WrongNumber`]: its turn has passed, is too far ahead, or has another cell; or too many are
@@ -119,7 +119,7 @@ impl CellOrder {
         if self.held.len() + self.reborn.len() > HELD { Err(WrongNumber) } else { Ok(Turn::Later) }
     }
 
-    /// Returns the next held cell of a circuit ID, if its turn has come.
+    /// Returns the next held cell of the circuit ID `circuit`, if its turn has come.
     pub fn next(&mut self, circuit: u32) -> Option<HeldCell> {
         let Some(sequence) = self.circuits.get_mut(&circuit) else {
             let first = self.reborn.remove(&circuit)?;
@@ -169,8 +169,8 @@ impl CellOrder {
         }
     }
 
-    /// Frees a circuit ID. An ID that the neighbour chose is freed after the circuit's last cell:
-    /// the neighbour reserves it.
+    /// Frees the circuit ID `circuit`. An ID that the neighbour chose is freed after the circuit's
+    /// last cell: the neighbour reserves it.
     pub fn forget(&mut self, circuit: u32) {
         self.circuits.remove(&circuit);
         let stale: Vec<_> = self.held.range(all_of(circuit)).map(|(key, _)| *key).collect();
@@ -178,7 +178,7 @@ impl CellOrder {
     }
 }
 
-/// Returns the range of all numbers of a circuit ID.
+/// Returns the range of all numbers of the circuit ID `circuit`.
 fn all_of(circuit: u32) -> std::ops::RangeInclusive<(u32, u32)> {
     (circuit, 0)..=(circuit, u32::MAX)
 }

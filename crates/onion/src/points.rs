@@ -23,14 +23,14 @@ pub struct PointPlace {
 /// Points of all shards of a relay. A relay's core receives the table from its owner, like its
 /// generator: all shards of a relay share one.
 pub trait PointTable: Send {
-    /// Adds a circuit as a point. Returns the place of the previous one, if there is one: a
+    /// Adds a circuit as `point`. Returns the place of the previous one, if there is one: a
     /// service's newest introduction point replaces it, and a cookie stays with its first holder.
     fn enter(&mut self, point: Point, place: PointPlace) -> Option<PointPlace>;
 
-    /// Returns the place of a point.
+    /// Returns the place of `point`.
     fn find(&self, point: &Point) -> Option<PointPlace>;
 
-    /// Removes a circuit as a point. Another circuit that has replaced it stays.
+    /// Removes a circuit as `point`. Another circuit that has replaced it stays.
     fn leave(&mut self, point: &Point, place: PointPlace);
 }
 

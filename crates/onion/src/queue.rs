@@ -50,7 +50,7 @@ impl Queue {
 }
 
 impl Pool {
-    /// Appends a cell to a queue; `fill` writes all of it.
+    /// Appends a cell to `queue`; `fill` writes all of it.
     pub(crate) fn push(
         &mut self,
         queue: &mut Queue,
@@ -105,7 +105,7 @@ impl Pool {
         true
     }
 
-    /// Appends all cells of the queue `more` to another.
+    /// Appends all cells of the queue `more` to `queue`.
     pub(crate) fn join(&mut self, queue: &mut Queue, more: Queue) {
         if more.head == NONE {
             return;
@@ -118,7 +118,7 @@ impl Pool {
         queue.length += more.length;
     }
 
-    /// Drops the first `cells` cells of a queue, or all if there are fewer.
+    /// Drops the first `cells` cells of `queue`, or all if there are fewer.
     pub(crate) fn skip(&mut self, queue: &mut Queue, cells: usize) {
         for _ in 0..cells {
             let Some(index) = self.unlink_first(queue) else { return };
@@ -126,7 +126,7 @@ impl Pool {
         }
     }
 
-    /// Drops all cells of a queue.
+    /// Drops all cells of `queue`.
     pub(crate) fn clear(&mut self, queue: &mut Queue) {
         while queue.head != NONE {
             self.free.push(queue.head);

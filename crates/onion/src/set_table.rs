@@ -23,7 +23,7 @@ pub type Orphan = Box<dyn Any + Send>;
 /// Sets of all shards of a relay, and legs in transfer between shards. A relay's core receives the
 /// table from its owner, like its generator: all shards of a relay share one.
 pub trait SetTable: Send {
-    /// Adds a set. Returns the place of the existing set with this nonce, if there is one.
+    /// Adds a set. Returns the place of the existing set with `nonce`, if there is one.
     fn enter(&mut self, nonce: &SetNonce, place: SetPlace) -> Option<SetPlace>;
 
     /// Returns the place of a set.
@@ -35,7 +35,7 @@ pub trait SetTable: Send {
     /// Stores a leg for another shard, and returns the number under which that shard fetches it.
     fn hand_over(&mut self, orphan: Orphan) -> u64;
 
-    /// Removes and returns the leg with this number.
+    /// Removes and returns the leg with the number `number`.
     fn take_over(&mut self, number: u64) -> Option<Orphan>;
 }
 

@@ -87,7 +87,7 @@ trait Flow: Send {
     /// Returns the time to check again a stream that may not send now, if time alone changes that.
     fn wake_at(&self) -> Option<Time>;
 
-    /// Counts a DATA cell with this number of bytes that was sent on a leg.
+    /// Counts a DATA cell with this number of bytes that was sent on the leg `by`.
     fn sent(&mut self, by: PathId, bytes: usize);
 
     /// Handles a received DATA cell.
@@ -115,7 +115,7 @@ trait Flow: Send {
     /// Notes that the program has read bytes; `waiting` are left.
     fn consumed(&mut self, now: Time, bytes: usize, waiting: usize, replies: &mut Replies<'_>);
 
-    /// Handles a SENDME on a leg.
+    /// Handles a SENDME on the leg `by`.
     ///
     /// # Errors
     /// It is not expected.
@@ -232,8 +232,8 @@ impl Stream {
         if self.is_wanting() { self.flow.wake_at() } else { None }
     }
 
-    /// Writes a DATA cell's data for a leg. Returns its length, and `true` if the program may write
-    /// again.
+    /// Writes a DATA cell's data for the leg `by`. Returns its length, and `true` if the program
+    /// may write again.
     pub(crate) fn fill(&mut self, by: PathId, data: &mut [u8]) -> (usize, bool) {
         let length = self.outgoing.len().min(data.len());
         let (front, back) = self.outgoing.as_slices();
@@ -303,7 +303,7 @@ impl Stream {
         self.flow.consumed(now, bytes, waiting, &mut Replies { stream: self.id, by: None, say });
     }
 
-    /// Handles a stream's SENDME on a leg.
+    /// Handles a stream's SENDME on the leg `by`.
     pub(crate) fn acknowledged(&mut self, by: PathId) -> Result<(), Broken> {
         self.flow.acknowledged(by)
     }

@@ -117,7 +117,7 @@ impl Streams {
         }
     }
 
-    /// Adds a stream; returns false if its ID is in use.
+    /// Adds the stream `id`; returns false if its ID is in use.
     pub(crate) fn add(&mut self, id: u16, key: StreamKey) -> bool {
         if id == 0 || self.streams.contains_key(&id) {
             return false;
@@ -139,7 +139,7 @@ impl Streams {
         self.flow == StreamFlow::Rates
     }
 
-    /// Sets the kind of windows for a set of this design. Call it before there is a stream.
+    /// Sets the kind of windows for a set of `design`. Call it before there is a stream.
     pub(crate) fn adopt(&mut self, design: Design) {
         if let StreamFlow::Windows(windows) = &mut self.flow {
             *windows = design.stream_windows();
@@ -157,7 +157,7 @@ impl Streams {
         self.open.extend(legs);
     }
 
-    /// Returns true if a stream may send data on this leg.
+    /// Returns true if a stream may send data on `leg`.
     pub(crate) fn may_send_by(&mut self, now: Time, leg: PathId) -> bool {
         self.turns.wake(now);
         self.next_on(now, leg).is_some()
@@ -168,7 +168,7 @@ impl Streams {
         self.came_by = leg;
     }
 
-    /// Notes a message on a leg that waits for others; `much_waits` is true if the queue of waiting
+    /// Notes `message` on a leg that waits for others; `much_waits` is true if the queue of waiting
     /// messages is nearly full.
     ///
     /// # Errors
@@ -226,7 +226,7 @@ impl Streams {
         self.streams.len()
     }
 
-    /// Removes a stream at once.
+    /// Removes the stream `id` at once.
     pub(crate) fn remove(&mut self, id: u16) -> Option<Stream> {
         self.turns.note(id, None);
         self.streams.remove(&id)
@@ -258,7 +258,7 @@ impl Streams {
         self.turns.wake(now)
     }
 
-    /// Notes bytes that the program of a stream has read.
+    /// Notes bytes that the program of the stream `id` has read.
     pub(crate) fn consumed(&mut self, now: Time, id: u16, bytes: usize) {
         if let Some(stream) = self.streams.get_mut(&id) {
             stream.consumed(now, bytes, &mut self.say);

@@ -79,7 +79,7 @@ pub(crate) enum Place {
 }
 
 impl StreamTable {
-    /// Adds a stream and returns its key.
+    /// Adds the stream `id` and returns its key.
     pub(crate) fn add(&mut self, set: SetId, id: u16) -> StreamKey {
         self.last += 1;
         let key = StreamKey(self.last);
@@ -103,7 +103,7 @@ impl StreamTable {
         }
     }
 
-    /// Notes that the peer closed a stream. Returns the reason if nothing is left to read.
+    /// Notes that the peer closed the stream `key`. Returns the reason if nothing is left to read.
     pub(crate) fn ended(
         &mut self,
         key: StreamKey,
@@ -132,7 +132,7 @@ impl StreamTable {
         empty.then_some(reason)
     }
 
-    /// Removes a stream.
+    /// Removes the stream `key`.
     pub(crate) fn remove(&mut self, key: StreamKey) {
         self.places.remove(&key);
     }
@@ -175,7 +175,7 @@ impl Dialling {
     }
 
     /// Handles a link to a relay that was opened, or failed. Returns this link's even share of the
-    /// circuits that wait for the relay; they do not wait any more.
+    /// circuits that wait for the relay `target`; they do not wait any more.
     pub(crate) fn take(&mut self, target: &Target) -> Vec<u32> {
         let Some(place) = self.place(target) else { return Vec::new() };
         let Reached { waiting, dials, .. } = &mut self.targets[place];

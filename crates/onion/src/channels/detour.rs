@@ -121,7 +121,7 @@ impl Channels {
         self.links.get(&id)?.besides.get(&number).copied()
     }
 
-    /// Returns the number of circuits on a link and on the QUIC links alongside it.
+    /// Returns the number of circuits on the link `id` and on the QUIC links alongside it.
     pub(crate) fn circuits_with_besides(&self, id: LinkId) -> usize {
         let Some(link) = self.links.get(&id) else { return 0 };
         let besides = link.besides.values().filter_map(|id| self.links.get(id));
@@ -208,7 +208,7 @@ impl Channels {
         }
     }
 
-    /// Unpairs a QUIC link from the link alongside it.
+    /// Unpairs the QUIC link `quic` from the link alongside it.
     pub(super) fn forget_detour(&mut self, quic: LinkId, detour: Option<Box<Detour>>) {
         let Some(detour) = detour else { return };
         if let Some(link) = self.links.get_mut(&detour.beside) {
@@ -237,7 +237,7 @@ impl Channels {
         most.map(|(_, id)| self.renounce(id)).is_some()
     }
 
-    /// Counts a received cell of a lane. Returns true if a timer for the acknowledgement is to be
+    /// Counts a received cell of `lane`. Returns true if a timer for the acknowledgement is to be
     /// set.
     pub(crate) fn came(&mut self, lane: Lane) -> bool {
         let Some(link) = self.links.get_mut(&lane.link) else { return false };
@@ -435,7 +435,7 @@ impl Channels {
         detour.is_some_and(|detour| detour.stage == Stage::Moving)
     }
 
-    /// Closes QUIC links whose circuits moved to this link and are all closed.
+    /// Closes QUIC links whose circuits moved to the link `id` and are all closed.
     pub(crate) fn tidy(&mut self, id: LinkId) {
         let Some(link) = self.links.get(&id).filter(|link| !link.moved.is_empty()) else { return };
         let is_over = |id: &LinkId| {
@@ -457,7 +457,8 @@ impl Channels {
         })
     }
 
-    /// Appends the next cell of a link, or of a link whose circuits moved to it: they take turns.
+    /// Appends the next cell of the link `id`, or of a link whose circuits moved to it: they take
+    /// turns.
     pub(super) fn pop_in_turn(&mut self, now: Time, id: LinkId, out: &mut Vec<u8>) -> Popped {
         let Some(link) = self.links.get(&id) else { return Popped::Nothing };
         let (moved, turn) = (link.moved.clone(), link.turn);

@@ -232,8 +232,8 @@ impl CircuitManager {
         self.circuits.get(&key)?.leg.head
     }
 
-    /// Notes that a circuit cannot be linked. It is dropped if it was to be a further leg, to begin
-    /// a merged set, or to continue a set without circuits.
+    /// Notes that the circuit `key` cannot be linked. It is dropped if it was to be a further leg,
+    /// to begin a merged set, or to continue a set without circuits.
     pub fn not_linked(&mut self, key: CircuitKey) {
         let Some(circuit) = self.circuits.get_mut(&key) else { return };
         (circuit.leg.linking, circuit.leg.alone) = (false, true);
@@ -533,7 +533,7 @@ impl CircuitManager {
     }
 }
 
-/// Returns true if a relay that supports `speaks` links sets of a design.
+/// Returns true if a relay that supports `speaks` links sets of `design`.
 const fn links(design: Design, speaks: Speaks) -> bool {
     let able = match design {
         Design::Conflux => speaks.conflux,

@@ -135,8 +135,8 @@ impl CircuitManager {
         self.unanswered.remove(number);
     }
 
-    /// Notes that an answer arrived on this circuit: its relays work. In a set of several legs it
-    /// is unknown which leg carried it, but all end at one relay.
+    /// Notes that an answer arrived on `circuit`: its relays work. In a set of several legs it is
+    /// unknown which leg carried it, but all end at one relay.
     pub fn heard(&mut self, now: Time, circuit: CircuitKey) {
         let head = self.head_of(circuit);
         let is_alone = self.further(head).next().is_none();
@@ -144,7 +144,7 @@ impl CircuitManager {
         self.suspects.hear(now, if is_alone { &path[1..] } else { &path[2..] });
     }
 
-    /// Notes that a circuit was built, or linked at its last relay: its relays work.
+    /// Notes that the circuit `key` was built, or linked at its last relay: its relays work.
     pub(super) fn heard_all(&mut self, now: Time, key: CircuitKey) {
         if let Some(circuit) = self.circuits.get(&key) {
             self.suspects.hear(now, &circuit.path[1..]);

@@ -68,7 +68,7 @@ impl Ewma {
         }
     }
 
-    /// Removes a circuit from the order, and returns its rank.
+    /// Removes `circuit` from the order, and returns its rank.
     fn take(&mut self, circuit: u32) -> Rank {
         if let Some(front) = self.front.take_if(|(_, front)| *front == circuit) {
             return front;

@@ -17,7 +17,7 @@ pub struct Random {
 }
 
 impl Random {
-    /// Returns a scheduler with the random stream of this link.
+    /// Returns a scheduler with the random stream of `link`.
     #[must_use]
     pub fn new(link: u64) -> Random {
         Random { dice: seed::stream(0, link, "circuitmux"), circuits: Vec::new(), drawn: None }

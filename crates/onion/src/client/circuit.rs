@@ -162,7 +162,7 @@ impl Client {
         }
     }
 
-    /// Closes a circuit. A client gives no reason (tor-spec, "Tearing down circuits").
+    /// Closes the circuit `index`. A client gives no reason (tor-spec, "Tearing down circuits").
     pub(super) fn tear_down(&mut self, index: u32, cause: Cause) {
         let Some(circuit) = self.circuits.get(index) else { return };
         if let Some(set) = circuit.trunk_of {

@@ -178,7 +178,7 @@ impl Client {
         id
     }
 
-    /// Handles a message about sets.
+    /// Handles `message`, which concerns sets.
     ///
     /// # Errors
     /// A violation by the last relay.
@@ -218,7 +218,7 @@ impl Client {
     }
 }
 
-/// Reads LINKED for a set of this design, and for the leg `serial`.
+/// Reads LINKED for a set of `design`, and for the leg `serial`.
 ///
 /// # Errors
 /// It is malformed, or belongs to another design or leg.

@@ -61,28 +61,28 @@ impl Client {
         self.trunk_of(self.merged_set_of(index)?)
     }
 
-    /// Returns true if the set continues without legs, as others may join it. An incomplete trunk
-    /// cannot wait for them.
+    /// Returns true if the set `id` continues without legs, as others may join it. An incomplete
+    /// trunk cannot wait for them.
     pub(super) fn goes_on(&self, id: SetId) -> bool {
         let trunk = self.trunk_of(id).and_then(|trunk| self.circuits.get(trunk));
         trunk.is_none_or(|trunk| trunk.leg.is_some())
     }
 
-    /// Returns true if this circuit began a set whose trunk is incomplete.
+    /// Returns true if the circuit `key` began a set whose trunk is incomplete.
     pub(super) fn lacks_trunk(&self, id: SetId, key: CircuitKey) -> bool {
         let trunk = self.trunk_of(id).and_then(|trunk| self.circuits.get(trunk));
         trunk.is_some_and(|trunk| trunk.key == key && trunk.leg.is_none())
     }
 
-    /// Notes that the trunk of the set that this circuit began is complete.
+    /// Notes that the trunk of the set that `circuit` began is complete.
     pub(super) fn merged(&mut self, circuit: CircuitKey) {
         let several = self.set_named(circuit).and_then(|id| self.several(id));
         let rtt = several.map(|several| several.end.longest_rtt()).unwrap_or_default();
         self.put(Output::Linked { circuit, rtt });
     }
 
-    /// Handles a cell that no relay of the circuit sealed last: it may be a passing cell of the
-    /// trunk.
+    /// Handles a cell that no relay of the circuit `index` sealed last: it may be a passing cell of
+    /// the trunk.
     pub(super) fn take_unrecognised(&mut self, now: Time, index: u32, body: &mut Body) {
         let set = self.merged_set_of(index).ok_or(CircuitFault::Unrecognised);
         let taken =
@@ -92,7 +92,7 @@ impl Client {
         }
     }
 
-    /// Ends a set because of an event beyond its legs.
+    /// Ends the set `id` because of an event beyond its legs.
     pub(super) fn end_merged(&mut self, id: SetId, cause: Cause) {
         let circuits = self.forget_set(id);
         circuits.into_iter().for_each(|leg| self.tear_down(leg, cause));

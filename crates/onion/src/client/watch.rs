@@ -29,7 +29,7 @@ impl Client {
         self.role.seen.as_mut().map(std::mem::take).unwrap_or_default()
     }
 
-    /// Returns the number of cells of a circuit so far, of all kinds, as its guard sees them:
+    /// Returns the number of cells of `circuit` so far, of all kinds, as its guard sees them:
     /// received, sent.
     pub fn cells(&self, circuit: CircuitKey) -> [u64; 2] {
         let circuit = self.role.keys.get(&circuit).and_then(|&index| self.circuits.get(index));

@@ -191,7 +191,7 @@ impl ConfluxEnd {
         Ok((leg, ConfluxLink { nonce: self.nonce, sent, received, ux }))
     }
 
-    /// Sets the serial number of a linked leg, in designs in which legs have one.
+    /// Sets the number `serial` of the linked leg `leg`, in designs in which legs have one.
     pub fn name(&mut self, leg: PathId, serial: u32) {
         if let Some(retransmitter) = &mut self.retransmitter {
             retransmitter.join(leg, serial);
@@ -199,7 +199,7 @@ impl ConfluxEnd {
         }
     }
 
-    /// Handles LINKED on a leg: LINKED_ACK is to be sent at once.
+    /// Handles LINKED on `leg`: LINKED_ACK is to be sent at once.
     ///
     /// # Errors
     /// It is not expected, or belongs to another set.
@@ -229,7 +229,7 @@ impl ConfluxEnd {
         }
     }
 
-    /// Handles LINKED_ACK on a leg.
+    /// Handles LINKED_ACK on `leg`.
     ///
     /// # Errors
     /// It is not expected.
@@ -247,7 +247,7 @@ impl ConfluxEnd {
         }
     }
 
-    /// Handles a message on a leg that has a number, or is SWITCH.
+    /// Handles `message` on `leg`, which has a number or is SWITCH.
     ///
     /// # Errors
     /// A violation: [`ConfluxFault::closes`] returns what to close.
@@ -276,7 +276,7 @@ impl ConfluxEnd {
         self.take(leg, message)
     }
 
-    /// Handles a passing cell on a leg, as a message whose data is the whole cell.
+    /// Handles a passing cell on `leg`, as a message whose data is the whole cell.
     ///
     /// # Errors
     /// See [`ConfluxEnd::receive`].
@@ -312,7 +312,7 @@ impl ConfluxEnd {
         self.queue.pop()
     }
 
-    /// Assigns a number to a message on this leg. The returned mark is sent along with it.
+    /// Assigns a number to a message on `leg`. The returned mark is sent along with it.
     ///
     /// # Errors
     /// The set has ended, the leg is not linked, or the number cannot be conveyed.
@@ -339,8 +339,8 @@ impl ConfluxEnd {
         self.numbering.again(leg, number, spare)
     }
 
-    /// Removes a closed leg. `unacknowledged` is true if the leg had data in flight that a SENDME
-    /// would have covered.
+    /// Removes the closed leg `leg`. `unacknowledged` is true if it had data in flight that a
+    /// SENDME would have covered.
     pub fn lose(&mut self, leg: PathId, unacknowledged: bool) -> Fate {
         let Ok(state) = self.state(leg) else { return self.fate() };
         let was_linked = !matches!(state, State::Launched(_));
@@ -398,7 +398,7 @@ impl ConfluxEnd {
         }
     }
 
-    /// Returns the round-trip time measured by linking; `None` before that, while a leg carries no
+    /// Returns the round-trip time measured by linking; `None` before that, while `leg` carries no
     /// data.
     #[must_use]
     pub fn rtt(&self, leg: PathId) -> Option<Duration> {
@@ -420,8 +420,7 @@ impl ConfluxEnd {
         self.desired
     }
 
-    /// Returns true if messages other than data may be sent on the leg: it is linked and not
-    /// silent.
+    /// Returns true if messages other than data may be sent on `leg`: it is linked and not silent.
     #[must_use]
     pub fn may_send(&self, leg: PathId) -> bool {
         let is_linked = matches!(self.state(leg), Ok(State::Linked(_) | State::Ready(_)));
@@ -518,7 +517,7 @@ impl ConfluxEnd {
         self.queue.bytes() + self.retransmitter.as_ref().map_or(0, Retransmitter::bytes)
     }
 
-    /// Returns true if a leg does not answer any more.
+    /// Returns true if `leg` does not answer any more.
     #[must_use]
     pub fn is_silent(&self, leg: PathId) -> bool {
         self.retransmitter.as_ref().is_some_and(|retransmitter| retransmitter.is_silent(leg))

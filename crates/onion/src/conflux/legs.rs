@@ -20,7 +20,7 @@ impl<T> Legs<T> {
         PathId::at(self.0.iter().position(Option::is_none).unwrap_or(self.0.len()))
     }
 
-    /// Adds a leg, or replaces its state.
+    /// Adds `leg`, or replaces its state.
     pub(crate) fn set(&mut self, leg: PathId, known: T) {
         if leg.index() >= self.0.len() {
             self.0.resize_with(leg.index() + 1, || None);
@@ -28,7 +28,7 @@ impl<T> Legs<T> {
         self.0[leg.index()] = Some(known);
     }
 
-    /// Removes a leg.
+    /// Removes `leg`.
     pub(crate) fn remove(&mut self, leg: PathId) {
         self.0.get_mut(leg.index()).into_iter().for_each(|place| *place = None);
     }

@@ -80,20 +80,20 @@ pub trait Numbering: fmt::Debug + Send {
     /// The other end claims to have received messages that we never sent.
     fn join(&mut self, leg: PathId, bases: Bases) -> Result<(), ConfluxFault>;
 
-    /// Removes a leg.
+    /// Removes `leg`.
     fn leave(&mut self, leg: PathId);
 
     /// Returns the bytes of each message's data that numbering uses.
     fn overhead(&self) -> usize;
 
-    /// Assigns a number to a message on this leg. The mark is sent before the message, or neither
-    /// is sent.
+    /// Assigns a number to a message on `leg`. The mark is sent before the message, or neither is
+    /// sent.
     ///
     /// # Errors
     /// The number cannot be conveyed.
     fn send(&mut self, leg: PathId) -> Result<Mark, ConfluxFault>;
 
-    /// Handles SWITCH on this leg; `next` is the number of the next message to deliver.
+    /// Handles SWITCH on `leg`; `next` is the number of the next message to deliver.
     ///
     /// # Errors
     /// It is not allowed here.
@@ -121,7 +121,7 @@ pub trait Numbering: fmt::Debug + Send {
         Err(ConfluxFault::Role)
     }
 
-    /// Handles a message with this data on this leg. Returns its number, and its data without the
+    /// Handles a message with this data on `leg`. Returns its number, and its data without the
     /// number.
     ///
     /// # Errors
@@ -136,7 +136,7 @@ pub trait Numbering: fmt::Debug + Send {
     /// Returns true if a repeated number is allowed: messages are sent again.
     fn resends(&self) -> bool;
 
-    /// Returns true if messages known to this leg alone are lost with it: its last number sent, or
+    /// Returns true if messages known to `leg` alone are lost with it: its last number sent, or
     /// received, is above those of all others.
     fn leads(&self, leg: PathId) -> bool;
 

@@ -99,7 +99,7 @@ impl ReorderQueue {
         self.waiting.next_number()
     }
 
-    /// Offers a received message with this number.
+    /// Offers a received message with the number `number`.
     pub fn offer(&mut self, number: u64, message: impl FnOnce() -> Held) -> Offer {
         if self.waiting.advance(number) {
             return Offer::Next;

@@ -178,7 +178,7 @@ impl Retransmitter {
         serial
     }
 
-    /// Adds a leg with this serial number.
+    /// Adds a leg with the number `serial`.
     pub fn join(&mut self, leg: PathId, serial: u32) {
         self.last_serial = self.last_serial.max(serial);
         let joined = OnLeg {
@@ -198,7 +198,7 @@ impl Retransmitter {
         self.legs.set(leg, joined);
     }
 
-    /// Notes that messages may be sent on a leg.
+    /// Notes that messages may be sent on `leg`.
     pub fn linked(&mut self, leg: PathId) {
         self.was_linked = true;
         if let Ok(on) = self.legs.get_mut(leg) {
@@ -217,20 +217,20 @@ impl Retransmitter {
         self.was_linked
     }
 
-    /// Returns the serial number of a leg.
+    /// Returns the serial number of `leg`.
     #[must_use]
     pub fn serial(&self, leg: PathId) -> Option<u32> {
         self.legs.get(leg).ok().map(|on| on.serial)
     }
 
-    /// Returns the leg with this serial number.
+    /// Returns the leg with the number `serial`.
     #[must_use]
     pub fn leg(&self, serial: u32) -> Option<PathId> {
         self.legs.iter().find(|(_, on)| on.serial == serial).map(|(leg, _)| leg)
     }
 
-    /// Handles a report on leg `by` that the leg with this serial number is closed. Returns that
-    /// leg, or `None` if it is closed here as well.
+    /// Handles a report on leg `by` that the leg `serial` is closed. Returns that leg, or `None` if
+    /// it is closed here as well.
     ///
     /// # Errors
     /// There never was such a leg, or the report arrived on it.
@@ -242,7 +242,7 @@ impl Retransmitter {
         Ok(leg)
     }
 
-    /// Returns true if a leg has owed an answer for too long.
+    /// Returns true if `leg` has owed an answer for too long.
     #[must_use]
     pub fn is_silent(&self, leg: PathId) -> bool {
         self.legs.get(leg).is_ok_and(|on| on.silent)
@@ -274,7 +274,7 @@ impl Retransmitter {
         buffer
     }
 
-    /// Stores a message that was sent on a leg.
+    /// Stores a message that was sent on `leg`.
     pub fn sent(&mut self, now: Time, leg: PathId, kept: SentMessage) {
         self.bytes += kept.cost();
         if let Ok(on) = self.legs.get_mut(leg) {
@@ -319,7 +319,7 @@ impl Retransmitter {
         self.again.len()
     }
 
-    /// Notes that a numbered message arrived on a leg.
+    /// Notes that a numbered message arrived on `leg`.
     pub fn came(&mut self, now: Time, leg: PathId) {
         (self.heard, self.probing) = (Some(now), false);
         if let Ok(on) = self.legs.get_mut(leg) {
@@ -328,20 +328,20 @@ impl Retransmitter {
         }
     }
 
-    /// Returns true if [`EVERY`] messages on a leg are unacknowledged, so that RECEIVED is due.
+    /// Returns true if [`EVERY`] messages on `leg` are unacknowledged, so that RECEIVED is due.
     #[must_use]
     pub fn owes(&self, leg: PathId) -> bool {
         self.legs.get(leg).is_ok_and(|on| on.came.wrapping_sub(on.told) >= EVERY)
     }
 
-    /// Returns the RECEIVED message to send on a leg; `asked` is true if it answers PROBE.
+    /// Returns the RECEIVED message to send on `leg`; `asked` is true if it answers PROBE.
     pub fn told(&mut self, leg: PathId, asked: bool) -> Option<Received> {
         let on = self.legs.get_mut(leg).ok()?;
         (on.told, on.tell_at) = (on.came, None);
         Some(Received { asked, count: on.came })
     }
 
-    /// Handles RECEIVED on a leg.
+    /// Handles RECEIVED on `leg`.
     ///
     /// # Errors
     /// It acknowledges messages that were not sent, or none that are new, or answers no PROBE of

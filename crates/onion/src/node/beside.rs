@@ -28,7 +28,7 @@ impl<R: NodeRole> Node<R> {
         }
     }
 
-    /// Requests a QUIC link alongside this link, unless there is one to that relay.
+    /// Requests a QUIC link alongside the link `id`, unless there is one to that relay.
     pub(super) fn open_beside(&mut self, id: LinkId) {
         let Some(link) = self.channels.link(id) else { return };
         let Some(beside) = link.beside.as_mut() else { return };
@@ -65,7 +65,7 @@ impl<R: NodeRole> Node<R> {
         }
     }
 
-    /// Handles a failure to open a QUIC link alongside this link: it is tried again later.
+    /// Handles a failure to open a QUIC link alongside the link `id`: it is tried again later.
     pub(super) fn none_beside(&mut self, now: Time, id: LinkId) {
         self.set_opening(id, false);
         let Some(link) = self.channels.link(id) else { return };

@@ -23,8 +23,8 @@ pub(crate) enum Way {
 }
 
 impl<R: NodeRole> Node<R> {
-    /// Requests a link of its own for a circuit. If there are `most` links to the relay, returns
-    /// the one with the fewest circuits.
+    /// Requests a link of its own for `circuit`. If there are `most` links to the relay `target`,
+    /// returns the one with the fewest circuits.
     pub(crate) fn dial_dedicated(&mut self, target: &Target, circuit: u32, most: usize) -> Way {
         let open = self.channels.dedicated(target).count();
         let room = most.saturating_sub(open);

@@ -28,7 +28,8 @@ impl<R: NodeRole> Node<R> {
         }
     }
 
-    /// Handles the opening of a QUIC link: the end that opened it names the link alongside it.
+    /// Handles the opening of the QUIC link `id`: the end that opened it names the link alongside
+    /// it.
     pub(super) fn quic_opened(&mut self, id: LinkId, identity: Option<Identity>) {
         let initiated = self.channels.link(id).is_some_and(|link| link.channel.is_initiator());
         if let Some(identity) = identity.filter(|_| initiated) {
@@ -38,7 +39,7 @@ impl<R: NodeRole> Node<R> {
         }
     }
 
-    /// Handles a cell about a QUIC link and the link alongside it.
+    /// Handles `cell`, which concerns a QUIC link and the link alongside it.
     ///
     /// # Errors
     /// A violation that closes the link.
@@ -95,8 +96,8 @@ impl<R: NodeRole> Node<R> {
         }
     }
 
-    /// Handles a violation of the carrier's protocol by the neighbour: no circuit moves from the
-    /// link.
+    /// Handles a violation of the carrier's protocol by the neighbour of the link `id`: no circuit
+    /// moves from it.
     pub(super) fn carrier_broke(&mut self, now: Time, id: LinkId, fault: CarrierFault) {
         if self.channels.link(id).is_some_and(|link| !link.has_moved()) {
             self.violated(id, LinkFault::Carrier(fault));
@@ -104,8 +105,8 @@ impl<R: NodeRole> Node<R> {
         }
     }
 
-    /// Handles the loss of a link's carrier: its circuits move to the link alongside it, if they
-    /// can.
+    /// Handles the loss of the carrier of the link `id`: its circuits move to the link alongside
+    /// it, if they can.
     pub(super) fn carrier_lost(&mut self, now: Time, id: LinkId) {
         let has_circuits = self.channels.link(id).is_some_and(|link| link.circuits() > 0);
         if !(has_circuits && self.start_move(now, id)) {

@@ -35,7 +35,7 @@ impl<R: NodeRole> Node<R> {
         }
     }
 
-    /// Handles received bytes of a link.
+    /// Handles received bytes of the link `id`.
     pub(super) fn receive(&mut self, now: Time, id: LinkId, bytes: &[u8]) {
         // Cells on a QUIC link that was given up are sent again on the other link.
         let Some(link) = self.channels.link(id).filter(|link| !link.has_moved()) else { return };
@@ -45,7 +45,7 @@ impl<R: NodeRole> Node<R> {
         }
     }
 
-    /// Handles the secret for which a link waited.
+    /// Handles the secret for which the link `id` waited.
     pub(super) fn exported(&mut self, now: Time, id: LinkId, secret: [u8; 32]) {
         let Some(link) = self.channels.link(id) else { return };
         link.waits = false;
@@ -76,7 +76,7 @@ impl<R: NodeRole> Node<R> {
         self.let_go(now, id);
     }
 
-    /// Handles cells until none is whole, or the link must wait.
+    /// Handles cells until none is whole, or the link `id` must wait.
     ///
     /// # Errors
     /// A violation that closes the link.
@@ -104,7 +104,7 @@ impl<R: NodeRole> Node<R> {
         Ok(())
     }
 
-    /// Handles the cells of a circuit on an unordered link that waited for the last one.
+    /// Handles the cells of `circuit` on an unordered link that waited for the last one.
     ///
     /// # Errors
     /// A violation that closes the link.
@@ -207,7 +207,7 @@ impl<R: NodeRole> Node<R> {
         Ok(())
     }
 
-    /// Passes a link to the circuits that wait for one to this relay.
+    /// Passes the link `id` to the circuits that wait for one to the relay `target`.
     pub(super) fn found(&mut self, now: Time, target: &Target, id: LinkId) {
         let waiting = self.dialling.take(target);
         waiting.into_iter().for_each(|circuit| R::reached(self, now, circuit, id));
@@ -229,7 +229,7 @@ impl<R: NodeRole> Node<R> {
         self.rest_until(id, until);
     }
 
-    /// Closes a link because of a violation, after the rest of its outbox.
+    /// Closes the link `id` because of a violation, after the rest of its outbox.
     pub(super) fn fail(&mut self, now: Time, id: LinkId, fault: LinkFault) {
         self.violated(id, fault);
         let link = self.channels.link(id).filter(|link| !link.channel.has_lanes());
@@ -268,12 +268,12 @@ impl<R: NodeRole> Node<R> {
         waiting.into_iter().for_each(|circuit| R::give_up(self, circuit, why));
     }
 
-    /// Requests a link to a relay for a circuit.
+    /// Requests a link to a relay for `circuit`.
     pub(crate) fn dial(&mut self, target: Target, circuit: u32) {
         self.dial_up_to(target, circuit, 1);
     }
 
-    /// Requests a link to a relay for a circuit; at most `most` links are being opened at a time.
+    /// Requests a link to a relay for `circuit`; at most `most` links are being opened at a time.
     pub(super) fn dial_up_to(&mut self, target: Target, circuit: u32, most: usize) {
         if self.dialling.add(&target, circuit, most) {
             self.put(LinkOutput::Dial { target });

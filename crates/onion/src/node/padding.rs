@@ -27,7 +27,7 @@ impl<R: NodeRole> Node<R> {
         }
     }
 
-    /// Returns the idle time after which a link is padded, if it is.
+    /// Returns the idle time after which the link `id` is padded, if it is.
     pub(crate) fn silence(&mut self, id: LinkId) -> Option<Silence> {
         let link = self.channels.link(id).filter(|link| link.channel.has_padding())?;
         self.rules.silence(link.seen())
@@ -44,7 +44,7 @@ impl<R: NodeRole> Node<R> {
         }
     }
 
-    /// Pads a link if it has been idle for long enough.
+    /// Pads the link `id` if it has been idle for long enough.
     pub(crate) fn look(&mut self, now: Time, id: LinkId) {
         let silence = self.silence(id);
         let Some(link) = self.channels.link(id) else { return };
@@ -60,7 +60,8 @@ impl<R: NodeRole> Node<R> {
         }
     }
 
-    /// Returns true if a link has been without circuits for long enough to be closed at `now`.
+    /// Returns true if the link `id` has been without circuits for long enough to be closed at
+    /// `now`.
     pub(crate) fn is_spare(&mut self, now: Time, id: LinkId) -> bool {
         let circuits = self.channels.circuits_with_besides(id);
         let Some(link) = self.channels.link(id) else { return false };
@@ -79,7 +80,7 @@ impl<R: NodeRole> Node<R> {
         until <= now
     }
 
-    /// Sets the timer for the check whether a link is spare.
+    /// Sets the timer for the check whether the link `id` is spare.
     pub(crate) fn rest_until(&mut self, id: LinkId, until: Time) {
         let Some(link) = self.channels.link(id) else { return };
         link.quiet.resting = Some(until);

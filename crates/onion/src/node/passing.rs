@@ -19,14 +19,14 @@ use crate::wire::cell::{Body, Command};
 use crate::wire::message::{DestroyReason, RelayCommand};
 
 impl<R: NodeRole> Node<R> {
-    /// Queues a cell of the trunk for the legs of a set.
+    /// Queues a cell of the trunk for the legs of the set `id`.
     pub(crate) fn pass(&mut self, now: Time, id: SetId, command: Command, body: &Body) {
         self.several(id).into_iter().for_each(|several| several.push_cell(command, body));
         self.deal_cells(now, id);
         self.await_leg_actions(id);
     }
 
-    /// Queues many cells of the trunk for the legs of a set.
+    /// Queues many cells of the trunk for the legs of the set `id`.
     pub(super) fn pass_all(&mut self, now: Time, id: SetId, cells: &[Body]) {
         if let Some(several) = self.several(id) {
             cells.iter().for_each(|body| several.push_cell(Command::RELAY, body));
@@ -76,7 +76,7 @@ impl<R: NodeRole> Node<R> {
         self.set_of(self.trunk_of(id)?)
     }
 
-    /// Returns the trunk of a set.
+    /// Returns the trunk of the set `id`.
     pub(crate) fn trunk_of(&self, id: SetId) -> Option<u32> {
         match &self.sets.get(id.0)?.route {
             Route::One(_) => None,
@@ -84,20 +84,20 @@ impl<R: NodeRole> Node<R> {
         }
     }
 
-    /// Returns the number of streams on the legs of a set.
+    /// Returns the number of streams on the legs of the set `id`.
     pub(super) fn streams_over(&self, id: SetId) -> usize {
         let of = self.streams_set_over(id).unwrap_or(id);
         self.sets.get(of.0).map_or(0, |set| set.streams.len())
     }
 
-    /// Returns the bytes of streams carried by the legs of a set: received, sent.
+    /// Returns the bytes of streams carried by the legs of the set `id`: received, sent.
     pub(super) fn carried_over(&self, id: SetId) -> [u64; 2] {
         let of = self.streams_set_over(id).unwrap_or(id);
         self.sets.get(of.0).map_or([0; 2], |set| set.streams.carried)
     }
 
-    /// Notes that the circuit beyond a set is closed, which is reported to the other end on every
-    /// leg. Destroying a leg would only report the closing of that leg.
+    /// Notes that the circuit beyond the set `id` is closed, which is reported to the other end on
+    /// every leg. Destroying a leg would only report the closing of that leg.
     pub(crate) fn cut_trunk(&mut self, id: SetId, reason: DestroyReason) {
         let passing = self.several(id).and_then(|several| several.passing.as_mut());
         passing.into_iter().for_each(|passing| passing.cut(reason));
@@ -225,7 +225,7 @@ impl<R: NodeRole> Node<R> {
         }
     }
 
-    /// Handles waiting cells as long as they are next and the set lives: any cell may end it.
+    /// Handles waiting cells as long as they are next and the set `id` lives: any cell may end it.
     fn take_cells_that_waited(&mut self, now: Time, id: SetId) -> Result<(), CircuitFault> {
         while let Some(held) = self.several(id).and_then(|several| several.end.pop()) {
             if let Some((command, mut body)) = as_cell(held.command, &held.data) {

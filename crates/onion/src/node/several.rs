@@ -110,7 +110,7 @@ impl<R: NodeRole> Node<R> {
         self.recount(id);
     }
 
-    /// Sends up to `cells` cells of one kind on a leg, and returns how many.
+    /// Sends up to `cells` cells of one kind on `leg`, and returns how many.
     fn send_run(
         &mut self,
         now: Time,
@@ -182,7 +182,7 @@ impl<R: NodeRole> Node<R> {
         Ok(())
     }
 
-    /// Updates the scheduler's view of a leg after sending on it.
+    /// Updates the scheduler's view of `leg` after sending on it.
     pub(super) fn look_again(&mut self, now: Time, id: SetId, leg: PathId, index: u32) {
         let several = self.sets.get_mut(id.0).and_then(Set::several);
         if let (Some(several), Some(circuit)) = (several, self.circuits.get(index)) {
@@ -190,7 +190,7 @@ impl<R: NodeRole> Node<R> {
         }
     }
 
-    /// Handles a message received on a leg of a set of several, if its turn has come, and then the
+    /// Handles `message`, received on a leg of a set of several, if its turn has come, and then the
     /// messages that waited for it.
     ///
     /// # Errors
@@ -303,7 +303,8 @@ impl<R: NodeRole> Node<R> {
         })
     }
 
-    /// Handles waiting messages as long as they are next and the set lives: any message may end it.
+    /// Handles waiting messages as long as they are next and the set `id` lives: any message may
+    /// end it.
     fn take_waiting(&mut self, now: Time, id: SetId, index: u32) {
         while let Some(held) = self.several(id).and_then(|several| several.end.pop()) {
             let circuit = self.several(id).and_then(|several| several.circuit(held.leg));
@@ -318,8 +319,8 @@ impl<R: NodeRole> Node<R> {
         }
     }
 
-    /// Pauses the streams of a set while much waits for missing messages, in the set or in all
-    /// sets, and resumes them later.
+    /// Pauses the streams of the set `id` while much waits for missing messages, in the set or in
+    /// all sets, and resumes them later.
     fn rest_or_go_on(&mut self, now: Time, id: SetId) {
         let scarce = self.is_scarce();
         let Some(Set { streams, route: Route::Several(several) }) = self.sets.get_mut(id.0) else {
@@ -333,7 +334,7 @@ impl<R: NodeRole> Node<R> {
         }
     }
 
-    /// Returns the multi-leg state of a set, if it may have several legs.
+    /// Returns the multi-leg state of the set `id`, if it may have several legs.
     pub(crate) fn several(&mut self, id: SetId) -> Option<&mut Several> {
         self.set_mut(id).and_then(Set::several)
     }
@@ -418,7 +419,7 @@ impl<R: NodeRole> Node<R> {
         circuit.into_iter().for_each(|circuit| R::give_up(self, circuit, Why::Silent));
     }
 
-    /// Acknowledges the messages received on a leg.
+    /// Acknowledges the messages received on `leg`.
     pub(super) fn say_received(&mut self, now: Time, id: SetId, leg: PathId, asked: bool) {
         let retransmitter = self.several(id).and_then(|several| several.end.retransmitter_mut());
         let Some(received) = retransmitter.and_then(|retransmitter| retransmitter.told(leg, asked))
@@ -440,7 +441,7 @@ impl<R: NodeRole> Node<R> {
         circuit.into_iter().for_each(|at| self.say(now, at, Command::RELAY, command, data));
     }
 
-    /// Sets the timer for the next actions on the legs of a set.
+    /// Sets the timer for the next actions on the legs of the set `id`.
     pub(crate) fn await_leg_actions(&mut self, id: SetId) {
         let streams = self.streams_over(id) > 0;
         let Some(several) = self.several(id) else { return };
@@ -448,7 +449,7 @@ impl<R: NodeRole> Node<R> {
         self.timers.extend(due.map(|time| (time, Timer::LegActions(id))));
     }
 
-    /// Handles a message about the legs of a resilient set.
+    /// Handles `message` about the legs of a resilient set.
     ///
     /// # Errors
     /// A violation by the other end.

@@ -51,7 +51,7 @@ impl<R: NodeRole> Node<R> {
         }
     }
 
-    /// Closes a stream on behalf of its program; data written before is sent first.
+    /// Closes the stream `key` on behalf of its program; data written before is sent first.
     pub(crate) fn end(&mut self, now: Time, key: StreamKey, reason: EndReason) {
         let Some((set, id)) = self.streams.live(key) else { return self.streams.remove(key) };
         if let Some(set) = self.set_mut(set) {
@@ -65,7 +65,7 @@ impl<R: NodeRole> Node<R> {
         self.circuits.get(circuit).and_then(R::Circuit::set)
     }
 
-    /// Returns a set.
+    /// Returns the set `set`.
     pub(crate) fn set_mut(&mut self, set: SetId) -> Option<&mut Set> {
         self.sets.get_mut(set.0)
     }
@@ -163,7 +163,7 @@ impl<R: NodeRole> Node<R> {
         }
     }
 
-    /// Handles a message of a stream, or a leg's SENDME, at either end of a circuit.
+    /// Handles a message of a stream, or a leg's SENDME, at either end of the circuit `index`.
     ///
     /// # Errors
     /// A violation by the other end.

@@ -398,7 +398,7 @@ impl Relay {
         }
     }
 
-    /// Closes a circuit on both sides.
+    /// Closes the circuit `index` on both sides.
     pub(super) fn tear_down(&mut self, index: u32, reason: DestroyReason) {
         let Some(circuit) = self.circuits.get(index) else { return };
         if let Some(set) = circuit.trunk_of {

@@ -106,7 +106,7 @@ fn read_dealing(text: &str, legs: usize) -> Result<Option<Dealing>, ConfluxFault
 }
 
 impl Relay {
-    /// Handles a message about sets.
+    /// Handles `message`, which concerns sets.
     ///
     /// # Errors
     /// A violation by the client.
@@ -159,8 +159,8 @@ impl Relay {
         self.join(now, index, linking)
     }
 
-    /// Makes a circuit a leg of the set with this nonce: a new set, one of ours, or one of another
-    /// shard.
+    /// Makes the circuit `index` a leg of the set with this nonce: a new set, one of ours, or one
+    /// of another shard.
     fn join(&mut self, now: Time, index: u32, linking: Linking) -> Result<(), CircuitFault> {
         let own = self.set_of(index).ok_or(ConfluxFault::Gone)?;
         let here = SetPlace { shard: self.role.shard, set: own.0 };
@@ -241,8 +241,8 @@ impl Relay {
         self.take_by_leg(now, id, index, message)
     }
 
-    /// Returns true if a circuit is a leg of a set that several may join. Such a leg carries no
-    /// directory requests, is not extended, and is no introduction or rendezvous point.
+    /// Returns true if the circuit `index` is a leg of a set that several may join. Such a leg
+    /// carries no directory requests, is not extended, and is no introduction or rendezvous point.
     pub(super) fn is_leg(&mut self, index: u32) -> bool {
         self.set_of(index).is_some_and(|set| self.several(set).is_some())
     }

@@ -146,7 +146,7 @@ impl Relay {
         (!by_relay).then_some(EndReason::PROTOCOL)
     }
 
-    /// Returns true if a circuit reaches us from a relay, and not directly from a client.
+    /// Returns true if the circuit `index` reaches us from a relay, and not directly from a client.
     pub(super) fn comes_by_relay(&mut self, index: u32) -> bool {
         let Some(circuit) = self.circuits.get(index) else { return false };
         let link = self.channels.link(circuit.lane.link);

@@ -15,7 +15,7 @@ use crate::wire::extend::{self, Extend, Target};
 use crate::wire::message::{self, DestroyReason, RelayCommand};
 
 impl Relay {
-    /// Handles the client's request to extend the circuit.
+    /// Handles the client's request to extend the circuit `index`.
     pub(super) fn extend(&mut self, now: Time, index: u32, command: Command, data: &[u8]) {
         let wish = Extend::read(data).filter(|_| command == Command::RELAY_EARLY);
         let Some(wish) = wish.filter(|wish| self.may_extend(index, &wish.target)) else {
@@ -27,7 +27,7 @@ impl Relay {
         self.head_for(now, index, wish);
     }
 
-    /// Continues a circuit once there is a link to its next relay.
+    /// Continues the circuit `index` once there is a link to its next relay.
     pub(super) fn head_for(&mut self, now: Time, index: u32, wish: Extend) {
         if let Some(most) = self.role.dedicated {
             return self.head_alone(now, index, wish, most);
@@ -41,7 +41,7 @@ impl Relay {
         self.dial(target, index);
     }
 
-    /// Continues a circuit on a link of its own, if the limit allows one.
+    /// Continues the circuit `index` on a link of its own, if the limit allows one.
     fn head_alone(&mut self, now: Time, index: u32, wish: Extend, most: usize) {
         if self.circuits.get(index).is_none() {
             return;
@@ -59,8 +59,8 @@ impl Relay {
         }
     }
 
-    /// Returns true if the circuit may be extended to `target`: it ends here, and the relay is
-    /// neither us nor the previous one.
+    /// Returns true if the circuit `index` may be extended to `target`: it ends here, and the relay
+    /// is neither us nor the previous one.
     pub(super) fn may_extend(&mut self, index: u32, target: &Target) -> bool {
         let Some(circuit) = self.circuits.get(index) else { return false };
         let previous =
@@ -74,8 +74,8 @@ impl Relay {
         is_last && sound && !same(ours) && !previous.is_some_and(|other| same(&other))
     }
 
-    /// Returns true if circuits may be extended to the addresses of a relay. A private address is
-    /// no violation: the client's consensus may contain one.
+    /// Returns true if circuits may be extended to the addresses of the relay `target`. A private
+    /// address is no violation: the client's consensus may contain one.
     pub(super) fn is_allowed(&self, target: &Target) -> bool {
         let is_public = |address: &SocketAddr| is_public(address.ip());
         self.role.config.allow_private || target.addresses.iter().all(is_public)
@@ -107,12 +107,12 @@ impl Relay {
         }
     }
 
-    /// Returns true if a link leads to another shard of ours.
+    /// Returns true if `link` leads to another shard of ours.
     pub(super) fn is_sibling(&mut self, link: LinkId) -> bool {
         self.channels.link(link).is_some_and(|link| link.channel.is_sibling())
     }
 
-    /// Continues a circuit on the link for which it waited.
+    /// Continues the circuit `index` on the link for which it waited.
     pub(super) fn go_on(&mut self, now: Time, index: u32, link: LinkId) {
         let Some(circuit) = self.circuits.get_mut(index) else { return };
         if let Next::Dialling(wish) = std::mem::replace(&mut circuit.next, Next::Nothing) {
@@ -146,7 +146,7 @@ impl Relay {
         }
     }
 
-    /// Handles the client's request to close the circuit beyond us.
+    /// Handles the client's request to close the circuit `index` beyond us.
     pub(super) fn truncate(&mut self, now: Time, index: u32) {
         let Some(circuit) = self.circuits.get_mut(index) else { return };
         if circuit.next.is_of_services() {

@@ -83,7 +83,7 @@ impl Relay {
         self.deal_later(id);
     }
 
-    /// Drops the trunk of a set.
+    /// Drops the trunk of the set `id`.
     pub(super) fn leave_trunk(&mut self, id: SetId, reason: DestroyReason) {
         let passing = self.several(id).and_then(|several| several.passing.as_mut());
         if let Some(trunk) = passing.and_then(|passing| passing.trunk.take()) {

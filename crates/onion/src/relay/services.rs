@@ -73,7 +73,7 @@ impl Relay {
         }
     }
 
-    /// Makes a circuit the introduction point of a service.
+    /// Makes the circuit `index` the introduction point of a service.
     ///
     /// # Errors
     /// The circuit is already in other use, or the message is not the service's.
@@ -123,7 +123,7 @@ impl Relay {
         }
     }
 
-    /// Makes a circuit a rendezvous point, where a client waits for a service.
+    /// Makes the circuit `index` a rendezvous point, where a client waits for a service.
     ///
     /// # Errors
     /// The circuit is already in other use, the message is malformed, or the cookie is in use.
@@ -177,7 +177,7 @@ impl Relay {
         Ok(())
     }
 
-    /// Passes an introduction on to the service on this circuit, if it is the intended one.
+    /// Passes an introduction on to the service on the circuit `index`, if it is the intended one.
     fn introduce2(
         &mut self,
         now: Time,
@@ -235,7 +235,7 @@ impl Relay {
     }
 
     /// Joins the client's circuit to `service`, which leads to the service; returns false if no
-    /// client waits there under this cookie.
+    /// client waits there under `cookie`.
     fn meet(
         &mut self,
         now: Time,
@@ -323,8 +323,8 @@ impl Relay {
         true
     }
 
-    /// Cleans up after the closing of a circuit: a point is removed, and a joined circuit closes
-    /// too.
+    /// Cleans up after the closing of the circuit `index`: a point is removed, and a joined circuit
+    /// closes too.
     pub(super) fn unjoin(&mut self, index: u32, next: &Next, reason: DestroyReason) {
         match next {
             Next::Point(meeting) => self.role.points.leave(&meeting.point, self.place(index)),
@@ -333,7 +333,7 @@ impl Relay {
         }
     }
 
-    /// Returns the nonce of a circuit, which binds messages to it.
+    /// Returns the nonce of the circuit `index`, which binds messages to it.
     ///
     /// # Errors
     /// The circuit does not end here, is in other use, or is a leg of a set.

@@ -185,7 +185,7 @@ impl Several {
         Some(PassingCell { again: None, command, body })
     }
 
-    /// Numbers and keeps a cell that is sent on a leg. Returns the mark to send before it.
+    /// Numbers and keeps a cell that is sent on `leg`. Returns the mark to send before it.
     ///
     /// # Errors
     /// The leg is closed, or its set has ended.
@@ -208,14 +208,14 @@ impl Several {
         Ok(mark)
     }
 
-    /// Makes a circuit this leg of the set.
+    /// Makes `circuit` the leg `leg` of the set.
     pub(crate) fn add(&mut self, leg: PathId, circuit: u32) {
         self.circuits.set(leg, circuit);
         let under_way = self.design.under_way(self.circuits.iter().count());
         self.end.queue().saw_window(under_way);
     }
 
-    /// Removes a circuit from the legs, and returns the consequence for the set.
+    /// Removes `circuit` from the legs, and returns the consequence for the set.
     pub(crate) fn lose(&mut self, circuit: u32, unacknowledged: bool) -> Fate {
         let Some(leg) = self.leg(circuit) else { return Fate::Lives };
         self.circuits.remove(leg);
@@ -224,12 +224,12 @@ impl Several {
         if alone { Fate::Dies } else { fate }
     }
 
-    /// Returns the leg of a circuit.
+    /// Returns the leg of `circuit`.
     pub(crate) fn leg(&self, circuit: u32) -> Option<PathId> {
         self.circuits.iter().find(|(_, other)| **other == circuit).map(|(leg, _)| leg)
     }
 
-    /// Returns the circuit of a leg.
+    /// Returns the circuit of `leg`.
     pub(crate) fn circuit(&self, leg: PathId) -> Option<u32> {
         self.circuits.get(leg).ok().copied()
     }
@@ -275,7 +275,7 @@ impl Several {
         self.views[leg.index()] = view;
     }
 
-    /// Returns a scheduler's view of a leg. Before its first SENDME the round-trip time is that of
+    /// Returns a scheduler's view of `leg`. Before its first SENDME the round-trip time is that of
     /// linking.
     fn view<C: Ending>(
         &self,
@@ -313,7 +313,7 @@ impl Several {
         self.circuits.iter().any(|(_, circuit)| has_room(circuit))
     }
 
-    /// Returns the number of cells that a leg may carry before the first acknowledgement.
+    /// Returns the number of cells that `leg` may carry before the first acknowledgement.
     fn first_room(&self, leg: PathId) -> u64 {
         let is_stock = self.design == Design::Conflux && self.end.is_exit();
         if self.opened || !is_stock || self.end.measured_legs() < 2 {
@@ -359,7 +359,7 @@ impl Several {
         Some(next.command == RelayCommand::DATA)
     }
 
-    /// Keeps a message that was written for a leg, without its mark's prefix, if messages are kept.
+    /// Keeps a message that was written for `leg`, without its mark's prefix, if messages are kept.
     pub(crate) fn keep(
         &mut self,
         now: Time,
@@ -455,7 +455,7 @@ impl Several {
         lively.or(current).or(quickest).or_else(|| usable().next())
     }
 
-    /// Returns this leg, if its queue has room.
+    /// Returns `leg`, if its queue has room.
     pub(crate) fn takes_control(&self, leg: PathId) -> Option<PathId> {
         let queued = self.views.get(leg.index()).map_or(0, |view| view.leg.queued);
         (queued < QUEUE_HIGH as u64).then_some(leg)
@@ -505,7 +505,7 @@ impl Several {
         }
     }
 
-    /// Notes that a numbered message arrived on this leg.
+    /// Notes that a numbered message arrived on `leg`.
     pub(crate) fn came_by(&mut self, leg: PathId) {
         self.lively = Some(leg);
     }

@@ -22,7 +22,7 @@ struct OnLeg {
 }
 
 impl LegWindows {
-    /// Returns the windows on a leg, which are fully open if it has carried nothing.
+    /// Returns the windows on `leg`, which are fully open if it has carried nothing.
     fn on(&mut self, leg: PathId) -> Option<&mut OnLeg> {
         if self.legs.get(leg).is_err() {
             self.legs.set(leg, OnLeg { windows: Windows::new(), early: 0 });

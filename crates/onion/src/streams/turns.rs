@@ -145,7 +145,7 @@ impl Turns {
         self.on(leg).next_ready()
     }
 
-    /// Counts a data cell that a stream sent on `leg`.
+    /// Counts a data cell that the stream `id` sent on `leg`.
     pub(super) fn sent(&mut self, leg: PathId, id: u16) {
         let queued = self.on(leg).queued.entry(id);
         queued.and_modify(|queued| queued.left = queued.left.saturating_sub(1));
@@ -178,7 +178,8 @@ impl LegTurns {
         }
     }
 
-    /// Marks a stream limited to a rate as ready. It had its turn, so it joins the old ones.
+    /// Marks the stream `id`, which is limited to a rate, as ready. It had its turn, so it joins
+    /// the old ones.
     fn wake(&mut self, id: u16) {
         let LegTurns { queued, old, .. } = self;
         let queued = queued.entry(id).or_insert_with(|| {
