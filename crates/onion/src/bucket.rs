@@ -8,7 +8,7 @@ use anabranch_multipath::Time;
 /// the debt is made up for.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Bucket {
-    /// Bytes added a second, and the maximum number of bytes held.
+    /// Bytes added a second (`rate`), and the maximum number of bytes held (`burst`).
     rate: u64,
     burst: u64,
     left: i64,

@@ -483,7 +483,8 @@ impl Channels {
     }
 
     /// Queues a cell on its lane, or sends it at once on a link to another shard with a short
-    /// outbox. Returns the queue's length, or 0 if there is no such lane.
+    /// outbox. Returns the queue's length (1 for a cell sent at once), or 0 if there is no such
+    /// lane.
     pub(crate) fn push(&mut self, now: Time, lane: Lane, command: Command, body: &Body) -> usize {
         let Some(link) = self.links.get_mut(&lane.link) else { return 0 };
         let Some(CircuitQueue { queue, .. }) = link.lanes.get_mut(&lane.id) else { return 0 };
@@ -527,12 +528,12 @@ impl Channels {
         Some(LinkView { share: u16::try_from(share).unwrap_or(1_000), ..seen })
     }
 
-    /// Returns true if somebody requested statistics of a link's connection.
+    /// Returns true if a scheduler has requested statistics of the link `id`.
     pub(crate) fn wants_look(&self, id: LinkId) -> bool {
         self.links.get(&id).is_some_and(|link| link.transport.is_asked())
     }
 
-    /// Stores statistics of a link's connection.
+    /// Stores statistics of the connection of the link `id`.
     pub(crate) fn saw(&mut self, now: Time, id: LinkId, view: LinkView) {
         if let Some(link) = self.links.get_mut(&id) {
             link.transport.saw(now, view);

@@ -77,7 +77,7 @@ pub enum Admission {
 /// State of one address.
 #[derive(Clone, Copy, Debug, Default)]
 struct Entry {
-    /// Connections whose TLS handshake is incomplete, and the others.
+    /// Connections whose TLS handshake is incomplete (`half`), and the others (`open`).
     half: usize,
     open: usize,
     /// Earliest time at which the rate allows the next connection.

@@ -56,7 +56,7 @@ impl HeldCell {
 /// Numbers of a circuit ID.
 #[derive(Clone, Copy, Debug, Default)]
 struct Sequence {
-    /// Number of our next cell, and the expected number of the neighbour's.
+    /// Number of our next cell (`sent`), and of the neighbour's (`expected`).
     sent: u32,
     expected: u32,
     /// Its circuit is closed.
@@ -72,7 +72,8 @@ pub struct CellOrder {
     /// Cells that create a circuit whose ID is still in use: the last cell of the earlier circuit
     /// is in transit.
     reborn: BTreeMap<u32, HeldCell>,
-    /// IDs whose circuits closed since the last `tick`, and times until which others are reserved.
+    /// IDs of circuits that closed since the last `tick` (`left`), and times until which others are
+    /// reserved (`resting`).
     left: Vec<u32>,
     resting: VecDeque<(Time, u32)>,
     /// Number of cells held so far.
@@ -139,8 +140,8 @@ impl CellOrder {
         }
     }
 
-    /// Removes a circuit ID that names no circuit, after a cell with it was handled. Keeps it if
-    /// its circuit was closed by us, or held cells wait for a missing one.
+    /// Removes a circuit ID that names no circuit, after a cell with it was handled. Keeps it if it
+    /// is reserved after its circuit (`rests`), or held cells wait for a missing one.
     pub fn settle(&mut self, circuit: u32) {
         let rests = self.circuits.get(&circuit).is_none_or(|sequence| sequence.rests);
         if !rests && circuit != 0 && self.held.range(all_of(circuit)).next().is_none() {

@@ -2,9 +2,9 @@
 //! circuits.
 //!
 //! Routers on the path keep records of flows, and begin another record when a flow was idle for
-//! some ten seconds. A link that carries users' circuits is therefore never idle for as long. After
-//! a time that each end draws each time, it sends a PADDING cell. The cost for other cells is only
-//! to note their time, which the timer checks.
+//! some ten seconds. A link that carries users' circuits is therefore never idle for as long. Each
+//! end sends a PADDING cell after an idle time that it draws at random for each one. The cost for
+//! other cells is only to note their time, which the timer checks.
 
 use std::collections::BTreeMap;
 use std::time::Duration;

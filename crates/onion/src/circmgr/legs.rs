@@ -72,7 +72,7 @@ pub(super) struct LegState {
     pub(super) linked: bool,
     /// It could not be linked, and is used alone.
     alone: bool,
-    /// Number of further legs begun for it, and the earliest time of the next.
+    /// Number of further legs begun for it (`begun`), and the earliest time of the next (`again`).
     begun: usize,
     again: Time,
     /// It does not answer any more, nor do the other legs of its set.

@@ -26,7 +26,8 @@ const NUMBER: usize = 4;
 pub struct Adaptive {
     legs: Legs<Numbers>,
     sent: u64,
-    /// The leg of the present run, its length so far, and the length of the run before.
+    /// The leg of the present run (`current`), its length so far, and the length of the run before
+    /// (`previous`).
     current: Option<PathId>,
     length: u64,
     previous: u64,

@@ -142,7 +142,8 @@ pub struct Retransmitter {
     spare: Vec<Vec<u8>>,
     /// Serial numbers of closed legs to report to the other end.
     gone: VecDeque<u32>,
-    /// Time of the last received message, and whether the legs have been probed since.
+    /// Time of the last received message (`heard`), and whether the legs have been probed since
+    /// (`probing`).
     heard: Option<Time>,
     probing: bool,
     /// A leg has been linked before.
@@ -328,7 +329,7 @@ impl Retransmitter {
         }
     }
 
-    /// Returns true if [`EVERY`] messages on `leg` are unacknowledged, so that RECEIVED is due.
+    /// Returns true if `EVERY` messages on `leg` are unacknowledged, so that RECEIVED is due.
     #[must_use]
     pub fn owes(&self, leg: PathId) -> bool {
         self.legs.get(leg).is_ok_and(|on| on.came.wrapping_sub(on.told) >= EVERY)

@@ -22,7 +22,8 @@ pub struct Vegas {
     /// True if the window was fully used recently; it grows only then.
     full: bool,
     blocked: bool,
-    /// SENDMEs until the window may change again, and until a whole window is acknowledged.
+    /// SENDMEs until the window may change again (`until_change`), and until a whole window is
+    /// acknowledged (`until_window`).
     until_change: u64,
     until_window: u64,
     rtt: Rtt,

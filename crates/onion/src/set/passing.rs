@@ -21,8 +21,8 @@ pub(crate) struct Passing {
     early: u8,
     /// Cells have arrived since the legs were last served.
     undealt: bool,
-    /// Reason for the closing of the circuit beyond, and whether it has been reported to the
-    /// client.
+    /// Reason for the closing of the circuit beyond (`cut`), and whether it has been reported to
+    /// the client.
     cut: Option<DestroyReason>,
     told: bool,
 }

@@ -13,13 +13,15 @@ use crate::wire::message::{DATA, RelayCommand, put_xon};
 /// Rate control of both directions of one stream.
 pub(super) struct Rates {
     params: Arc<Params>,
-    /// Bytes waiting for our program above which we send XOFF; and those waiting for the peer's.
+    /// Bytes waiting for our program above which we send XOFF (`limit`), and for the peer's above
+    /// which it does (`peers_limit`).
     limit: usize,
     peers_limit: u64,
     said_xoff: bool,
     /// The peer is to pause for another reason than our program.
     resting: bool,
-    /// Bytes received in total, and number of times that we have paused the peer.
+    /// Bytes received in total (`came`), and number of times that we have paused the peer
+    /// (`stopped_peer`).
     came: u64,
     stopped_peer: u64,
     drain: Drain,
@@ -27,7 +29,7 @@ pub(super) struct Rates {
     stopped: bool,
     /// Limit by the rate that the peer sent.
     bucket: Option<Bucket>,
-    /// Bytes sent in total, and number of times that the peer has paused us.
+    /// Bytes sent in total (`sent`), and number of times that the peer has paused us (`stops`).
     sent: u64,
     stops: u64,
 }

@@ -24,8 +24,8 @@ impl Windows {
         Windows { send: Fixed::stream(), left: Fixed::stream().window() }
     }
 
-    /// Opens the peer's window by one step for each step's worth of cells received, while the
-    /// program reads.
+    /// Opens the peer's window by one step for each step's worth of cells received, while at most
+    /// `READ_SLOWLY` bytes wait for the program.
     fn open(&mut self, waiting: usize, replies: &mut Replies<'_>) {
         let (step, whole) = (self.send.sendme_inc(), self.send.window());
         while self.left + step <= whole && waiting <= READ_SLOWLY {

@@ -32,8 +32,8 @@ pub(super) struct Turns {
     noted: BTreeMap<u16, Noted>,
     /// Bytes that wait for cells.
     unsent: usize,
-    /// Number of streams with bytes to send; number of streams whose program has more than there
-    /// was room for.
+    /// Number of streams with bytes to send (`wanting`), and of those with a program that has more
+    /// than there was room for (`starved`).
     wanting: usize,
     starved: usize,
 }
