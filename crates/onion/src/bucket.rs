@@ -1,14 +1,14 @@
-//! A token bucket: so many bytes a second, and what was not used for a while in a burst.
+//! A token bucket: `rate` bytes a second, and up to `burst` unused bytes at once.
 
 use std::time::Duration;
 
 use anabranch_multipath::Time;
 
-/// Bytes that may pass. What passes may be more than there is: then nothing may until that has been
-/// made up for.
+/// Token bucket that counts bytes. A `take` may exceed what is left: then nothing may pass until
+/// the debt is made up for.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Bucket {
-    /// Bytes a second, and the most that is held.
+    /// Bytes added a second (`rate`), and the maximum number of bytes held (`burst`).
     rate: u64,
     burst: u64,
     left: i64,
@@ -16,34 +16,34 @@ pub struct Bucket {
 }
 
 impl Bucket {
-    /// A full one. A rate of 0 counts as 1.
+    /// Returns a full bucket. A `rate` of 0 counts as 1.
     #[must_use]
     pub fn full(now: Time, rate: u64, burst: u64) -> Bucket {
         let burst = burst.clamp(1, i64::MAX as u64);
         Bucket { rate: rate.max(1), burst, left: burst as i64, filled: now }
     }
 
-    /// Bytes that may pass now.
+    /// Returns the number of bytes that may pass at `now`.
     pub fn left(&mut self, now: Time) -> u64 {
         let span = now.since(self.filled).as_nanos();
         let more = u128::from(self.rate) * span / 1_000_000_000;
         if more > 0 {
             let filled = i128::from(self.left) + more.min(i64::MAX as u128) as i128;
             self.left = filled.min(i128::from(self.burst)) as i64;
-            // What is less than a byte counts the next time.
+            // Fractions of a byte count the next time.
             let used = (more * 1_000_000_000 / u128::from(self.rate)).min(span);
             self.filled += Duration::from_nanos(used.min(u128::from(u64::MAX)) as u64);
         }
         self.left.max(0) as u64
     }
 
-    /// Bytes have passed.
+    /// Removes `bytes`, which have passed.
     pub fn take(&mut self, bytes: u64) {
         self.left = self.left.saturating_sub_unsigned(bytes);
     }
 
-    /// When `bytes` will be there if none are taken meanwhile; `None` if they are there now. More
-    /// than a burst counts as a burst.
+    /// Returns the time at which `bytes` will be left if none are taken meanwhile, or `None` if
+    /// they are left now. More than a burst counts as a burst.
     #[must_use]
     pub fn when(&self, bytes: u64) -> Option<Time> {
         let wanted = i128::from(bytes.min(self.burst));

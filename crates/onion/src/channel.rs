@@ -1,8 +1,8 @@
-//! A channel: one link to a neighbour, from the first VERSIONS cell until both know to whom they
-//! speak (tor-spec, "Negotiating and initializing channels").
+//! A channel: one link to a neighbour, from the first VERSIONS cell until both ends know each
+//! other's identity (tor-spec, "Negotiating and initializing channels").
 //!
 //! The channel takes its own cells ([`Channel::take`]) and leaves those of circuits to its owner.
-//! Bytes to send lie in [`Channel::outbox`].
+//! Bytes to send are in [`Channel::outbox`].
 
 use std::fmt;
 use std::net::{IpAddr, Ipv4Addr};
@@ -24,17 +24,17 @@ use transcript::Transcript;
 mod negotiation;
 mod transcript;
 
-/// A channel that is not open by then is given up.
+/// Time limit for a channel's handshake.
 pub const HANDSHAKE: Duration = Duration::from_secs(60);
-/// The longest variable-length cell that is read: CERTS cells of today have some 1,500 bytes.
+/// Maximum bytes of a variable-length cell that is read: today's CERTS cells have some 1,500 bytes.
 const LONGEST: usize = 8192;
 
-/// Which end of a link we are, and how we speak there.
+/// Our end of a link, and the keys that we show there.
 #[derive(Clone)]
 pub enum Role {
-    /// We opened it, as a client, and stay nameless.
+    /// We opened it as a client, and stay anonymous.
     Client,
-    /// We opened it as a relay, and say who we are.
+    /// We opened it as a relay, and authenticate ourselves.
     Initiator(Arc<Credentials>),
     /// The neighbour opened it.
     Responder(Arc<Credentials>),
@@ -46,8 +46,8 @@ pub enum Role {
 }
 
 impl Role {
-    /// Whether it proves us on links that showed this TLS certificate (its SHA-256), if that is
-    /// known.
+    /// Returns true if the role authenticates us on links where we showed this TLS `certificate`
+    /// (its SHA-256). An unknown certificate counts as ours.
     pub(crate) fn shows(&self, certificate: Option<[u8; 32]>) -> bool {
         match (self, certificate) {
             (Role::Responder(credentials), Some(shown)) => credentials.tls_certificate == shown,
@@ -56,43 +56,43 @@ impl Role {
     }
 }
 
-/// Which circuit IDs one end of a link may choose.
+/// Circuit IDs that one end of a link may choose.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Ids {
-    /// Those whose highest bit is set.
+    /// IDs whose highest bit is set.
     High,
-    /// Those whose highest bit is not set.
+    /// IDs whose highest bit is not set.
     Low,
-    /// All, and the other end none.
+    /// All IDs, and none for the other end.
     Any,
     /// None.
     None,
 }
 
-/// Facts about a link whose TLS handshake is done.
+/// Facts about a link whose TLS handshake is complete.
 #[derive(Clone, Debug)]
 pub struct Start {
-    /// When that was.
+    /// Time at which the TLS handshake completed.
     pub now: Time,
-    /// Seconds since 1970 then.
+    /// The same time in seconds since 1970.
     pub unix: u64,
     /// The neighbour's address.
     pub peer: IpAddr,
-    /// Our addresses, for NETINFO; empty for clients.
+    /// Our addresses for NETINFO; empty for clients.
     pub own: Vec<IpAddr>,
-    /// SHA-256 of the TLS certificate that the neighbour showed; `None` where we are the responder.
+    /// SHA-256 of the neighbour's TLS certificate; `None` where we are the responder.
     pub peer_certificate: Option<[u8; 32]>,
-    /// SHA-256 of the TLS certificate that we showed, where we are the responder and it is known: a
-    /// relay has another from time to time.
+    /// SHA-256 of our own TLS certificate, if we are the responder and it is known: a relay changes
+    /// its certificate from time to time.
     pub own_certificate: Option<[u8; 32]>,
     /// Capabilities of the link.
     pub capabilities: Capabilities,
-    /// How a QUIC link beside this one is wanted, if it may stand there.
+    /// Preferences for a QUIC link alongside this one.
     pub beside: QuicWish,
 }
 
 impl Start {
-    /// Of an ordered link to `peer`, of which nothing else is known.
+    /// Returns the facts of an ordered link to `peer`, with defaults for the rest.
     #[must_use]
     pub fn new(now: Time, unix: u64, peer: IpAddr) -> Start {
         Start {
@@ -108,15 +108,16 @@ impl Start {
     }
 }
 
-/// How a QUIC link beside another is wanted.
+/// Preferences for a QUIC link alongside a TLS link.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct QuicWish {
-    /// The UDP port at which QUIC links come in here; 0: at none.
+    /// UDP port at which we accept QUIC links; 0 if at none.
     pub port: u16,
-    /// First byte of the connection ID to which a QUIC link is opened beside this one: it leads
-    /// there to the shard that has this one.
+    /// First byte of the connection ID of a QUIC link that is opened alongside this one. It leads
+    /// to the shard that owns this link.
     pub begins: u8,
-    /// Only where the other link's cells are in order.
+    /// Ignore the neighbour's offer if the cells of this link are numbered, so that it is
+    /// unordered.
     pub unless_unordered: bool,
 }
 
@@ -127,32 +128,31 @@ pub enum CellOutcome {
     Own,
     /// The channel took it, and is open now.
     Opened,
-    /// It is of a circuit (or of a command that nobody knows).
+    /// It belongs to a circuit, or its command is unknown.
     Circuit,
-    /// QUIC links come in at this UDP port of the neighbour, and say by this token which link they
-    /// stand beside.
+    /// The neighbour accepts QUIC links at this UDP port; they name this link by the token.
     Offered(u16, BesideToken),
-    /// It is about a QUIC link and the TLS link that it stands beside.
+    /// It concerns a QUIC link and the TLS link alongside it.
     Beside,
-    /// The channel wants the TLS session's secret for [`link::EXPORT_LABEL`] with this context, by
-    /// [`Channel::exported`], before the next cell.
+    /// The channel needs the TLS session's secret for [`link::EXPORT_LABEL`] with this context,
+    /// passed to [`Channel::exported`] before the next cell.
     Export([u8; 32]),
 }
 
 /// Violation by a neighbour that ends the link.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fault {
-    /// A cell that may not come at this point.
+    /// A cell that is not allowed at this point.
     OutOfPlace(Command),
-    /// A cell that cannot be read.
+    /// A malformed cell.
     Malformed(Command),
     /// A cell whose number has passed, or is too far ahead.
     WrongNumber(Command),
-    /// No link protocol that both speak.
+    /// No link protocol that both ends support.
     NoVersion,
-    /// Certificates that are not sound.
+    /// Invalid certificates.
     Certificates(BadCerts),
-    /// An AUTHENTICATE cell that proves nothing.
+    /// An AUTHENTICATE cell that does not prove the neighbour's identity.
     NotAuthentic,
 }
 
@@ -182,26 +182,26 @@ pub struct Channel {
     stage: Stage,
     negotiation: Negotiation,
     certified: Option<Certified>,
-    /// The body of an AUTHENTICATE cell that waits for the secret.
+    /// Body of an AUTHENTICATE cell that waits for the secret.
     authenticate: Option<Vec<u8>>,
     sent: Transcript,
     received: Transcript,
     said_netinfo: bool,
     proven: bool,
-    /// The numbers of cells, once both want them.
+    /// Numbers of cells, once both ends want them.
     order: Option<Box<CellOrder>>,
-    /// On a link that is to be unordered: bytes of the outbox that go before its records have one
+    /// On a link that is to be unordered: bytes of the outbox to send before its records have one
     /// size.
     unfixed: Option<usize>,
-    /// Somebody was asked to make them so.
+    /// [`Channel::wants_fixed`] has returned true.
     asked: bool,
-    /// The neighbour has said where QUIC links come in.
+    /// The neighbour has offered QUIC links.
     was_offered: bool,
     /// Bytes to send before anything else: see [`Channel::take_outbox`].
     pub outbox: Vec<u8>,
-    /// The address at which the neighbour sees us.
+    /// Our address as the neighbour sees it.
     pub seen_as: Option<IpAddr>,
-    /// The neighbour's clock minus ours in seconds, if it told.
+    /// The neighbour's clock minus ours in seconds, if its NETINFO has a time.
     pub skew: Option<i64>,
     /// The padding that the neighbour asked for.
     pub padding: Padding,
@@ -209,20 +209,21 @@ pub struct Channel {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Stage {
-    /// The neighbour's VERSIONS has not come.
+    /// The neighbour's VERSIONS has not arrived.
     Versions,
-    /// CERTS and what follows.
+    /// VERSIONS has arrived; CERTS and the rest up to NETINFO are expected.
     Proofs,
     Open,
 }
 
 impl Channel {
-    /// A channel over a link whose TLS handshake is done.
+    /// Returns a channel over a link whose TLS handshake is complete.
     pub fn new(role: Role, start: Start) -> Channel {
         Channel::speaking(start.capabilities.versions(), role, start)
     }
 
-    /// The same that speaks these link protocols alone, as neighbours of another age do.
+    /// Returns such a channel that supports only the link protocols `versions`, as older or newer
+    /// neighbours do.
     pub fn speaking(versions: &'static [u16], role: Role, start: Start) -> Channel {
         let mut channel = Channel::in_stage(Stage::Versions, role, start);
         channel.negotiation.speak(versions);
@@ -232,8 +233,8 @@ impl Channel {
         channel
     }
 
-    /// A channel between two shards of one relay. They need no proof of each other: it is open from
-    /// the start.
+    /// Returns a channel between two shards of one relay. They need no proof of each other: it is
+    /// open from the start.
     pub fn sibling(first: bool) -> Channel {
         let start = Start::new(Time::ZERO, 0, Ipv4Addr::UNSPECIFIED.into());
         Channel::in_stage(Stage::Open, Role::Sibling { first }, start)
@@ -262,14 +263,15 @@ impl Channel {
         }
     }
 
-    /// How wide circuit IDs are in what comes next.
+    /// Returns the width of circuit IDs in the next cells.
     pub fn width(&self) -> Width {
         if self.is_sibling() { Width::Four } else { self.negotiation.width() }
     }
 
-    /// Which circuit IDs are ours to choose (tor-spec, "Choosing circuit IDs in create cells"):
-    /// those of whoever opened the link have the highest bit set. In link protocol 3 they are those
-    /// of the relay with the larger RSA key, and a nameless client may choose any, its relay none.
+    /// Returns the circuit IDs that are ours to choose (tor-spec, "Choosing circuit IDs in create
+    /// cells"). The end that opened the link chooses IDs with the highest bit set. In link protocol
+    /// 3 the relay with the larger RSA key does; an anonymous client may choose any ID there, and
+    /// its relay none.
     pub fn ids(&self) -> Ids {
         if self.width() == Width::Four {
             return if self.is_initiator() { Ids::High } else { Ids::Low };
@@ -283,27 +285,27 @@ impl Channel {
         }
     }
 
-    /// The longest variable-length cell that is read.
+    /// Returns the maximum bytes of a variable-length cell that is read.
     pub fn longest(&self) -> usize {
         LONGEST
     }
 
-    /// Whether we opened the link.
+    /// Returns true if we opened the link.
     pub fn is_initiator(&self) -> bool {
         !matches!(self.role, Role::Responder(_) | Role::Sibling { first: false })
     }
 
-    /// Whether it leads to another shard of this relay.
+    /// Returns true if the link leads to another shard of this relay.
     pub fn is_sibling(&self) -> bool {
         matches!(self.role, Role::Sibling { .. })
     }
 
-    /// Whether circuits may be made.
+    /// Returns true if circuits may be created.
     pub fn is_open(&self) -> bool {
         self.stage == Stage::Open
     }
 
-    /// When the handshake is given up; `None` once it is done.
+    /// Returns the time at which the handshake is abandoned; `None` once it is complete.
     pub fn deadline(&self) -> Option<Time> {
         (!self.is_open()).then_some(self.start.now + HANDSHAKE)
     }
@@ -313,19 +315,19 @@ impl Channel {
         self.certified.filter(|_| self.proven).map(|certified| certified.identity)
     }
 
-    /// Whether a client is at one of its ends.
+    /// Returns true if one of the ends is a client.
     pub fn is_clients(&self) -> bool {
         matches!(self.role, Role::Client) || self.identity().is_none()
     }
 
-    /// Whether each circuit has a lane of its own on the link.
+    /// Returns true if each circuit has its own lane on the link.
     pub fn has_lanes(&self) -> bool {
         self.start.capabilities.lanes
     }
 
-    /// Says where QUIC links come in, if the neighbour reached us and both speak of it, and by
-    /// which token they name this one, which is made of `chance`: given back if circuits may move
-    /// here from them.
+    /// Sends the port at which we accept QUIC links, if the neighbour opened this link and both
+    /// ends support it. QUIC links name this link by a token made of `chance`. Returns the token if
+    /// circuits may move here from them.
     pub(crate) fn offer(&mut self, chance: BesideToken) -> Option<BesideToken> {
         let port = self.offers()?;
         let mut token = chance;
@@ -335,30 +337,30 @@ impl Channel {
         token
     }
 
-    /// Where QUIC links come in, if the neighbour is to be told.
+    /// Returns the port at which we accept QUIC links, if the neighbour is to be offered it.
     pub(crate) fn offers(&self) -> Option<u16> {
         let port = Some(self.start.beside.port).filter(|port| *port > 0);
         port.filter(|_| self.negotiation.agreed().beside && !self.is_initiator())
     }
 
-    /// Whether circuits of QUIC links may move to this one: cells that bear numbers have no room
+    /// Returns true if circuits of QUIC links may move to this link: numbered cells have no room
     /// for cells of another link.
     pub(crate) fn takes_detours(&self) -> bool {
         self.negotiation.agreed().beside && self.order.is_none()
     }
 
-    /// Whether the link protocol has padding.
+    /// Returns true if the link protocol has padding.
     pub fn has_padding(&self) -> bool {
         self.negotiation.has_padding()
     }
 
-    /// Asks the neighbour for padding, or to send none. A client may, once the channel is open.
+    /// Asks the neighbour to send padding, or none. A client may do so once the channel is open.
     pub fn ask_padding(&mut self, wanted: Padding) {
         let body = link::put_padding(wanted);
         self.say(0, Command::PADDING_NEGOTIATE, &body);
     }
 
-    /// Says a fixed-length cell before anything else.
+    /// Appends a fixed-length cell to the outbox, which precedes cells of circuits.
     pub fn say(&mut self, circuit: u32, command: Command, body: &[u8]) {
         if let Some(order) = self.order.as_mut().filter(|_| self.said_netinfo) {
             let number = order.number(circuit);
@@ -368,12 +370,12 @@ impl Channel {
         cell::put_fixed_as(&mut self.outbox, width, circuit, command, body);
     }
 
-    /// Says a variable-length cell on an open link whose cells bear no numbers.
+    /// Appends a variable-length cell to the outbox of an open link with unnumbered cells.
     pub(crate) fn say_long(&mut self, command: Command, body: &[u8]) {
         cell::put_variable(&mut self.outbox, Width::Four, command, body);
     }
 
-    /// Sets how the cells that come next are read.
+    /// Sets how `cells` reads the next cells.
     pub fn frame(&self, cells: &mut Cells<'_>) {
         match &self.order {
             Some(_) if self.is_open() => cells.expect_numbers(),
@@ -381,17 +383,18 @@ impl Channel {
         }
     }
 
-    /// The numbers of cells, if the link is unordered.
+    /// Returns the numbers of cells, if the link is unordered.
     pub(crate) fn order(&mut self) -> Option<&mut CellOrder> {
         self.order.as_deref_mut()
     }
 
-    /// The numbers of cells, if the link is unordered.
+    /// Returns the numbers of cells, if the link is unordered.
     pub(crate) fn cell_order(&self) -> Option<&CellOrder> {
         self.order.as_deref()
     }
 
-    /// Whether it is a cell's turn; if not, it is kept. Cells of ordered links come in their turns.
+    /// Returns whether it is the turn of `cell`; keeps the cell if not. On ordered links it always
+    /// is.
     ///
     /// # Errors
     /// [`Fault::WrongNumber`]: the link is to be closed.
@@ -405,13 +408,13 @@ impl Channel {
         }
     }
 
-    /// Whether the outbox has bytes that may go now.
+    /// Returns true if the outbox has bytes that may be sent now.
     pub fn has_to_say(&self) -> bool {
         self.unfixed.unwrap_or(self.outbox.len()) > 0
     }
 
-    /// Moves what may go now to the end of `out`: on a link that is to be unordered, nothing behind
-    /// NETINFO before `Channel::fixed`.
+    /// Moves the bytes that may be sent now to the end of `out`. On a link that is to be unordered,
+    /// bytes after NETINFO wait for `Channel::fixed`.
     pub fn take_outbox(&mut self, out: &mut Vec<u8>) {
         match &mut self.unfixed {
             Some(before) => out.extend(self.outbox.drain(..std::mem::take(before))),
@@ -419,34 +422,35 @@ impl Channel {
         }
     }
 
-    /// Whether cells of circuits have to wait: for records of one size.
+    /// Returns true if cells of circuits have to wait until the link's records have one size.
     pub fn is_held_back(&self) -> bool {
         self.unfixed.is_some()
     }
 
-    /// Whether the link's records are to have one size from now on, in both directions: said once.
+    /// Returns true, once, if the link's records are to have one size from now on in both
+    /// directions.
     pub(crate) fn wants_fixed(&mut self) -> bool {
         let wants = self.is_open() && self.unfixed == Some(0);
         wants && !std::mem::replace(&mut self.asked, true)
     }
 
-    /// The link's records have one size, that of a cell with a number.
+    /// Notes that the link's records have one size, that of a numbered cell.
     pub(crate) fn fixed(&mut self) {
         self.unfixed = None;
     }
 
-    /// The neighbour's address.
+    /// Returns the neighbour's address.
     pub fn peer(&self) -> IpAddr {
         self.start.peer
     }
 
-    /// Takes a cell, in the order of arrival.
+    /// Handles `cell`, in the order of arrival.
     ///
     /// # Errors
     /// [`Fault`]: the link is to be closed.
     pub fn take(&mut self, rng: &mut dyn CryptoRng, cell: &Cell<'_>) -> Result<CellOutcome, Fault> {
         if cell.command == Command::AUTHENTICATE {
-            // What the initiator signs is all that it sent before.
+            // The initiator signs everything that it sent before this cell.
             return self.take_authenticate(cell.body);
         }
         if self.stage != Stage::Open {
@@ -488,7 +492,7 @@ impl Channel {
         }
     }
 
-    /// The secret that [`CellOutcome::Export`] asked for.
+    /// Takes the secret that [`CellOutcome::Export`] asked for.
     ///
     /// # Errors
     /// [`Fault::NotAuthentic`] if the neighbour's proof does not hold for this link.
@@ -536,8 +540,8 @@ impl Channel {
         }
         let certified = link::read_certs(body, self.start.unix).map_err(Fault::Certificates)?;
         if self.is_initiator() {
-            // The certificate binds who speaks to the TLS session; nothing else would keep a third
-            // one out of the middle.
+            // The certificate binds the neighbour to the TLS session; nothing else prevents a man
+            // in the middle.
             let same = certified.tls_certificate == self.start.peer_certificate;
             if certified.tls_certificate.is_none() || !same {
                 return Err(Fault::Certificates(BadCerts::Bad(5)));
@@ -585,7 +589,7 @@ impl Channel {
         self.negotiation.take_capabilities(body)?;
         if self.negotiation.agreed().early {
             self.order = Some(Box::default());
-            // What was said already, NETINFO the last of it, bears no numbers.
+            // Cells that were sent already, up to NETINFO, are not numbered.
             self.unfixed = self.said_netinfo.then_some(self.outbox.len());
         }
         Ok(CellOutcome::Own)
@@ -655,7 +659,7 @@ impl Channel {
             self.say(0, Command::CAPABILITIES, &capabilities);
         }
         self.say(0, Command::NETINFO, &link::put_netinfo(&info));
-        // What is said from now on bears numbers, if both speak so.
+        // Cells from now on are numbered, if both ends want it.
         self.said_netinfo = true;
         self.unfixed = self.order.is_some().then_some(self.outbox.len());
     }

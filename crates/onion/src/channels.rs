@@ -1,4 +1,4 @@
-//! The links of one core: channels, the circuits on each of them, and the cells that wait.
+//! The links of one core: channels, the circuits on each of them, and their queued cells.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::fmt;
@@ -32,26 +32,26 @@ impl LinkId {
     /// Bits of a number.
     const NUMBER: u32 = 56;
 
-    /// The link `number` of `carrier`. Numbers have at most 56 bits.
+    /// Returns the link `number` of `carrier`. Numbers have at most 56 bits.
     #[must_use]
     pub const fn new(carrier: u8, number: u64) -> LinkId {
         debug_assert!(number >> LinkId::NUMBER == 0, "a number has 56 bits");
         LinkId((carrier as u64) << LinkId::NUMBER | number)
     }
 
-    /// The carrier.
+    /// Returns the carrier.
     #[must_use]
     pub const fn carrier(self) -> u8 {
         (self.0 >> LinkId::NUMBER) as u8
     }
 
-    /// The number among the carrier's links.
+    /// Returns the number among the carrier's links.
     #[must_use]
     pub const fn number(self) -> u64 {
         self.0 & ((1 << LinkId::NUMBER) - 1)
     }
 
-    /// Both in one number, which differs for every link.
+    /// Returns both in one number, which differs for every link.
     #[must_use]
     pub const fn bits(self) -> u64 {
         self.0
@@ -64,7 +64,7 @@ impl fmt::Debug for LinkId {
     }
 }
 
-/// A circuit's place on a link.
+/// A circuit's ID on a link.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Lane {
     pub(crate) link: LinkId,
@@ -72,95 +72,98 @@ pub struct Lane {
 }
 
 impl Lane {
-    /// On no link: what is sent there goes nowhere.
+    /// A lane on no link: cells sent there are dropped.
     pub(crate) const NOWHERE: Lane = Lane { link: LinkId::new(u8::MAX, 0), id: 0 };
 }
 
-/// Whose circuit a lane is: its place in the core's table, and whether the lane leads away from the
-/// client.
+/// Owner of a lane: the circuit's index in the core's table, and whether the lane leads away from
+/// the client.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Owner {
     pub(crate) circuit: u32,
     pub(crate) outward: bool,
 }
 
-/// Cells of its own that a link may have to say beside one for each circuit. Nobody who reads lets
-/// them become so many: a neighbour who makes us answer and does not read is to go.
+/// Maximum cells in a channel's outbox, apart from one for each circuit. A neighbour that reads
+/// stays below it; a neighbour that makes us answer and does not read is disconnected.
 const MOST_SAID: usize = 256;
-/// Bytes of cells that a link to another shard may have outside of queues. The other shard has an
-/// order among circuits of its own: an order here is only for what does not pass at once.
+/// Bytes of cells in the outbox of a link to another shard, above which cells are queued by
+/// circuit. The other shard schedules circuits itself: ours matters only for cells that cannot be
+/// sent at once.
 const AT_ONCE: usize = 64 * CELL;
-/// Tries to find a free circuit ID (C tor's figure).
+/// Attempts to find a free circuit ID (C tor's figure).
 const TRIES: usize = 64;
-/// Room that a link keeps when it rests.
+/// Bytes of capacity that an idle link's inbox keeps.
 const TRICKLE: usize = 4 << 10;
 
-/// A circuit on a link, its cells that wait, and how many left lately.
+/// A circuit on a link, its queued cells, and a count of recently sent ones.
 struct CircuitQueue {
     owner: Owner,
     queue: Queue,
     lately: RecentCells,
-    /// What is known to have come, on a QUIC link whose circuits may move.
+    /// Acknowledged cells, on a QUIC link whose circuits may move.
     delivery: Delivery,
 }
 
 /// One link.
 pub(crate) struct Link {
     pub(crate) channel: Channel,
-    /// Bytes that came and are no whole cell yet, or wait for the exported secret.
+    /// Received bytes that are not yet a whole cell, or wait for the exported secret.
     pub(crate) inbox: Vec<u8>,
     /// The channel waits for the exported secret.
     pub(crate) waits: bool,
-    /// Whom we meant to reach.
+    /// The relay that we meant to reach.
     pub(crate) wanted: Option<Target>,
-    /// How long nothing has moved.
+    /// Time since the link last carried cells.
     pub(crate) quiet: Quiet,
-    /// Where QUIC links come in at the neighbour, if it has told.
+    /// The neighbour's offer of QUIC links, if it has sent one.
     pub(crate) beside: Option<Beside>,
     /// It was opened for one circuit, and closes with it.
     pub(crate) is_dedicated: bool,
-    /// By what a QUIC link names this one as that beside which it stands: ours, who were reached.
+    /// Token under which a QUIC link names this link, if the neighbour opened this one.
     pub(crate) token: Option<BesideToken>,
-    /// Of a QUIC link: both ends know whether it stands beside another.
+    /// On a QUIC link: both ends know whether it is alongside another link.
     pub(crate) is_joined: bool,
-    /// Of a QUIC link that stands beside another: how its circuits go on where it breaks.
+    /// On a QUIC link alongside another: state for moving its circuits if it breaks.
     detour: Option<Box<Detour>>,
-    /// QUIC links that stand beside this one, by their numbers, and the last number.
+    /// QUIC links alongside this one, by their numbers, and the last number.
     besides: BTreeMap<u32, LinkId>,
     last_beside: u32,
-    /// Those of them whose circuits go by this one, and which of them, or this one, sends next.
+    /// QUIC links whose circuits moved to this link, and whose turn to send is next among them and
+    /// this one.
     moved: Vec<LinkId>,
     turn: usize,
-    /// Bytes of lists of circuits that move among what the channel has to say.
+    /// Bytes of the outbox that are lists of moving circuits.
     listing: usize,
-    /// A cell of padding is among what the channel has to say.
+    /// The outbox has a PADDING cell.
     padded: bool,
     lanes: BTreeMap<u32, CircuitQueue>,
     transport: Transport,
-    /// Cells of circuits that left lately.
+    /// Cells of circuits that were sent recently.
     lately: RecentCells,
-    /// The most circuits at a time since the neighbour last took what we had to say.
+    /// Maximum number of circuits since the outbox was last emptied.
     busiest: usize,
     policy: Box<dyn Policy>,
     told: bool,
 }
 
-/// Where QUIC links come in at a neighbour, and what came of that.
+/// A neighbour's offer of QUIC links, and our attempts to open one.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Beside {
     pub(crate) port: u16,
-    /// Attempts that failed, one after the other.
+    /// Failed attempts in a row.
     pub(crate) failed: u32,
-    /// When the next is due, if one waits.
+    /// Time of the next attempt, if one is scheduled.
     pub(crate) again: Option<Time>,
-    /// How the QUIC link names the one beside which it stands; zeros: its circuits cannot move.
+    /// Token under which the QUIC link names the link alongside it; zeros if its circuits cannot
+    /// move.
     pub(crate) token: BesideToken,
-    /// A QUIC link is being opened beside this one: the only one to this relay.
+    /// A QUIC link is being opened alongside this link: at most one to each relay.
     pub(crate) is_opening: bool,
 }
 
 impl Link {
-    /// Gives back the room that bursts took: how many bytes that was.
+    /// Releases spare capacity that bursts took, and returns the number of bytes released.
     pub(crate) fn rest(&mut self) -> usize {
         let before = self.inbox.capacity();
         self.inbox.shrink_to(TRICKLE);
@@ -171,23 +174,23 @@ impl Link {
 /// All links.
 pub(crate) struct Channels {
     links: BTreeMap<LinkId, Link>,
-    /// Links to other shards, by the shard.
+    /// Links to other shards, by shard.
     siblings: BTreeMap<usize, LinkId>,
-    /// Open links by the RSA identity of the relay that they lead to, oldest first.
+    /// Open links by the RSA identity of the relay at the other end, oldest first.
     reached: BTreeMap<[u8; 20], Vec<LinkId>>,
     pool: Pool,
     policy: circuitmux::Kind,
     ready: VecDeque<LinkId>,
-    /// Links whose neighbours do not read what they are told.
+    /// Links whose neighbours do not read our answers.
     deaf: Vec<LinkId>,
-    /// Cells that came before their turn, on links that are gone.
+    /// Early cells on links that are closed: cells that arrived before their turn.
     early: u64,
-    /// Circuits that moved from a QUIC link to the one beside it, since the beginning.
+    /// Circuits that moved from a QUIC link to the one alongside it, since the start.
     moved: u64,
 }
 
 impl Channels {
-    /// Without links.
+    /// Returns a set without links.
     pub(crate) fn new(policy: circuitmux::Kind) -> Channels {
         let (links, reached) = (BTreeMap::new(), BTreeMap::new());
         Channels {
@@ -203,7 +206,7 @@ impl Channels {
         }
     }
 
-    /// Adds a link.
+    /// Adds the link `id`.
     pub(crate) fn open(&mut self, id: LinkId, channel: Channel, wanted: Option<Target>) {
         let link = Link {
             channel,
@@ -233,18 +236,18 @@ impl Channels {
         self.wake(id);
     }
 
-    /// A link to another shard of ours.
+    /// Adds a link to another shard of ours.
     pub(crate) fn join(&mut self, id: LinkId, channel: Channel, shard: usize) {
         self.open(id, channel, None);
         self.siblings.insert(shard, id);
     }
 
-    /// The link to another shard of ours.
+    /// Returns the link to another shard of ours.
     pub(crate) fn sibling(&self, shard: usize) -> Option<LinkId> {
         self.siblings.get(&shard).copied()
     }
 
-    /// Removes a link: whose circuits were on it.
+    /// Removes the link `id`, and returns the owners of the circuits on it.
     pub(crate) fn close(&mut self, id: LinkId) -> Vec<Owner> {
         self.unreach(id);
         let Some(mut link) = self.links.remove(&id) else { return Vec::new() };
@@ -258,7 +261,7 @@ impl Channels {
         link.lanes.into_values().map(|lane| lane.owner).collect()
     }
 
-    /// No circuit is made on a link any more.
+    /// Removes the link `id` from `reached`: no more circuits are created on it.
     fn unreach(&mut self, id: LinkId) {
         let identity = self.links.get(&id).and_then(|link| link.channel.identity());
         if let Some(identity) = identity
@@ -271,17 +274,17 @@ impl Channels {
         }
     }
 
-    /// A link.
+    /// Returns the link `id`.
     pub(crate) fn link(&mut self, id: LinkId) -> Option<&mut Link> {
         self.links.get_mut(&id)
     }
 
-    /// All links.
+    /// Iterates over all links.
     pub(crate) fn iter(&self) -> impl Iterator<Item = (LinkId, &Link)> {
         self.links.iter().map(|(&id, link)| (id, link))
     }
 
-    /// A link's handshake is done: circuits may go by it, if the neighbour is a relay.
+    /// Notes that a link's handshake is complete: circuits may use it, if the neighbour is a relay.
     pub(crate) fn opened(&mut self, id: LinkId) {
         let identity = self.links.get(&id).and_then(|link| link.channel.identity());
         if let Some(identity) = identity {
@@ -289,7 +292,7 @@ impl Channels {
         }
     }
 
-    /// An open link to a relay, or `None`. A QUIC link is taken before others, then the oldest.
+    /// Returns an open link to the relay `target`, or `None`. Prefers QUIC links, then the oldest.
     pub(crate) fn to(&self, target: &Target) -> Option<LinkId> {
         let links = self.reached.get(&target.rsa)?.iter().copied();
         let leads = |id: &LinkId| self.links.get(id).is_some_and(|link| link.leads_to(target));
@@ -302,33 +305,34 @@ impl Channels {
         self.links.get(&id).is_some_and(|link| link.channel.has_lanes())
     }
 
-    /// The open links to a relay of this RSA identity.
+    /// Iterates over the open links to a relay with this RSA identity.
     pub(crate) fn reaching(&self, rsa: &[u8; 20]) -> impl Iterator<Item = (LinkId, &Link)> {
         let links = self.reached.get(rsa).into_iter().flatten();
         links.filter_map(|id| Some((*id, self.links.get(id)?)))
     }
 
-    /// Open links to a relay that were each opened for one circuit, and the circuits on them.
+    /// Iterates over the open links to a relay that were each opened for one circuit, with the
+    /// number of circuits on them.
     pub(crate) fn dedicated(&self, target: &Target) -> impl Iterator<Item = (LinkId, usize)> {
         let links = self.reaching(&target.rsa);
         let links = links.filter(|(_, link)| link.is_dedicated && link.leads_to(target));
         links.map(|(id, link)| (id, link.circuits()))
     }
 
-    /// How many links are open that were each opened for one circuit.
+    /// Returns the number of open links that were each opened for one circuit.
     pub(crate) fn all_dedicated(&self) -> usize {
         let links = self.links.values();
         links.filter(|link| link.is_dedicated && link.channel.is_open()).count()
     }
 
-    /// Open QUIC links, and circuits on them.
+    /// Returns the numbers of open QUIC links and of circuits on them.
     pub(crate) fn quic(&self) -> [usize; 2] {
         let is_quic = |link: &&Link| link.channel.has_lanes() && !link.has_moved();
         let open = self.links.values().filter(is_quic).filter(|link| link.channel.is_open());
         open.fold([0, 0], |[links, circuits], link| [links + 1, circuits + link.lanes.len()])
     }
 
-    /// Links that came from this address and whose handshake is not done.
+    /// Returns the number of links that `address` opened and whose handshake is not complete.
     pub(crate) fn half_open(&self, address: IpAddr) -> usize {
         let half = |link: &&Link| {
             let came = !link.channel.is_initiator() && link.channel.peer() == address;
@@ -337,7 +341,7 @@ impl Channels {
         self.links.values().filter(half).count()
     }
 
-    /// The link has something to send.
+    /// Adds a link to `ready` if it has something to send.
     pub(crate) fn wake(&mut self, id: LinkId) {
         let Some(link) = self.links.get_mut(&id) else { return };
         if let Some(carrier) = link.carrier() {
@@ -355,17 +359,19 @@ impl Channels {
         }
     }
 
-    /// The next link that has something to send, each told once until it was asked for all of it.
+    /// Returns the next link that has something to send. Each is returned once until `pop` has
+    /// emptied it.
     pub(crate) fn next_ready(&mut self) -> Option<LinkId> {
         self.ready.pop_front()
     }
 
-    /// Whose circuit has this ID on this link.
+    /// Returns the owner of `lane`.
     pub(crate) fn owner(&self, lane: Lane) -> Option<Owner> {
         self.links.get(&lane.link)?.lanes.get(&lane.id).map(|lane| lane.owner)
     }
 
-    /// Takes a lane whose ID the neighbour chose; false if it is not its to choose, or in use.
+    /// Adds a lane whose ID the neighbour chose. Returns false if the ID is not the neighbour's to
+    /// choose, or in use.
     pub(crate) fn accept(&mut self, lane: Lane, owner: Owner) -> bool {
         let Some(link) = self.links.get_mut(&lane.link) else { return false };
         let is_high = lane.id & link.highest_bit() != 0;
@@ -382,7 +388,7 @@ impl Channels {
         true
     }
 
-    /// Makes a lane with an ID of ours; `None` if the link is gone or full.
+    /// Adds a lane with an ID of ours; returns `None` if the link `id` is closed or full.
     pub(crate) fn make(
         &mut self,
         id: LinkId,
@@ -405,7 +411,7 @@ impl Channels {
         Some(Lane { link: id, id: free })
     }
 
-    /// Removes a lane with all that waits on it.
+    /// Removes `lane` and its queued cells.
     pub(crate) fn leave(&mut self, lane: Lane) {
         let Some(link) = self.links.get_mut(&lane.link) else { return };
         if let Some(mut left) = link.lanes.remove(&lane.id) {
@@ -421,24 +427,24 @@ impl Channels {
         }
     }
 
-    /// The neighbour's last cell of a lane was taken.
+    /// Notes that the neighbour's last cell of `lane` was handled.
     pub(crate) fn ended(&mut self, lane: Lane) {
         let Some(link) = self.links.get_mut(&lane.link) else { return };
         let is_high = lane.id & link.highest_bit() != 0;
         let is_ours = is_high == (link.channel.ids() == Ids::High);
-        // One of ours rests.
+        // An ID that we chose is kept in `order`, and not used again for a while.
         if let Some(order) = link.channel.order().filter(|_| !is_ours) {
             order.forget(lane.id);
         }
     }
 
-    /// Removes a lane and tells the neighbour.
+    /// Removes `lane` and sends DESTROY to the neighbour.
     pub(crate) fn destroy(&mut self, lane: Lane, reason: DestroyReason) {
         self.leave(lane);
         self.say(lane, Command::DESTROY, &[reason.0]);
     }
 
-    /// Sends a cell before all that waits: DESTROY. Other shards always read.
+    /// Sends a cell ahead of queued ones: DESTROY. Other shards always read.
     pub(crate) fn say(&mut self, lane: Lane, command: Command, body: &[u8]) {
         if let Some(link) = self.links.get_mut(&lane.link) {
             link.channel.say(lane.id, command, body);
@@ -446,7 +452,7 @@ impl Channels {
         }
     }
 
-    /// The channel has more to say: somebody may leave too much of that unread.
+    /// Marks the link `id` as deaf if its outbox has grown too long, and wakes it.
     fn said(&mut self, id: LinkId) {
         if let Some(link) = self.links.get_mut(&id) {
             let most = (MOST_SAID + link.busiest) * CELL + link.listing;
@@ -458,12 +464,12 @@ impl Channels {
         }
     }
 
-    /// A link whose neighbour has left so much unread that it is to be closed.
+    /// Returns a link to close because its neighbour has left too much unread.
     pub(crate) fn take_deaf(&mut self) -> Option<LinkId> {
         self.deaf.pop()
     }
 
-    /// Sends a cell of padding, unless one waits; whether it did.
+    /// Sends a PADDING cell, unless one is waiting; returns true if it did.
     pub(crate) fn pad(&mut self, id: LinkId) -> bool {
         let Some(link) = self.links.get_mut(&id).filter(|link| !link.has_moved()) else {
             return false;
@@ -476,8 +482,9 @@ impl Channels {
         true
     }
 
-    /// Puts a cell into its lane's queue, or to what a link to another shard sends at once: how
-    /// many wait there now, 0 if there is no such lane.
+    /// Queues a cell on its lane, or sends it at once on a link to another shard with a short
+    /// outbox. Returns the queue's length (1 for a cell sent at once), or 0 if there is no such
+    /// lane.
     pub(crate) fn push(&mut self, now: Time, lane: Lane, command: Command, body: &Body) -> usize {
         let Some(link) = self.links.get_mut(&lane.link) else { return 0 };
         let Some(CircuitQueue { queue, .. }) = link.lanes.get_mut(&lane.id) else { return 0 };
@@ -501,14 +508,14 @@ impl Channels {
         length
     }
 
-    /// Cells that wait on a lane.
+    /// Returns the number of cells queued on `lane`.
     pub(crate) fn waiting(&self, lane: Lane) -> usize {
         let link = self.links.get(&lane.link);
         link.and_then(|link| link.lanes.get(&lane.id)).map_or(0, |lane| lane.queue.len())
     }
 
-    /// What is known of the connection below a lane's link; asks for a look if that is old. `None`
-    /// where the system does not tell, or has not yet, and for links to other shards.
+    /// Returns the statistics of the connection below a lane's link, and requests new ones if these
+    /// are old. `None` if the system provides none, or has not yet, and on links to other shards.
     pub(crate) fn look(&mut self, now: Time, lane: Lane) -> Option<LinkView> {
         let link = self.links.get(&lane.link)?;
         let below = link.carrier().unwrap_or(lane.link);
@@ -521,19 +528,19 @@ impl Channels {
         Some(LinkView { share: u16::try_from(share).unwrap_or(1_000), ..seen })
     }
 
-    /// Whether somebody asked for a look at a link's connection.
+    /// Returns true if a scheduler has requested statistics of the link `id`.
     pub(crate) fn wants_look(&self, id: LinkId) -> bool {
         self.links.get(&id).is_some_and(|link| link.transport.is_asked())
     }
 
-    /// A link's connection was looked at.
+    /// Stores statistics of the connection of the link `id`.
     pub(crate) fn saw(&mut self, now: Time, id: LinkId, view: LinkView) {
         if let Some(link) = self.links.get_mut(&id) {
             link.transport.saw(now, view);
         }
     }
 
-    /// Appends the next cell to send, or what the channel has to say.
+    /// Appends the next cell to send, or the channel's outbox.
     pub(crate) fn pop(&mut self, now: Time, id: LinkId, out: &mut Vec<u8>) -> Popped {
         let Some(link) = self.links.get_mut(&id).filter(|link| !link.has_moved()) else {
             return Popped::Nothing;
@@ -562,18 +569,19 @@ impl Channels {
         popped
     }
 
-    /// Links whose cells bear numbers, and the cells that ever came before their turn.
+    /// Returns the number of links with numbered cells, and of all cells that ever arrived before
+    /// their turn.
     pub(crate) fn unordered(&self) -> (usize, u64) {
         let orders = self.links.values().filter(|link| link.channel.cell_order().is_some());
         (orders.count(), self.early + self.links.values().map(Link::early).sum::<u64>())
     }
 
-    /// Cells that wait on all links.
+    /// Returns the number of cells queued on all links.
     pub(crate) fn used(&self) -> usize {
         self.pool.used()
     }
 
-    /// The circuit whose first cell waits longest.
+    /// Returns the owner of the circuit whose first cell has waited longest.
     pub(crate) fn oldest(&self) -> Option<Owner> {
         let lanes = self.links.values().flat_map(|link| link.lanes.values());
         let first = |lane: &CircuitQueue| {
@@ -585,13 +593,13 @@ impl Channels {
     }
 }
 
-/// What [`Channels::pop`] gave.
+/// Outcome of [`Channels::pop`].
 pub(crate) enum Popped {
-    /// Nothing: there is nothing.
+    /// There is nothing to send.
     Nothing,
-    /// What the channel itself says.
+    /// Bytes of the channel's outbox.
     Own,
-    /// A cell: whose it was, and how many are left in its queue.
+    /// A cell: the owner of its circuit, and the number of cells left in its queue.
     Cell { owner: Owner, left: usize },
 }
 
@@ -612,10 +620,10 @@ impl Link {
         lane.lately.note(now);
         self.lately.note(now);
         if let Some(order) = self.channel.order() {
-            // Not before: what is dropped while it waits has no number.
+            // A number is assigned only now: cells dropped from the queue have none.
             set_number(out, start, order.number(circuit));
         } else if self.channel.width() == Width::Two {
-            // Cells wait with wide circuit IDs.
+            // Queued cells have wide circuit IDs.
             out.drain(start..start + 2);
         }
         self.quiet.note(now, false);
@@ -630,7 +638,7 @@ impl Link {
         self.busiest = self.busiest.max(self.lanes.len());
     }
 
-    /// Of a circuit ID: the bit that tells who made it.
+    /// Returns the bit of a circuit ID that depends on the end that chose it.
     fn highest_bit(&self) -> u32 {
         match self.channel.width() {
             Width::Two => 1 << 15,
@@ -638,23 +646,23 @@ impl Link {
         }
     }
 
-    /// Whether there is something to send.
+    /// Returns true if there is something to send.
     fn has_cells(&mut self) -> bool {
         let channel = &self.channel;
         channel.has_to_say() || !channel.is_held_back() && self.policy.next().is_some()
     }
 
-    /// Cells that came before their turn.
+    /// Returns the number of cells that arrived before their turn.
     fn early(&self) -> u64 {
         self.channel.cell_order().map_or(0, CellOrder::early)
     }
 
-    /// Circuits on the link.
+    /// Returns the number of circuits on the link.
     pub(crate) fn circuits(&self) -> usize {
         self.lanes.len()
     }
 
-    /// What the rules of padding look at.
+    /// Returns the link's use, which decides on padding.
     pub(crate) fn seen(&self) -> LinkUse {
         LinkUse {
             is_clients: self.channel.is_clients(),
@@ -663,14 +671,14 @@ impl Link {
         }
     }
 
-    /// Whether the neighbour is proved to be this relay, as far as it is known by its keys.
+    /// Returns true if the neighbour is proved to be this relay, as far as `target` names its keys.
     pub(crate) fn leads_to(&self, target: &Target) -> bool {
         let proven = self.channel.identity().filter(|_| self.channel.is_open());
         proven.is_some_and(|identity| is(&identity, target))
     }
 }
 
-/// Whether an identity is the one that a target names.
+/// Returns true if `target` names this identity.
 pub(crate) fn is(identity: &Identity, target: &Target) -> bool {
     let is_named = target.rsa == ANYBODY || identity.rsa == target.rsa;
     is_named && target.ed25519.is_none_or(|key| key == identity.ed25519)

@@ -1,8 +1,9 @@
-//! A client's mind: which circuits to build, and which stream goes by which (path-spec 2).
+//! A client's circuit manager: the circuits to build, and the circuit of each stream (path-spec 2).
 //!
-//! The owner brings demands ([`CircuitManager::demand`]) and what became of circuits, and does what
-//! [`CircuitManager::poll`] orders: build, destroy, attach, refuse. Streams share a circuit only if
-//! their isolation is the same; circuits are built ahead, so that a demand need not wait for one.
+//! The owner passes in demands ([`CircuitManager::demand`]) and events of circuits, and executes
+//! the orders of [`CircuitManager::poll`]: build, destroy, attach, refuse. Streams share a circuit
+//! only if their isolation is equal. Circuits are built ahead, so that a demand need not wait for
+//! one.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
@@ -34,130 +35,133 @@ mod legs;
 mod testing;
 mod unanswered;
 
-/// A circuit takes no new streams this long after its first (C tor's MaxCircuitDirtiness).
+/// Time after its first stream during which a circuit takes new streams (C tor's
+/// MaxCircuitDirtiness).
 const DIRTY: Duration = Duration::from_secs(600);
-/// A demand that no circuit was found for, or none that answers, is refused after this time (C
-/// tor's SocksTimeout).
+/// Time after which a demand is refused if no circuit was found for it, or none answers (C tor's
+/// SocksTimeout).
 const PATIENCE: Duration = Duration::from_secs(120);
-/// Unused circuits that are kept ready, and the port that they must lead to.
+/// Number of unused circuits kept ready, and the port that their exits must allow.
 const AHEAD: usize = 2;
 const USUAL_PORT: u16 = 443;
-/// Circuits that are being built at a time.
+/// Maximum number of circuits under construction.
 const MOST_BUILDING: usize = 16;
-/// A demand waits no longer for a circuit that is being built: another is begun beside it. C tor
+/// Time for which a demand waits for a circuit under construction before another is begun. C tor
 /// keeps back all but one of several DESTROY cells for a link until it has others to send there, so
-/// that news of a failure may not come; and before build times are known, the time to give up is a
+/// a failure may go unnoticed. Before build times are known, a circuit is abandoned only after a
 /// minute.
 const SLUGGISH: Duration = Duration::from_secs(5);
-/// After a failure no circuit is begun for so long, doubled with each further one.
+/// Pause after a failure before the next circuit is begun, doubled with each further failure.
 const FIRST_PAUSE: Duration = Duration::from_millis(100);
 const MOST_DOUBLINGS: u32 = 7;
 
-/// Streams and circuits that wait are looked at so often.
+/// Interval of checks while circuits wait for a better guard.
 const LOOK: Duration = Duration::from_secs(1);
 
-/// The guards that a client keeps from one run to the next, each sample in its order.
+/// Guards that a client keeps from one run to the next, each sample in order.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct KeptGuards {
-    /// The usual ones.
+    /// The default sample.
     pub default: Vec<Sampled<[u8; 20]>>,
-    /// Those of a user who allows but few relays as first hops.
+    /// The sample of a user who allows only few relays as first hops.
     pub restricted: Vec<Sampled<[u8; 20]>>,
-    /// Bridges, of a user who enters by them.
+    /// Bridges of a user who enters through them.
     pub bridges: Vec<Sampled<[u8; 20]>>,
 }
 
-/// What streams have in common that may share a circuit.
+/// Isolation key: streams may share a circuit if theirs are equal.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Isolation(pub Vec<u8>);
 
-/// Somebody wants to go somewhere.
+/// A request for a circuit to a target.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Demand {
-    /// The owner's number for it.
+    /// The demand's number, which the owner chose.
     pub number: u64,
-    /// Where to.
+    /// Target of the stream.
     pub target: Target,
-    /// With whom it may share a circuit.
+    /// Isolation key of the stream.
     pub isolation: Isolation,
-    /// When it was first made: what was tried before counts.
+    /// Time of the first request: earlier attempts count.
     pub since: Time,
-    /// Exits whose policy has refused it.
+    /// Exits whose policy has refused the stream.
     pub avoid: Vec<[u8; 20]>,
-    /// Exits that failed it otherwise: avoided as long as there are others.
+    /// Exits that failed it for other reasons: avoided as long as there are others.
     pub shun: Vec<[u8; 20]>,
 }
 
-/// Why a demand cannot be met.
+/// Reason why a demand cannot be met.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Refusal {
-    /// No path leads there, whichever relays are taken: the position that nobody fits.
+    /// No path to the target exists: the position for which no relay fits.
     NoPath(NoRelay),
-    /// No circuit came to be in time.
+    /// No circuit was built in time.
     TimedOut,
-    /// No circuit that it was attached to answered in time.
+    /// It was attached to circuits, and none answered in time.
     Unanswered,
 }
 
-/// What the owner is to do.
+/// An action for the owner.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Order {
     /// Build a circuit.
     Build(CircuitKey, Vec<Hop>),
     /// Tear a circuit down.
     Destroy(CircuitKey),
-    /// Make this circuit a leg: of a new set, or of the set of the other.
+    /// Link this circuit as a leg: of a new set, or of the set of the second circuit.
     Link(CircuitKey, Option<CircuitKey>),
-    /// Make this circuit the first leg of a set whose legs join at its last relay, and which goes
-    /// on from there to these.
+    /// Make this circuit the first leg of a set whose legs join at its last relay and which
+    /// continues from there through these hops.
     Merge(CircuitKey, Vec<Hop>),
     /// Open the stream of this demand on this circuit.
     Attach(u64, CircuitKey),
-    /// Take the stream of this demand off its circuit, which does not answer: the demand waits for
-    /// another.
+    /// Detach the stream of this demand from its circuit, which does not answer. The demand waits
+    /// for another circuit.
     Detach(u64),
-    /// Tell whoever made this demand that it cannot be met.
+    /// Report to the source of this demand that it cannot be met.
     Refuse(u64, Refusal),
-    /// Guards or build times changed: keep them ([`CircuitManager::guards`],
+    /// Guards or build times changed: save them ([`CircuitManager::guards`],
     /// [`CircuitManager::build_times`]).
     Keep,
-    /// Warn the user: the wishes leave so few guards that they tell who it is.
+    /// Warn the user: the preferences leave so few guards that these identify the user.
     FewGuards(usize),
-    /// Tell the user: sets have only so many legs of those that are wanted, because no relays are
-    /// left that go with the others.
+    /// Inform the user that sets have fewer legs (the first number) than wanted (the second), as no
+    /// remaining relays are compatible with the others.
     FewLegs(usize, usize),
-    /// Tell the user: no relay that the wishes leave links sets of this design: no exit, or no
-    /// middle where legs join there.
+    /// Inform the user that no allowed relay links sets of this design: no exit, or no middle where
+    /// legs join there.
     NoAbleRelay(Design),
-    /// Tell the user: legs can join at so few relays that these see much of what the user does.
+    /// Inform the user that legs can join at only this number of relays, so that these see much of
+    /// the user's traffic.
     FewJoining(usize),
-    /// Tell the user: sets have no more legs than there are bridges, and more are wanted.
+    /// Inform the user that sets have only as many legs as there are bridges (the first number),
+    /// and more are wanted (the second).
     FewBridges(usize, usize),
 }
 
-/// What there is to see of a circuit.
+/// Visible state of a circuit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Overview {
-    /// Its number.
+    /// The circuit's key.
     pub key: CircuitKey,
-    /// Its relays, first hop first.
+    /// The circuit's relays, first hop first.
     pub path: Path,
-    /// When it was begun.
+    /// Time at which it was begun.
     pub begun: Time,
-    /// Where it stands.
+    /// Its stage.
     pub stage: Stage,
-    /// Streams on it.
+    /// Number of streams on it.
     pub streams: usize,
-    /// The circuit that names the set of which it is a linked leg.
+    /// The head of its set, if it is a linked leg.
     pub set: Option<CircuitKey>,
 }
 
-/// Where a circuit stands.
+/// Stage of a circuit's life.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Stage {
-    /// It is being built: so many hops are there.
+    /// It is being built and has this number of hops.
     Building(usize),
-    /// It is ready for whoever comes.
+    /// It is ready for its first stream.
     Spare,
     /// It has had streams, and takes more of the same kind.
     Used,
@@ -170,65 +174,67 @@ struct Circuit {
     path: Path,
     begun: Time,
     built: bool,
-    /// It is built, but perhaps there is a better guard than its own.
+    /// It is built, but waits in case a better guard than its own works.
     waits: bool,
-    /// Hops that it has so far.
+    /// Hops built so far.
     hops: usize,
-    /// It took too long; when it is built after all, only its time is of use.
+    /// It took too long: if it is built after all, only its build time is used.
     late: bool,
     isolation: Option<Isolation>,
     first_used: Option<Time>,
     /// It takes no new streams.
     retired: bool,
-    /// How long it is kept if nobody uses it.
+    /// Time for which it is kept if unused.
     spare: Duration,
     streams: usize,
     leg: LegState,
 }
 
-/// The state of one client.
+/// The circuit manager of one client.
 #[derive(Debug)]
 pub struct CircuitManager {
     network: Option<Arc<Network>>,
     entry: Entry,
     times: BuildTimes,
-    /// What the user wishes.
+    /// The user's preferences.
     wanted: Wishes,
-    /// The same, with those exits alone that the design of sets takes.
+    /// The preferences as applied: restricted to the relays at which sets of the design can be
+    /// linked.
     wishes: Wishes,
     circuits: BTreeMap<CircuitKey, Circuit>,
     demands: Vec<PendingDemand>,
     unanswered: UnansweredDemands,
     suspects: SuspectRelays,
-    /// Where no path of this network leads.
+    /// Targets that no path of this network reaches.
     hopeless: Vec<(Target, NoRelay)>,
     orders: VecDeque<Order>,
     last_key: u64,
     failures: u32,
     paused_until: Time,
-    /// When guards and circuits were last looked after.
+    /// Time of the last call of `work`.
     looked: Time,
-    /// What the consensus says of sets, and how many legs the user wants.
+    /// Parameters of sets from the consensus, and the number of legs that the user wants.
     conflux: ConfluxParams,
     wanted_legs: Option<usize>,
-    /// Which design sets are of.
+    /// Design of sets.
     design: Design,
     /// Most exits link circuits.
     many_link: bool,
-    /// Exits that did not answer when they were to link a circuit.
+    /// Relays that did not answer a request to link a circuit.
     unlinkable: BTreeSet<[u8; 20]>,
     told_few_legs: bool,
     told_few_bridges: bool,
-    /// When somebody last wanted to go somewhere.
+    /// Time of the last demand.
     asked: Option<Time>,
-    /// By which circuit a set is known now whose first is gone.
+    /// The current head of each set that has lost an earlier one.
     heirs: BTreeMap<CircuitKey, CircuitKey>,
     /// Sets that have outlived all their circuits.
     legless: Vec<LeglessSet>,
 }
 
 impl CircuitManager {
-    /// A client that kept these guards and build times (milliseconds) from its last run.
+    /// Returns a client's manager with the guards and build times (milliseconds) saved by its last
+    /// run.
     #[must_use]
     pub fn new(guards: KeptGuards, build_times: &[u32], wishes: Wishes) -> CircuitManager {
         CircuitManager {
@@ -260,7 +266,7 @@ impl CircuitManager {
         }
     }
 
-    /// What is known of the network, from now on. Circuits stay.
+    /// Sets the known network. Circuits stay.
     pub fn set_network(&mut self, network: Arc<Network>) {
         self.conflux = ConfluxParams::new(&network.consensus().params);
         self.many_link = legs::many_link(&network, self.conflux.low_exits);
@@ -273,15 +279,15 @@ impl CircuitManager {
         self.entry.network_changed();
     }
 
-    /// The user wishes other relays, from now on. Streams stay where they are; a circuit that the
-    /// wishes do not allow takes no new ones, and is dropped if it has none.
+    /// Sets the user's preferences. Streams stay on their circuits. A circuit that the preferences
+    /// do not allow takes no new streams, and is dropped if it has none.
     pub fn set_wishes(&mut self, wishes: Wishes) {
         self.wanted = wishes;
         self.wishes = self.allowed();
         self.keep_to_wishes();
     }
 
-    /// Circuits that the wishes do not allow end.
+    /// Retires or drops the circuits that the preferences do not allow.
     fn keep_to_wishes(&mut self) {
         self.hopeless.clear();
         self.entry.network_changed();
@@ -298,18 +304,18 @@ impl CircuitManager {
         }
     }
 
-    /// The guards, to be kept.
+    /// Returns the guards to save.
     #[must_use]
     pub fn guards(&self) -> KeptGuards {
         self.entry.kept()
     }
 
-    /// The build times, to be kept: milliseconds, oldest first.
+    /// Returns the build times to save: milliseconds, oldest first.
     pub fn build_times(&self) -> impl Iterator<Item = u32> {
         self.times.times()
     }
 
-    /// What there is to see of each circuit, the oldest first.
+    /// Returns the visible state of each circuit, the oldest first.
     pub fn overview(&self) -> impl Iterator<Item = Overview> {
         self.circuits.iter().map(|(&key, circuit)| Overview {
             key,
@@ -321,15 +327,16 @@ impl CircuitManager {
         })
     }
 
-    /// The primary guards, best first, and whether they can be reached.
+    /// Returns the primary guards, best first, and whether each is reachable.
     #[must_use]
     pub fn entries(&self) -> Vec<([u8; 20], Reach)> {
         let guards = self.entry.current();
         guards.primary().iter().map(|&id| (id, guards.reach(id))).collect()
     }
 
-    /// What a BEGIN for this port says of addresses (tor-spec, "Opening streams"): IPv6 will do,
-    /// and is preferred, where the exit lets such streams out. Stock clients say the same.
+    /// Returns the address flags of a BEGIN for `port` (tor-spec, "Opening streams"): IPv6 is
+    /// accepted and preferred if the exit's policy allows IPv6 to that port. Stock clients send the
+    /// same flags.
     #[must_use]
     pub fn begin_flags(&self, circuit: CircuitKey, port: u16) -> u32 {
         let exit = self.path(circuit).map(|path| path[2]);
@@ -338,33 +345,33 @@ impl CircuitManager {
         if takes_v6 { IPV6_OKAY | IPV6_PREFERRED } else { 0 }
     }
 
-    /// The relays of a circuit, first hop first.
+    /// Returns the relays of `circuit`, first hop first.
     #[must_use]
     pub fn path(&self, circuit: CircuitKey) -> Option<Path> {
         self.circuits.get(&self.head_of(circuit)).map(|circuit| circuit.path)
     }
 
-    /// Somebody wants to go somewhere: [`Order::Attach`] or [`Order::Refuse`] follows.
+    /// Adds `demand`; [`Order::Attach`] or [`Order::Refuse`] follows.
     pub fn demand(&mut self, now: Time, demand: Demand) {
         self.asked = Some(now);
         self.unanswered.remove(demand.number);
         self.demands.push(PendingDemand { demand, silences: 0 });
     }
 
-    /// Whoever made this demand has gone.
+    /// Removes a demand whose source is gone.
     pub fn withdraw(&mut self, number: u64) {
         self.unanswered.remove(number);
         self.demands.retain(|pending| pending.demand.number != number);
     }
 
-    /// A circuit has so many hops now.
+    /// Sets the number of hops that the circuit `key` has now.
     pub fn extended(&mut self, key: CircuitKey, hops: usize) {
         if let Some(circuit) = self.circuits.get_mut(&key) {
             circuit.hops = hops;
         }
     }
 
-    /// A circuit is complete.
+    /// Notes that the circuit `key` is complete.
     pub fn built(&mut self, at: Moment, key: CircuitKey, rng: &mut impl Rng) {
         if self.is_to_merge(key) {
             return self.merge(key);
@@ -383,7 +390,7 @@ impl CircuitManager {
         }
     }
 
-    /// A circuit is gone.
+    /// Notes that the circuit `key` is closed.
     pub fn closed(&mut self, at: Moment, key: CircuitKey, cause: Cause) {
         let Moment { now, unix: unix_now } = at;
         let Some(circuit) = self.circuits.remove(&key) else { return };
@@ -397,7 +404,8 @@ impl CircuitManager {
         }
     }
 
-    /// A circuit could not be built: its guard is to blame if not even that was reached.
+    /// Reports a circuit that could not be built to the guards: its guard is to blame if not even
+    /// the first hop was built.
     fn unbuilt(&mut self, unix_now: u64, key: CircuitKey, hops: usize) {
         match hops {
             0 => self.entry.guards().failed(unix_now, key.0),
@@ -405,7 +413,7 @@ impl CircuitManager {
         }
     }
 
-    /// A stream that was attached to this circuit has ended.
+    /// Notes that a stream of the circuit `key` has ended.
     pub fn stream_ended(&mut self, key: CircuitKey) {
         let head = self.head_of(key);
         match self.circuits.get_mut(&head) {
@@ -414,8 +422,8 @@ impl CircuitManager {
         }
     }
 
-    /// A stream could not be attached to this circuit, or its exit refused it: nothing new goes
-    /// there.
+    /// Retires the circuit `key`: it takes no new streams. Called if a stream could not be attached
+    /// to it, or its exit refused the stream.
     pub fn retire(&mut self, key: CircuitKey) {
         let head = self.head_of(key);
         if let Some(circuit) = self.circuits.get_mut(&head) {
@@ -423,7 +431,7 @@ impl CircuitManager {
         }
     }
 
-    /// Looks after demands and circuits: to be called after anything changed, and at
+    /// Serves demands and circuits. Call it after every change, and at
     /// [`CircuitManager::next_timeout`].
     pub fn work(&mut self, at: Moment, rng: &mut impl Rng) {
         let Moment { now, unix: unix_now } = at;
@@ -462,7 +470,7 @@ impl CircuitManager {
         }
         let most = MOST_BUILDING.saturating_sub(self.building());
         self.begin_legs(&network, at, most, rng);
-        // What one demand lacks is no reason to keep the others waiting.
+        // If some circuit was begun, a failure for one demand does not delay the others.
         if failed && !begun {
             self.pause(now);
         }
@@ -472,8 +480,8 @@ impl CircuitManager {
         self.circuits.values().filter(|circuit| !circuit.built).count()
     }
 
-    /// Refuses whoever wants to go where no path leads; at once if all relays are known, else after
-    /// a while. True if some may go there after all, by exits that failed them before.
+    /// Refuses demands for a target without a path: at once if all relays are known, else after
+    /// `SLUGGISH`. Demands that shun exits first try those again; returns true if there are any.
     fn give_up(
         &mut self,
         network: &Network,
@@ -504,12 +512,12 @@ impl CircuitManager {
         }
     }
 
-    /// The next order.
+    /// Returns the next order.
     pub fn poll(&mut self) -> Option<Order> {
         self.orders.pop_front()
     }
 
-    /// When to call [`CircuitManager::work`] next, though nothing happens.
+    /// Returns the time of the next call of [`CircuitManager::work`] if nothing happens before.
     #[must_use]
     pub fn next_timeout(&self) -> Option<Time> {
         let building = self.circuits.values().filter(|circuit| !circuit.built);
@@ -546,8 +554,8 @@ impl CircuitManager {
         self.orders.extend(renewed.few.map(Order::FewGuards));
     }
 
-    /// Circuits that waited for a better guard: some need not any more, some have waited for too
-    /// long.
+    /// Releases circuits that need not wait for a better guard any more, and drops circuits that
+    /// have waited too long.
     fn upgrade(&mut self, unix_now: u64) {
         for key in self.entry.guards().ready(unix_now) {
             if let Some(circuit) = self.circuits.get_mut(&CircuitKey(key)) {
@@ -587,7 +595,7 @@ impl CircuitManager {
         }
     }
 
-    /// Refuses demands that have waited for too long.
+    /// Refuses demands that have waited for `PATIENCE`.
     fn refuse_late(&mut self, now: Time) {
         let is_late = |pending: &&PendingDemand| now >= pending.demand.since + PATIENCE;
         let late: Vec<(u64, bool)> = self
@@ -609,8 +617,8 @@ impl CircuitManager {
         self.drop_further(key);
     }
 
-    /// Finds a built circuit for each demand that one fits: one that is in use for the same before
-    /// a fresh one.
+    /// Attaches each demand to a built circuit that fits it, if there is one. A circuit in use with
+    /// the same isolation is preferred to an unused one.
     fn attach(&mut self, now: Time) {
         let Some(network) = self.network.clone() else { return };
         let mut waiting = Vec::new();
@@ -634,8 +642,8 @@ impl CircuitManager {
         self.demands = waiting;
     }
 
-    /// The targets of demands for which no circuit is being built, each with the exits that it
-    /// avoids: one circuit for all demands that may share it.
+    /// Returns the targets of demands for which no circuit is being built, each with the exits to
+    /// avoid. Demands that may share a circuit count once.
     fn unmet(&self, network: &Network, now: Time) -> Vec<(Target, Vec<[u8; 20]>)> {
         let is_coming = |circuit: &&Circuit| {
             let hopeful = !circuit.late && now < circuit.begun + SLUGGISH;
@@ -659,7 +667,7 @@ impl CircuitManager {
         unmet
     }
 
-    /// How many circuits are lacking that should be ready for whoever comes next.
+    /// Returns the number of unused circuits to build in order to have `AHEAD` of them.
     fn lacking(&self, network: &Network) -> usize {
         let usual = Target { port: USUAL_PORT, v6: false };
         let unused = self.circuits.values().filter(|circuit| {
@@ -674,10 +682,10 @@ impl CircuitManager {
         AHEAD.saturating_sub(unused.count())
     }
 
-    /// Begins a circuit that leads there and does not end at one of the exits to avoid.
+    /// Begins a circuit to `target` whose exit is not in `avoid`.
     ///
     /// # Errors
-    /// Nobody was found for it at the moment; or nobody ever will be for this position.
+    /// `None` if no path was found at the moment; the position if no relay fits there at all.
     fn begin(
         &mut self,
         network: &Network,
@@ -694,14 +702,14 @@ impl CircuitManager {
         let (in_use, suspects) = (self.entry.in_use(), self.suspects.at(now));
         let wishes = more.as_ref().unwrap_or(&self.wishes);
         let entry = &mut self.entry;
-        // Which guards there are does not depend on who is avoided elsewhere.
+        // Available guards do not depend on relays avoided at other positions.
         let mut draw = |without: &[[u8; 20]], rng: &mut _| {
             network.path(target, &wishes.without(without), rng, |exit, rng| {
                 entry.choose(unix_now, key.0, exit, network, wishes, rng)
             })
         };
-        // What other legs of the set need as guards is no middle, as long as there are others, nor
-        // is a relay part of it that has just been silent.
+        // Guards of other legs of the set are not used as middles as long as there are others. Nor
+        // are relays that have recently been silent.
         let apart = [in_use.as_slice(), &suspects].concat();
         let mut path = draw(&apart, rng);
         for less in [&suspects, &in_use, &Vec::new()] {
@@ -752,12 +760,13 @@ impl Circuit {
         }
     }
 
-    /// Whether it could carry something.
+    /// Returns true if the circuit can carry streams.
     fn is_ready(&self) -> bool {
         self.built && !self.waits && !self.late
     }
 
-    /// Whether nothing keeps it: a further leg of a set is kept by the set.
+    /// Returns true if the circuit has no streams and is no further leg of a set: the set keeps
+    /// those.
     fn is_idle(&self) -> bool {
         self.built && self.streams == 0 && self.leg.head.is_none()
     }
@@ -769,7 +778,8 @@ impl Circuit {
         self.is_ready() && is_head && fresh && same && self.serves(network, demand)
     }
 
-    /// When it is closed if it has no stream then: at once, once it takes no new ones.
+    /// Returns the time at which it is closed if it has no stream then: at once if it takes no new
+    /// ones.
     fn ends_idle(&self) -> Time {
         match self.first_used {
             _ if self.retired => Time::ZERO,
@@ -799,15 +809,15 @@ impl Circuit {
     }
 }
 
-/// Whether all relays of a path may stand where they do.
+/// Returns true if the preferences allow each relay of a path at its position.
 fn allow(wishes: &Wishes, path: &Path) -> bool {
     let last = Position::Exit(target_of_names());
     let positions = [Position::Guard, Position::Middle, last];
     positions.into_iter().zip(path).all(|(position, id)| wishes.allow(position, id))
 }
 
-/// How a relay is asked to be a hop: with its best handshake, and with congestion control if it is
-/// the last, or plainly.
+/// Returns a relay as a hop: with its best handshake, and with congestion control if `controlled`
+/// is true and the relay supports it.
 fn hop(relay: &Relay<'_>, controlled: bool) -> Hop {
     let onion_key = relay.microdesc.ntor;
     let speaks = relay.status.speaks;
@@ -825,7 +835,7 @@ fn hop(relay: &Relay<'_>, controlled: bool) -> Hop {
     Hop { target, key }
 }
 
-/// The best that a relay does.
+/// Returns the best request that a relay supports.
 fn wish(speaks: Speaks) -> Wish {
     match (speaks.congestion_control, speaks.cgo) {
         (true, true) => Wish::Cgo,
@@ -834,7 +844,7 @@ fn wish(speaks: Speaks) -> Wish {
     }
 }
 
-/// For whoever asks for a name: any circuit that exits to the web will do.
+/// Returns the target for a name lookup: any circuit that exits to the web will do.
 #[must_use]
 pub fn target_of_names() -> Target {
     Target { port: USUAL_PORT, v6: false }

@@ -1,8 +1,8 @@
-//! Which circuit's cell a link sends next.
+//! Schedulers of circuits: which circuit's cell a link sends next.
 //!
-//! A policy is one [`Policy`]: [`RoundRobin`]; [`Random`]; [`Ewma`], which prefers quiet circuits;
-//! or [`Kist`], which does so too, and leaves cells where their order may change until the kernel
-//! has room for them.
+//! A scheduler implements [`Policy`]: [`RoundRobin`]; [`Random`]; [`Ewma`], which prefers quiet
+//! circuits; or [`Kist`], which does so too, and keeps cells in queues, where their order may
+//! change, until the kernel has room for them.
 
 use anabranch_multipath::Time;
 
@@ -16,20 +16,21 @@ pub use kist::Kist;
 pub use random::Random;
 pub use round_robin::RoundRobin;
 
-/// An order among the circuits of one link that have cells to send. Circuits are named by their ID
-/// on the link.
+/// Order among the circuits of one link that have cells to send. Circuits are named by their ID on
+/// the link.
 pub trait Policy: Send {
-    /// A circuit has cells from now on.
+    /// Adds a circuit that has cells now.
     fn woke(&mut self, circuit: u32);
-    /// The circuit whose cell goes next; it stays among those that have cells.
+    /// Returns the circuit whose cell is sent next; it stays in the set of circuits with cells.
     fn next(&mut self) -> Option<u32>;
-    /// The circuit that [`next`](Policy::next) named sent a cell, and has more of them or not.
+    /// Notes that `circuit`, which [`next`](Policy::next) returned, sent a cell, and whether it has
+    /// `more`.
     fn sent(&mut self, now: Time, circuit: u32, more: bool);
-    /// The circuit is gone.
+    /// Removes a closed circuit.
     fn gone(&mut self, circuit: u32);
 }
 
-/// The policies by name.
+/// Names of the policies.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Kind {
     /// [`RoundRobin`].
@@ -44,7 +45,7 @@ pub enum Kind {
 }
 
 impl Kind {
-    /// The policy for a new link of this number.
+    /// Returns the policy for the new link number `link`.
     pub fn policy(self, link: u64) -> Box<dyn Policy> {
         match self {
             Kind::RoundRobin => Box::new(RoundRobin::default()),
@@ -54,7 +55,7 @@ impl Kind {
         }
     }
 
-    /// Whether cells are to wait until the kernel has [room](kist::room) for them.
+    /// Returns true if cells are to wait until the kernel has [room](kist::room) for them.
     pub fn waits_for_room(self) -> bool {
         self == Kind::Kist
     }

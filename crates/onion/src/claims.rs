@@ -1,11 +1,11 @@
-//! Which shard of a relay has the link to a neighbour: circuits of the others go on by that one, so
-//! that two relays need but one link.
+//! Claims of shards to neighbours: the shard of a relay that has the link to a neighbour. Circuits
+//! of other shards use that link, so that two relays need only one.
 
 use std::collections::BTreeMap;
 
-/// The links of all shards to other relays, by the neighbour's RSA identity: shards in the order in
-/// which they came to have one, and how many each has, open or being opened. The first one's
-/// counts, and when it has none any more the next one's.
+/// Links of all shards to other relays, by the neighbour's RSA identity. Shards are in the order of
+/// their first link; each has a count of links, open or being opened. The first shard holds the
+/// claim, and the next one after its last link closes.
 #[derive(Debug, Default)]
 pub struct Claims {
     held: BTreeMap<[u8; 20], Vec<(usize, usize)>>,
@@ -24,8 +24,8 @@ impl Claims {
         }
     }
 
-    /// A shard has a link to this neighbour, who opened it. When it is gone, [`Claims::gone`] is to
-    /// be told.
+    /// Notes a link to `neighbour`, which opened it. [`Claims::gone`] must follow when the link
+    /// closes.
     pub fn came(&mut self, neighbour: [u8; 20], shard: usize) {
         let shards = self.held.entry(neighbour).or_default();
         match shards.iter_mut().find(|(other, _)| *other == shard) {
@@ -34,7 +34,7 @@ impl Claims {
         }
     }
 
-    /// A shard's link is gone, or could not be opened.
+    /// Notes that a shard's link is closed, or could not be opened.
     pub fn gone(&mut self, neighbour: [u8; 20], shard: usize) {
         let Some(shards) = self.held.get_mut(&neighbour) else { return };
         for (_, links) in shards.iter_mut().filter(|(other, _)| *other == shard) {

@@ -1,11 +1,11 @@
 //! The client: circuits over relays that its owner chose, and streams on them, as one core.
 //!
-//! [`Client::handle`] takes an [`Input`], then [`Client::poll`] gives [`Output`]s until there is
-//! none. What it has in common with a relay is its [`Core`](crate::Core): links, cells to send,
-//! bytes of streams, time.
+//! [`Client::handle`] takes an [`Input`], then [`Client::poll`] returns [`Output`]s until there is
+//! none. Its [`Core`](crate::Core) is shared with the relay: links, queued cells, bytes of streams,
+//! time.
 //!
-//! Which relays, when a circuit has taken too long, and which stream goes where is for the owner to
-//! say.
+//! The owner chooses the relays, the circuit of each stream, and the time after which a circuit is
+//! abandoned.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -47,60 +47,60 @@ mod pending;
 mod streams;
 mod watch;
 
-/// A circuit's number, which the owner gives.
+/// A circuit's number, which the owner assigns.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct CircuitKey(pub u64);
 
-/// How a client behaves.
+/// Configuration of a client.
 #[derive(Clone)]
 pub struct Config {
-    /// The consensus' parameters.
+    /// Consensus parameters.
     pub params: Arc<Params>,
-    /// The order among the circuits of a link.
+    /// Scheduler of the circuits of a link.
     pub policy: circuitmux::Kind,
-    /// Cells that may wait, of all circuits together.
+    /// Maximum number of queued cells of all circuits together.
     pub max_cells: usize,
-    /// How much padding the user wants.
+    /// Amount of padding that the user wants.
     pub padding: Amount,
-    /// Which design sets of several circuits are of.
+    /// Design of sets of several circuits.
     pub design: Design,
-    /// How messages are dealt among the circuits of a set; `None`: as the last relay wishes, or the
-    /// design has it. Designs that are older than proposal 329 tell it to the last relay.
+    /// How messages are dealt among the circuits of a set; `None` leaves it to the last relay's
+    /// wish, or to the design. Designs older than proposal 329 send it to the last relay.
     pub dealing: Option<Dealing>,
 }
 
-/// One relay of a circuit.
+/// The relay's addresses and identity.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Hop {
-    /// Where and who it is.
+    /// Key exchange with the relay.
     pub target: Target,
-    /// How keys are agreed on.
+    /// Key exchange with the relay.
     pub key: HopKey,
 }
 
-/// How keys are agreed on with a relay.
+/// Key exchange with a relay.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum HopKey {
     /// CREATE_FAST: for a first hop whose onion key is not known.
     Fast,
     /// ntor with this onion key.
     Ntor([u8; 32]),
-    /// ntor-v3 with this onion key (the relay says `Relay=4`).
+    /// ntor-v3 with this onion key (the relay advertises `Relay=4`).
     NtorV3 {
         /// The onion key.
         onion_key: [u8; 32],
-        /// What to ask for: with the last hop, congestion control (the relay says `FlowCtrl=2`), or
-        /// that with CGO (`Relay=6`).
+        /// Extensions to request: with the last hop, congestion control (the relay advertises
+        /// `FlowCtrl=2`), or that with CGO (`Relay=6`).
         wish: Wish,
     },
 }
 
-/// What is wanted.
+/// A command to the client.
 #[derive(Debug)]
 pub enum Input {
     /// Build a circuit.
     Build {
-        /// Its number, never used before.
+        /// The circuit's number, never used before.
         circuit: CircuitKey,
         /// The relays, nearest first.
         hops: Vec<Hop>,
@@ -110,41 +110,41 @@ pub enum Input {
         /// The circuit.
         circuit: CircuitKey,
     },
-    /// Send DROP cells to the last hop of a complete circuit, which forgets them (tor-spec, "Link
-    /// padding" calls this long-range padding). They wait with what waits, and no window counts
-    /// them.
+    /// Send DROP cells to the last hop of a complete circuit, which ignores them (tor-spec, "Link
+    /// padding" calls this long-range padding). They are queued with other cells, and no window
+    /// counts them.
     Drop {
         /// The circuit.
         circuit: CircuitKey,
-        /// How many.
+        /// Number of cells.
         cells: u32,
     },
-    /// A stream's program has ended it; what was written before goes first.
+    /// A stream's program has closed it; data written before is sent first.
     Ended {
         /// The stream.
         stream: StreamKey,
     },
-    /// The time that [`Core::next_timeout`](crate::Core::next_timeout) named has come.
+    /// The time returned by [`Core::next_timeout`](crate::Core::next_timeout) has been reached.
     Timeout,
 }
 
-/// What is to be done outside, and what became of what was wanted.
+/// An action for the owner, or the outcome of a command.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Output {
-    /// Something is to be done with a link.
+    /// An action on a link.
     Link(LinkOutput),
-    /// A stream's program is to know something.
+    /// A notification for a stream's program.
     Stream(StreamOutput),
-    /// A circuit has so many hops now.
+    /// A circuit has been extended.
     Extended {
         /// The circuit.
         circuit: CircuitKey,
-        /// How many.
+        /// The number of its hops now.
         hops: usize,
     },
     /// A circuit is complete.
     Built {
-        /// Whether the last hop and we use Counter Galois Onion.
+        /// True if the last hop and we use Counter Galois Onion.
         cgo: bool,
         /// The circuit.
         circuit: CircuitKey,
@@ -153,36 +153,36 @@ pub enum Output {
     Linked {
         /// The circuit.
         circuit: CircuitKey,
-        /// How long its last relay took to answer.
+        /// Round-trip time to its last relay, from the answer to the link request.
         rtt: Duration,
     },
-    /// A leg does not answer any more, and no other of its set does: the set needs another.
+    /// A leg does not answer any more, nor do the other legs of its set: the set needs another.
     Silent {
         /// The circuit.
         circuit: CircuitKey,
     },
-    /// A circuit is gone. Its streams end by outputs of their own.
+    /// A circuit is closed. Its streams end by outputs of their own.
     CircuitClosed {
         /// The circuit.
         circuit: CircuitKey,
-        /// Hops that it had.
+        /// Number of hops that it had.
         hops: usize,
-        /// Why.
+        /// Cause of the closing.
         cause: Cause,
     },
-    /// The stream's destination is reached.
+    /// The stream is connected to its destination.
     Connected {
         /// The stream.
         stream: StreamKey,
     },
-    /// The answer to a question. The key is not used again.
+    /// Answer to a name lookup. The key is not used again.
     Resolved {
-        /// The question.
+        /// The lookup.
         stream: StreamKey,
-        /// Answers, each with the seconds for which it holds.
+        /// Answers, each with its lifetime in seconds.
         answers: Vec<(Answer, u32)>,
     },
-    /// Tell the user.
+    /// An event to report to the user.
     Event(Event),
 }
 
@@ -204,24 +204,24 @@ impl From<Event> for Output {
     }
 }
 
-/// Why a circuit is gone.
+/// Cause of a circuit's closing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Cause {
-    /// The owner wanted it.
+    /// The owner destroyed it.
     Wanted,
-    /// No link to the first relay could be had, or it broke.
+    /// The link to the first relay could not be opened, or broke.
     Link,
-    /// A relay tore it down.
+    /// A relay closed it.
     Destroyed(DestroyReason),
-    /// A relay broke the rules.
+    /// A relay violated the protocol.
     Violation(Violation),
-    /// The memory for cells was full.
+    /// The memory for queued cells was full.
     OutOfMemory,
-    /// Another circuit of its set is gone, with data on it.
+    /// Another circuit of its set closed with data on it.
     SetEnded,
-    /// Its last relay did not answer in time that it is to be a leg of a set.
+    /// Its last relay did not accept it as a leg of a set in time.
     Unlinked,
-    /// Nothing came back by it any more, at one of its ends, while other legs of its set went on.
+    /// Nothing arrived on it any more, at one of its ends, while other legs of its set continued.
     Silent,
 }
 
@@ -249,20 +249,20 @@ impl fmt::Display for Cause {
 /// A client's core.
 pub type Client = Node<ClientRole>;
 
-/// What makes a node a client.
+/// State of a node that is a client.
 pub struct ClientRole {
     params: Arc<Params>,
     design: Design,
     dealing: Option<Dealing>,
     keys: BTreeMap<CircuitKey, u32>,
-    /// Sets that outlive their legs, by every circuit that was one.
+    /// Sets that outlive their legs, by each circuit that was a leg.
     names: BTreeMap<CircuitKey, SetId>,
-    /// Cells since they were last asked for, if anybody is to ask.
+    /// Cells since the last call of `take_seen`, if they are recorded.
     seen: Option<Vec<CellSeen>>,
 }
 
 impl Client {
-    /// A client without links; `rng` is all the chance that it takes.
+    /// Returns a client without links; `rng` is its only source of randomness.
     pub fn new(config: Config, rng: Box<dyn CryptoRng + Send>) -> Client {
         let Config { params, design, dealing, .. } = config;
         let role = ClientRole {
@@ -278,7 +278,7 @@ impl Client {
         client
     }
 
-    /// Takes what is wanted.
+    /// Executes a command.
     pub fn handle(&mut self, now: Time, input: Input) {
         match input {
             Input::Build { circuit, hops } => self.build(now, circuit, hops),
@@ -293,27 +293,27 @@ impl Client {
                     self.say(now, index, Command::RELAY, RelayCommand::DROP, &[]);
                 }
             }
-            // What a client says of why is nothing (tor-spec, "Closing streams").
+            // A client gives no reason (tor-spec, "Closing streams").
             Input::Ended { stream } => self.end(now, stream, EndReason::MISC),
             Input::Timeout => self.timeout(now),
         }
         self.relieve();
     }
 
-    /// So many cells may wait from now on, of all circuits together. If more do, what waits
-    /// longest, or most, goes.
+    /// Sets the maximum number of queued cells of all circuits together. If more wait, cells that
+    /// have waited longest are dropped, or those of the longest queue.
     pub fn set_max_cells(&mut self, max_cells: usize) {
         self.max_cells = max_cells;
         self.relieve();
     }
 
-    /// The consensus' parameters, for circuits made from now on.
+    /// Sets the consensus parameters for circuits created from now on.
     pub fn set_params(&mut self, params: Arc<Params>) {
         self.role.params = params;
     }
 
-    /// A client's user wants another amount of padding. Neighbours that were told to send none, or
-    /// are to be, are told.
+    /// Sets the amount of padding that the user wants. Sends PADDING_NEGOTIATE on open channels if
+    /// padding is switched on or off.
     pub fn set_amount(&mut self, amount: Amount) {
         let before = self.rules.amount;
         self.set_rules(Rules { amount, ..self.rules });
@@ -334,34 +334,35 @@ impl Client {
         }
     }
 
-    /// Cells of padding so far: received, sent.
+    /// Returns the number of PADDING cells so far: received, sent.
     pub fn padding(&self) -> [u64; 2] {
         self.padding
     }
 
-    /// Open QUIC links, and circuits on them.
+    /// Returns the numbers of open QUIC links and of circuits on them.
     pub fn quic(&self) -> [usize; 2] {
         self.channels.quic()
     }
 
-    /// Circuits that moved from a QUIC link to the one beside it, since the beginning.
+    /// Returns the number of circuits that have moved from a QUIC link to the one alongside it,
+    /// since the start.
     pub fn moved_circuits(&self) -> u64 {
         self.channels.moved_circuits()
     }
 
-    /// The congestion window of a circuit's last hop, in cells.
+    /// Returns the congestion window of a circuit's last hop, in cells.
     pub fn window(&self, circuit: CircuitKey) -> Option<u64> {
         let circuit = self.circuits.get(*self.role.keys.get(&circuit)?)?;
         circuit.leg().map(Leg::window)
     }
 
-    /// Bytes of streams that a circuit has carried so far: received, sent.
+    /// Returns the bytes of streams that `circuit` has carried so far: received, sent.
     pub fn carried(&self, circuit: CircuitKey) -> [u64; 2] {
         let set = self.streams_of(circuit).and_then(|set| self.sets.get(set.0));
         set.map_or([0; 2], |set| set.streams.carried)
     }
 
-    /// Links to relays, and how many circuits are on each.
+    /// Returns the links to relays, with the number of circuits on each.
     pub fn links(&self) -> impl Iterator<Item = (LinkId, usize)> {
         self.channels.iter().map(|(id, link)| (id, link.circuits()))
     }
@@ -371,7 +372,7 @@ impl NodeRole for ClientRole {
     type Circuit = Circuit;
     type Output = Output;
 
-    /// Links that came are not a client's to take.
+    /// Returns no role for incoming links: a client accepts none.
     fn channel_role(_: &Client, dialled: bool, _: &Start) -> Option<Role> {
         dialled.then_some(Role::Client)
     }

@@ -1,86 +1,87 @@
-//! Whose clock is wrong: ours or a relay's, by the times that relays say when a link opens
-//! (tor-spec, "NETINFO cells").
+//! Wrong clocks, ours or a relay's, found from the times in NETINFO when a link opens (tor-spec,
+//! "NETINFO cells").
 //!
-//! Ours is wrong if authorities say so. Without them it takes several relays that say the same, of
-//! those that we chose to open links to: anybody may open links to us and say any time.
+//! Our clock is wrong if the authorities disagree with it. Without authorities it takes several
+//! relays that agree with each other. Only relays that we dialled count: anybody may open links to
+//! us and send any time.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use anabranch_multipath::Time;
 
-/// A clock that differs by no more seconds than this is right: cells take their time, and nothing
-/// in the protocol goes wrong by it.
+/// Maximum difference of a correct clock, in seconds: cells take time, and the protocol tolerates
+/// it.
 const LIMIT: i64 = 300;
-/// Clocks that differ by no more seconds than this from each other say the same.
+/// Maximum difference of clocks that agree with each other, in seconds.
 const SAME: i64 = 60;
-/// Relays that have to say the same where no authority says anything.
+/// Number of relays that have to agree where no authority has sent a time.
 const WITNESSES: usize = 3;
-/// Relays whose words are kept: the last ones.
+/// Number of relays whose times are kept: the latest ones.
 const KEPT: usize = 64;
-/// What was said is said again after this time, if it still holds.
+/// Interval after which a verdict that still holds is repeated.
 const AGAIN: Duration = Duration::from_secs(3600);
-/// Relays of which is said in that time that their clocks are wrong.
+/// Maximum number of relays reported for wrong clocks within [`AGAIN`].
 const MOST: usize = 8;
 
-/// What relays' words come to.
+/// Verdict on clocks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Verdict {
-    /// Our clock is ahead by so many seconds; behind, if negative.
+    /// Our clock is ahead by this number of seconds; late, if negative.
     Ours(i64, Witness),
-    /// Our clock was wrong, and is not any more.
+    /// Our clock was wrong, and is correct again.
     Right,
-    /// The clock of the relay with this RSA identity is ahead by so many seconds; behind, if
+    /// The clock of the relay with this RSA identity is ahead by this number of seconds; late, if
     /// negative.
     Theirs([u8; 20], i64),
 }
 
-/// Who says that our clock is wrong.
+/// Evidence that our clock is wrong.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Witness {
     /// The authority with this RSA identity.
     Authority([u8; 20]),
-    /// So many relays, which agree.
+    /// This number of relays, which agree.
     Relays(usize),
 }
 
-/// What a relay said when a link to it opened.
+/// A relay's time when a link to it opened.
 #[derive(Clone, Copy, Debug)]
 pub struct PeerTime {
     /// The relay's RSA identity.
     pub relay: [u8; 20],
     /// Its clock minus ours, in seconds.
     pub skew: i64,
-    /// Whether we opened the link.
+    /// True if we opened the link.
     pub dialled: bool,
 }
 
-/// What was said, and what was told of it.
+/// Times that relays sent, and verdicts reported about them.
 #[derive(Debug, Default)]
 pub struct Clocks {
     authorities: BTreeSet<[u8; 20]>,
-    /// By relay: when it said something, and what its clock would have said at our start.
+    /// By relay: when its time arrived, and the time of its clock at our start.
     said: BTreeMap<[u8; 20], (Time, i64)>,
-    /// When and by how much our clock was last told to be ahead.
+    /// When our clock was last reported to be wrong, and by how much it was ahead.
     told: Option<(Time, i64)>,
-    /// Relays whose clocks were told to be wrong, and when.
+    /// Relays whose clocks were reported to be wrong, and when.
     blamed: BTreeMap<[u8; 20], Time>,
 }
 
 impl Clocks {
-    /// Nothing was said yet. These are the RSA identities of the authorities.
+    /// Returns a state without times, given the RSA identities of the authorities.
     #[must_use]
     pub fn new(authorities: impl IntoIterator<Item = [u8; 20]>) -> Clocks {
         Clocks { authorities: authorities.into_iter().collect(), ..Clocks::default() }
     }
 
-    /// These are the authorities from now on.
+    /// Replaces the authorities.
     pub fn trust(&mut self, authorities: impl IntoIterator<Item = [u8; 20]>) {
         self.authorities = authorities.into_iter().collect();
     }
 
-    /// A relay has said its time; `unix` is ours, in seconds since 1970. What is to be told now:
-    /// the same no more than once an hour.
+    /// Notes a relay's time; `unix` is ours, in seconds since 1970. Returns the verdict to report,
+    /// the same one at most once an hour.
     pub fn note(&mut self, now: Time, unix: u64, said: PeerTime) -> Option<Verdict> {
         let PeerTime { relay, skew, dialled } = said;
         let ours = i64::try_from(unix).ok()?;
@@ -105,8 +106,8 @@ impl Clocks {
         }
     }
 
-    /// By how many seconds our clock is ahead, which at our start said `start`, and who says so;
-    /// `None` if nobody says anything that counts.
+    /// Returns the lead of our clock in seconds and the witness, given that it showed `start` at
+    /// our start; `None` without sufficient evidence.
     fn ours(&self, start: i64) -> Option<(i64, Witness)> {
         let ahead =
             |(relay, (_, said)): (&[u8; 20], &(Time, i64))| (start.saturating_sub(*said), *relay);
@@ -148,7 +149,7 @@ impl Clocks {
     }
 }
 
-/// A difference of clocks in words, such as "13 min ahead of".
+/// Returns a difference of clocks in words, such as "13 min ahead of".
 #[must_use]
 pub fn in_words(ahead: i64) -> String {
     let (size, way) = (ahead.unsigned_abs(), if ahead < 0 { "behind" } else { "ahead of" });

@@ -1,20 +1,20 @@
-//! Sets of several circuits to one end (proposal 329, "Conflux", and the designs that came before
-//! it): the parts that know no circuit.
+//! Sets of several circuits to one end (proposal 329, "Conflux", and earlier designs): the parts
+//! that are independent of circuits.
 //!
-//! * [`Design`]: which designs there are, and in what they differ.
-//! * [`numbering`]: which number a message has, and what must be said for the other end to know it.
-//!   [`Counted`] is proposal 329's, [`Explicit`] that of Conflux of 2013 and mTor, [`Adaptive`]
-//!   ours, [`Runs`] that of cells which pass where legs join; [`conformance`] holds for all.
-//! * [`retransmitter`]: what was sent and is not acknowledged, where a leg may die and nothing is
-//!   lost.
+//! * [`Design`]: the designs, and their differences.
+//! * [`numbering`]: the numbers of messages, and how the other end learns them. [`Counted`] is
+//!   proposal 329's, [`Explicit`] that of Conflux of 2013 and mTor, [`Adaptive`] ours, [`Runs`]
+//!   that of cells which pass where legs join; [`conformance`] tests them all.
+//! * [`retransmitter`]: sent and unacknowledged messages, for designs in which a leg may fail
+//!   without loss.
 //! * [`reorder`]: messages that wait for others, bounded in bytes.
-//! * [`Dealing`]: by which scheduler, and in which runs.
-//! * [`ends`]: one end of a set. Who may join it, with which numbers; what comes by a leg, in
-//!   order; what the loss of a leg means.
+//! * [`Dealing`]: the scheduler, and the lengths of its runs.
+//! * [`ends`]: one end of a set. It decides on new legs and their numbers, puts received messages
+//!   in order, and handles the loss of a leg.
 //!
-//! Legs are known by their places in the set ([`PathId`](anabranch_multipath::PathId)), as
-//! schedulers know them. A relay or a client says what came by which leg and does what the set
-//! says; keys, windows and cells are its own affair: `set` joins the two.
+//! Legs are named by their slots in the set ([`PathId`](anabranch_multipath::PathId)), as
+//! schedulers know them. A relay or a client reports which message arrived on which leg, and
+//! executes the set's decisions. It manages keys, windows and cells itself: `set` joins the two.
 
 mod adaptive;
 pub mod conformance;

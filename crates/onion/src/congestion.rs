@@ -1,8 +1,8 @@
-//! How many cells may be under way on a circuit: the sender's window, and the receiver's promise to
-//! acknowledge.
+//! Limits of the cells in flight on a circuit: the sender's window, and the receiver's
+//! acknowledgements.
 //!
-//! A policy is one [`Control`]: [`Fixed`] windows (tor-spec, "Circuit-level flow control"), or
-//! [`Vegas`] (proposal 324), where both ends agreed on it. Cells that count are those with DATA.
+//! A policy implements [`Control`]: [`Fixed`] windows (tor-spec, "Circuit-level flow control"), or
+//! [`Vegas`] (proposal 324), if both ends agreed on it. Only cells with DATA count.
 
 use std::time::Duration;
 
@@ -16,38 +16,38 @@ pub use fixed::Fixed;
 pub use params::Params;
 pub use vegas::Vegas;
 
-/// What the sender knows of its own outlet when an acknowledgement comes.
+/// State of the sender's own queue when an acknowledgement arrives.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Outlet {
     /// Cells of the circuit that wait for the link.
     pub queued: u64,
-    /// Whether the queue is so long that streams are not read.
+    /// True if the queue is so full that streams are not read.
     pub blocked: bool,
-    /// Whether a stream has something to send.
+    /// True if a stream has data to send.
     pub wanting: bool,
 }
 
 /// A sender's window.
 pub trait Control: Send {
-    /// Cells that may still be sent.
+    /// Returns the number of cells that may still be sent.
     fn room(&self) -> u64;
-    /// Whether the cell that is sent next is one that the peer will acknowledge.
+    /// Returns true if the peer will acknowledge the next cell sent.
     fn is_marked(&self) -> bool;
-    /// A cell was sent.
+    /// Counts a sent cell.
     fn sent(&mut self);
-    /// A SENDME came for [`sendme_inc`](Control::sendme_inc) cells, `rtt` after the marked cell was
-    /// sent. False if so many were not under way.
+    /// Handles a SENDME for [`sendme_inc`](Control::sendme_inc) cells, `rtt` after the marked cell
+    /// was sent. Returns false if fewer were in flight.
     fn acknowledged(&mut self, rtt: Duration, outlet: Outlet) -> bool;
-    /// Cells that one SENDME stands for.
+    /// Returns the number of cells that one SENDME acknowledges.
     fn sendme_inc(&self) -> u64;
-    /// The window's size, for people to look at.
+    /// Returns the window's size, for display.
     fn window(&self) -> u64;
-    /// What a scheduler may know of the circuit, but for what its link knows (`queued`, `link`). It
-    /// carries no data for a set before a round-trip time was measured.
+    /// Returns the circuit's state for a scheduler, except what its link knows (`queued`, `link`).
+    /// A circuit carries no data for a set before a round-trip time was measured.
     fn view(&self) -> PathView;
 }
 
-/// The window that both ends agreed on.
+/// Returns the window on which both ends agreed.
 pub fn control(sendme_inc: Option<u8>, params: &Params) -> Box<dyn Control> {
     match sendme_inc {
         Some(sendme_inc) => Box::new(Vegas::new(sendme_inc, params)),

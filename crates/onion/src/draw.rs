@@ -1,8 +1,9 @@
-//! Draws that favour nobody.
+//! Unbiased random draws.
 
 use rand_core::Rng;
 
-/// An even draw below `end`, which is above zero: what would favour small numbers is drawn again.
+/// Returns a uniform draw below `end`, which must be above zero: values that would favour small
+/// numbers are drawn again.
 pub fn below(end: u64, rng: &mut (impl Rng + ?Sized)) -> u64 {
     let fair = u64::MAX - u64::MAX % end;
     loop {

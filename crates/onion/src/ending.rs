@@ -1,4 +1,4 @@
-//! A circuit as seen from its end: where its cells go, and the layers on them.
+//! A circuit as seen from its end: the destination of its cells, and the layers on them.
 
 use crate::channels::Lane;
 use crate::crypto::{ClientLayer, RelayLayer, Tag};
@@ -7,24 +7,24 @@ use crate::table::SetId;
 use crate::wire::cell::{Body, Command};
 use crate::wire::message::Format;
 
-/// By what a circuit's cells go.
+/// Carrier of a circuit's cells.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Carrier {
-    /// By a link.
+    /// A link.
     Link(Lane),
-    /// By the legs of this set, which join at a middle: it goes on from there.
+    /// The legs of this set, which join at a middle: the circuit continues from there.
     Legs(SetId),
 }
 
-/// Puts our layers on a cell that starts here.
+/// The layers that we put on a cell that starts here.
 pub trait Seal {
-    /// Seals it, for the other end of the circuit; its tag, if there is a layer.
+    /// Seals the cell for the other end of the circuit. Returns its tag, if there is a layer.
     fn seal(&mut self, command: Command, body: &mut Body) -> Option<Tag>;
 
-    /// Seals a cell that only passes the other end: our layers as they are, and no digest.
+    /// Wraps a cell that only passes the other end: adds our layers, and no digest.
     fn wrap(&mut self, command: Command, body: &mut Body);
 
-    /// How a message lies in it.
+    /// Returns the format of messages in the cell.
     fn format(&self) -> Format;
 }
 
@@ -42,7 +42,7 @@ impl Seal for Box<dyn RelayLayer> {
     }
 }
 
-/// For the last hop, by all others.
+/// Seals for the last hop, through all others.
 impl Seal for Vec<Box<dyn ClientLayer>> {
     fn seal(&mut self, command: Command, body: &mut Body) -> Option<Tag> {
         let (last, before) = self.split_last_mut()?;
@@ -62,13 +62,13 @@ impl Seal for Vec<Box<dyn ClientLayer>> {
 
 /// A circuit as seen from its end, where it may be a leg of a set.
 pub trait Ending {
-    /// Whether what the end sends leads away from the client.
+    /// True if cells from this end travel away from the client.
     const OUTWARD: bool;
 
-    /// What carries the end's cells, if something does yet.
+    /// Returns the carrier of the end's cells, if there is one yet.
     fn carrier(&self) -> Option<Carrier>;
 
-    /// The circuit's place on the link that leads to its other end, or on towards it.
+    /// Returns the circuit's lane on the link towards its other end.
     fn lane(&self) -> Option<Lane> {
         match self.carrier()? {
             Carrier::Link(lane) => Some(lane),
@@ -76,22 +76,23 @@ pub trait Ending {
         }
     }
 
-    /// The set that it is a leg of, once it is one.
+    /// Returns its set, once it is a leg.
     fn set(&self) -> Option<SetId>;
 
-    /// Its flow control, once it is a leg.
+    /// Returns its flow control, once it is a leg.
     fn leg(&self) -> Option<&Leg>;
 
-    /// The number that its owner gave it, if it has an owner.
+    /// Returns the number that its owner assigned, if it has an owner.
     fn number(&self) -> Option<u64> {
         None
     }
 
-    /// Cells so far: received, sent. Of all kinds where the core counts those, else with DATA.
+    /// Returns the number of cells so far: received, sent. Counts all kinds if the core does,
+    /// otherwise those with DATA.
     fn cells(&self) -> [u64; 2] {
         self.leg().map(Leg::carried).unwrap_or_default()
     }
 
-    /// What carries the end's cells, their flow control, and the layers.
+    /// Returns the carrier of the end's cells, their flow control, and the layers.
     fn parts(&mut self) -> Option<(Carrier, Option<&mut Leg>, &mut dyn Seal)>;
 }

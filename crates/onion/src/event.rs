@@ -1,4 +1,4 @@
-//! What a core tells the person who runs it.
+//! Events of a core for its operator.
 
 use std::fmt;
 use std::net::SocketAddr;
@@ -9,46 +9,47 @@ use crate::conflux::ConfluxFault;
 use crate::handshake::Refused;
 use crate::wire::link::Identity;
 
-/// Something worth a line in a log. No payload, no destinations, no keys.
+/// An event worth a line in a log. It has no payload, no destinations and no keys.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Event {
-    /// A link's handshake is done.
+    /// A link's handshake is complete.
     LinkOpen {
         /// The link.
         link: LinkId,
-        /// Who the neighbour has proved to be; `None` for a client.
+        /// Proved identity of the neighbour; `None` for a client.
         identity: Option<Identity>,
-        /// Its clock minus ours in seconds, if it told the time.
+        /// The neighbour's clock minus ours in seconds, if it sent the time.
         skew: Option<i64>,
-        /// Whether we opened the link.
+        /// True if we opened the link.
         dialled: bool,
     },
-    /// A neighbour did what no honest one does.
+    /// A neighbour violated the protocol.
     Violation {
-        /// The link that it came by.
+        /// The link on which the violation arrived.
         link: LinkId,
         /// The neighbour, as far as it is known.
         neighbour: Neighbour,
-        /// What it was.
+        /// The violation.
         violation: Violation,
     },
     /// The memory for cells is full: the circuit whose cells waited longest was closed.
     OutOfMemory,
 }
 
-/// The relay at the other end of a link. Both are `None` for a client, which stays nameless.
+/// The relay at the other end of a link. Both fields are `None` for a client, which stays
+/// anonymous.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Neighbour {
-    /// The RSA identity that it proved, or else the one that we dialled.
+    /// RSA identity that it proved, or else the dialled one.
     pub rsa: Option<[u8; 20]>,
-    /// The first OR address of the relay that we dialled.
+    /// First OR address of the relay that we dialled.
     pub address: Option<SocketAddr>,
 }
 
-/// What a neighbour did that no honest one does, by what it costs: its link, or one circuit.
+/// A neighbour's violation of the protocol, by its cost: the link, or one circuit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Violation {
-    /// The link is closed, and all that is on it.
+    /// The link is closed, with everything on it.
     Link(LinkFault),
     /// One circuit is closed; the link stays.
     Circuit(CircuitFault),
@@ -57,38 +58,38 @@ pub enum Violation {
 /// A fault of a whole link.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LinkFault {
-    /// A fault in what carries the link.
+    /// A fault in the link's carrier.
     Carrier(CarrierFault),
     /// A fault in the link's own handshake.
     Handshake(Fault),
-    /// The handshake was not done in time.
+    /// The handshake was not complete in time.
     HandshakeTimeout,
-    /// Cells may be lost on it, or overtake each other.
+    /// The link may lose or reorder cells.
     NotWhole,
-    /// Too many links of one address whose handshake is not done.
+    /// Too many links from one address whose handshake is not complete.
     TooManyHalfOpen,
-    /// The relay that we reached is not the one that we wanted.
+    /// The relay that we reached is not the intended one.
     WrongIdentity,
-    /// A cell for a circuit that bears no circuit ID.
+    /// A cell for a circuit without a circuit ID.
     NoCircuit,
     /// A variable-length cell that is too long.
     TooLong,
-    /// A neighbour who makes us answer, and does not read.
+    /// A neighbour that makes us answer and does not read.
     Deaf,
 }
 
-/// A fault in what carries a link: TLS records or QUIC streams.
+/// A fault in a link's carrier: TLS records or QUIC streams.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CarrierFault {
-    /// A record that does not open: changed, doubled or left out.
+    /// A record that cannot be decrypted: changed, repeated or left out.
     Unopened,
-    /// A record of another length than both have agreed on.
+    /// A record of another length than both ends agreed on.
     Length,
-    /// New keys again and again, with no data between them.
+    /// Repeated key updates without data between them.
     KeyUpdates,
-    /// Another record that must not come.
+    /// Another record that is not allowed here.
     Record,
-    /// What a QUIC link's streams must not carry.
+    /// Invalid content of a QUIC link's streams.
     Stream,
 }
 
@@ -97,28 +98,28 @@ pub enum CarrierFault {
 pub enum CircuitFault {
     /// A circuit ID that is in use, or not the neighbour's to choose.
     CircuitId,
-    /// A handshake for a new circuit that is refused.
+    /// A handshake for a new circuit that was refused.
     Handshake(Refused),
     /// More RELAY_EARLY cells than are allowed, or one towards the client.
     RelayEarly,
     /// A cell that no layer recognises.
     Unrecognised,
-    /// A relay message that cannot be read, or may not come at this point.
+    /// A relay message that is malformed, or not allowed at this point.
     Message,
-    /// EXTEND to ourselves, to where the circuit comes from, to a place that is not allowed, or not
-    /// in RELAY_EARLY.
+    /// EXTEND to ourselves, to the circuit's previous relay, to a forbidden address, or not in
+    /// RELAY_EARLY.
     Extend,
-    /// A SENDME that is not owed.
+    /// An unexpected SENDME.
     Sendme,
-    /// A SENDME that bears the tag of another cell than the one that it acknowledges.
+    /// A SENDME with the tag of a cell that it does not acknowledge.
     SendmeTag,
-    /// A SENDME without a tag (version 0), where the consensus wants one.
+    /// A SENDME without a tag (version 0), if the consensus requires one.
     SendmeBare,
-    /// A SENDME that cannot be read, or of a version that nobody knows.
+    /// A SENDME that is malformed, or of an unknown version.
     SendmeVersion,
     /// More cells than any window allows.
     Flood,
-    /// What a set of several circuits does not allow.
+    /// A violation in a set of several circuits.
     Conflux(ConfluxFault),
 }
 

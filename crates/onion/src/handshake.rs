@@ -1,7 +1,7 @@
-//! How a client and a relay agree on a circuit's keys: CREATE_FAST, ntor, ntor-v3 (tor-spec,
+//! Key agreement between client and relay for a circuit: CREATE_FAST, ntor, ntor-v3 (tor-spec,
 //! "CREATE and CREATED cells").
 //!
-//! Each is a pair of pure functions: randomness comes in as a generator, nothing else is drawn.
+//! Each is a pair of pure functions: a generator passed in is the only source of randomness.
 
 use std::fmt;
 
@@ -14,26 +14,26 @@ pub mod fast;
 pub mod ntor;
 pub mod ntor_v3;
 
-/// What a relay answers, and what it has agreed to.
+/// A relay's answer, and its result.
 pub struct Accepted {
     /// The body of CREATED2 (or CREATED_FAST).
     pub reply: Vec<u8>,
     /// The circuit's keys.
     pub keys: KeyMaterial,
-    /// What binds messages to the circuit (tor-spec's KH).
+    /// The value that binds messages to the circuit (tor-spec's KH).
     pub nonce: [u8; NONCE],
 }
 
-/// A handshake that failed: malformed, for another relay, or not authentic.
+/// Failure of a handshake: malformed, for another relay, or not authentic.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Refused {
-    /// Not of the form that its type says.
+    /// Not of its type's form.
     Malformed,
-    /// Not for this relay, or for a key that it no longer has.
+    /// For another relay, or for a key that it no longer has.
     WrongRelay,
-    /// The peer did not prove what it must, or chose a degenerate key.
+    /// The peer did not prove its identity, or chose a degenerate key.
     NotAuthentic,
-    /// Asks for something that we do not do.
+    /// A request for an unsupported feature.
     Unsupported,
 }
 
@@ -50,7 +50,7 @@ impl fmt::Display for Refused {
 
 impl std::error::Error for Refused {}
 
-/// Cuts `N` bytes off the front.
+/// Removes and returns the first `N` bytes.
 fn take<const N: usize>(bytes: &mut &[u8]) -> Result<[u8; N], Refused> {
     let (head, rest) = bytes.split_first_chunk().ok_or(Refused::Malformed)?;
     *bytes = rest;

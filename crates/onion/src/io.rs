@@ -1,5 +1,5 @@
-//! What the outside and a core tell one another of links and of streams. [`Core`] is what both
-//! roles have of it.
+//! Messages between a core and its driver about links and streams. The trait [`Core`] is what both
+//! roles have in common.
 
 use std::net::IpAddr;
 
@@ -12,20 +12,20 @@ use crate::stream::StreamKey;
 use crate::wire::extend::Target;
 use crate::wire::message::EndReason;
 
-/// What happened to a link.
+/// An event of a link.
 #[derive(Debug)]
 pub enum LinkInput<'a> {
-    /// A link whose TLS handshake is done: the neighbour's, or one that [`LinkOutput::Dial`] asked
-    /// for.
+    /// A link whose TLS handshake is complete, opened by the neighbour or requested by
+    /// [`LinkOutput::Dial`].
     Opened {
-        /// Its number, never used before.
+        /// The link's number, never used before.
         link: LinkId,
-        /// Whom it was to lead to, if we opened it.
+        /// Intended relay, if we opened the link.
         target: Option<Target>,
-        /// What is known of it.
+        /// Facts about the link.
         start: Start,
     },
-    /// Plain bytes came.
+    /// Plaintext bytes have arrived.
     Bytes {
         /// The link.
         link: LinkId,
@@ -39,70 +39,70 @@ pub enum LinkInput<'a> {
         /// The secret.
         secret: [u8; 32],
     },
-    /// What [`LinkOutput::FixRecords`] asked for is done.
+    /// The records requested by [`LinkOutput::FixRecords`] are in effect.
     RecordsFixed {
         /// The link.
         link: LinkId,
     },
-    /// What [`LinkOutput::OpenBeside`] asked for cannot be had now.
+    /// The link requested by [`LinkOutput::OpenBeside`] is not available now.
     NoneBeside {
-        /// The link beside which it was to be opened.
+        /// The link alongside which it was to be opened.
         link: LinkId,
     },
-    /// What [`Core::wants_look`] asked for.
+    /// The statistics requested by [`Core::wants_look`].
     Seen {
         /// The link.
         link: LinkId,
-        /// Its connection, as the system sees it.
+        /// State of its connection, as the system reports it.
         view: LinkView,
     },
-    /// A link is gone.
+    /// A link is closed.
     Closed {
         /// The link.
         link: LinkId,
     },
-    /// A link is gone, as the neighbour broke the protocol of what carries it.
+    /// A link is closed because the neighbour broke the protocol of its carrier.
     Broken {
         /// The link.
         link: LinkId,
-        /// What the neighbour did.
+        /// The neighbour's fault.
         fault: CarrierFault,
     },
-    /// Nothing comes by a QUIC link any more, and nobody has closed it: its circuits go on by the
-    /// link beside which it stood, where they can, or it is gone.
+    /// A QUIC link has stopped receiving and nobody has closed it. Its circuits continue on the
+    /// link alongside it, if they can, or are lost.
     Lost {
         /// The link.
         link: LinkId,
     },
-    /// A link to another shard of this relay is there, and stays.
+    /// A link to another shard of this relay exists, and stays.
     Sibling {
-        /// Its number, never used before.
+        /// The link's number, never used before.
         link: LinkId,
         /// True at one end of it, false at the other.
         first: bool,
         /// The other shard's number.
         shard: usize,
     },
-    /// What [`LinkOutput::Dial`] asked for is another shard's to do, or is done there.
+    /// The relay of [`LinkOutput::Dial`] is reached through another shard.
     Elsewhere {
-        /// Whom we wanted.
+        /// The relay to reach.
         target: Target,
         /// The link to that shard.
         link: LinkId,
     },
-    /// What [`LinkOutput::Dial`] asked for cannot be had.
+    /// The relay of [`LinkOutput::Dial`] cannot be reached.
     Unreachable {
-        /// Whom we wanted.
+        /// The relay to reach.
         target: Target,
     },
 }
 
-/// What is to be done with links.
+/// An action on links.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum LinkOutput {
     /// Open a link to a relay.
     Dial {
-        /// To whom.
+        /// The relay.
         target: Target,
     },
     /// Export the TLS session's secret under [`crate::wire::link::EXPORT_LABEL`], 32 bytes.
@@ -112,43 +112,43 @@ pub enum LinkOutput {
         /// The context.
         context: [u8; 32],
     },
-    /// From now on, both ways, each record of the link has `content` bytes, a cell with its number,
-    /// and may be opened before its turn. [`LinkInput::RecordsFixed`] answers.
+    /// Fix the size of the link's records in both directions from now on: each has `content` bytes,
+    /// a cell with its number, and may be opened out of order. [`LinkInput::RecordsFixed`] answers.
     FixRecords {
         /// The link.
         link: LinkId,
         /// Bytes of a record's content.
         content: usize,
     },
-    /// Open a QUIC link to the neighbour of a link, too. [`LinkInput::Opened`] tells of it, or
-    /// [`LinkInput::NoneBeside`].
+    /// Open a QUIC link to a link's neighbour in addition. [`LinkInput::Opened`] or
+    /// [`LinkInput::NoneBeside`] reports the outcome.
     OpenBeside {
-        /// The link that is there.
+        /// The existing link.
         link: LinkId,
-        /// Who the neighbour is, and where QUIC links come in.
+        /// The neighbour's identity, and its address for QUIC links.
         target: Target,
-        /// What the connection ID begins with to which it is opened, so that it comes to the core
-        /// that has the other link there; `None`: that does not matter.
+        /// First byte of the connection ID to use, so that the link reaches the core that has the
+        /// other link there; `None` if that does not matter.
         begins: Option<u8>,
     },
-    /// A QUIC link's neighbour is known: cells of circuits may come by it from now on.
+    /// Accept cells of circuits on a QUIC link from now on: its neighbour is known.
     AdmitCircuits {
         /// The link.
         link: LinkId,
     },
-    /// The link has something to send: call [`Core::transmit`] when it has room.
+    /// The link has something to send: call [`Core::transmit`] when there is room.
     Transmit {
         /// The link.
         link: LinkId,
     },
-    /// Close a link, once what [`Core::transmit`] still gave has gone.
+    /// Close a link, once the bytes from [`Core::transmit`] are sent.
     Close {
         /// The link.
         link: LinkId,
     },
 }
 
-/// What a stream's program is to know.
+/// A notification for a stream's program.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum StreamOutput {
     /// [`Core::read`] has bytes.
@@ -156,54 +156,54 @@ pub enum StreamOutput {
         /// The stream.
         stream: StreamKey,
     },
-    /// [`Core::write`] takes bytes again.
+    /// [`Core::write`] accepts bytes again.
     Room {
         /// The stream.
         stream: StreamKey,
     },
-    /// The other end ended the stream, or its circuit is gone, and all of it was read. The key is
+    /// The other end closed the stream, or its circuit is closed, and all data was read. The key is
     /// not used again.
     Ended {
         /// The stream.
         stream: StreamKey,
-        /// Why.
+        /// Reason of the end.
         reason: EndReason,
-        /// The address that the exit's policy refuses, if it told.
+        /// The address that the exit's policy refuses, if it sent one.
         refused: Option<IpAddr>,
     },
 }
 
-/// A client's or a relay's core, as its links and the programs of its streams see it. A stream's
-/// program is what it leads to: at a client the user's, at an exit the destination.
+/// A client's or a relay's core, as seen by its links and the programs of its streams. A stream's
+/// program is its local endpoint: at a client the user's program, at an exit the destination.
 pub trait Core {
-    /// Takes what happened to a link.
+    /// Handles an event of a link.
     fn handle_link(&mut self, now: Time, input: LinkInput<'_>);
 
-    /// When the core wants to be told that this time has come.
+    /// Returns the time at which the core needs to be called.
     fn next_timeout(&self) -> Option<Time>;
 
-    /// Appends cells for a link until `out` has `limit` bytes or nothing is left; false if nothing
-    /// is left. Then [`LinkOutput::Transmit`] will tell when there is something again.
+    /// Appends cells for `link` until `out` has `limit` bytes or nothing is left; returns false if
+    /// nothing is left. Then [`LinkOutput::Transmit`] follows when there is something again.
     fn transmit(&mut self, now: Time, link: LinkId, out: &mut Vec<u8>, limit: usize) -> bool;
 
-    /// Whether a scheduler wants to know how a link's connection is doing ([`LinkInput::Seen`]).
+    /// Returns true if a scheduler wants statistics of a link's connection ([`LinkInput::Seen`]).
     fn wants_look(&self, _link: LinkId) -> bool {
         false
     }
 
-    /// Little has come by a link of late: gives back the room that bursts took. How many bytes that
-    /// was; none, for a core that takes none.
+    /// Releases spare capacity of a link that has recently received little. Returns the number of
+    /// bytes released; 0 for a core that keeps none.
     fn rest(&mut self, _link: LinkId) -> usize {
         0
     }
 
-    /// Takes bytes of a stream's program; returns how many. If not all, [`StreamOutput::Room`]
+    /// Takes bytes from a stream's program and returns how many. If not all, [`StreamOutput::Room`]
     /// follows.
     fn write(&mut self, now: Time, stream: StreamKey, bytes: &[u8]) -> usize;
 
-    /// The bytes that wait for a stream's program: two pieces, in order.
+    /// Returns the bytes that wait for a stream's program: two pieces, in order.
     fn read(&self, stream: StreamKey) -> (&[u8], &[u8]);
 
-    /// The program took the first `bytes` of [`Core::read`].
+    /// Notes that the program has consumed the first `bytes` of [`Core::read`].
     fn consume(&mut self, now: Time, stream: StreamKey, bytes: usize);
 }

@@ -1,7 +1,6 @@
-//! One path's share in flow control: the window of what we send by it, and the acknowledgements of
-//! what came by it.
+//! Flow control of one path: the window for sent cells, and the acknowledgements of received ones.
 //!
-//! Streams are not a leg's: they belong to its [`Set`](crate::set::Set).
+//! Streams do not belong to a leg, but to its [`Set`](crate::set::Set).
 
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -14,28 +13,28 @@ use crate::event::CircuitFault;
 use crate::handshake::extension::Agreed;
 use crate::wire::message::Sendme;
 
-/// Cells that may be under way on a leg by which others' cells pass before anything is known of it:
-/// as many as on any circuit without congestion control.
+/// Initial window, in cells, of a leg that carries another circuit's cells: that of a circuit
+/// without congestion control.
 const WIDE: u64 = 1_000;
 
-/// Window and acknowledgements between two ends of a circuit.
+/// Window and acknowledgements between the two ends of a circuit.
 pub struct Leg {
     control: Box<dyn Control>,
-    /// Tags of our cells that the peer will acknowledge, oldest first (proposal 289), and when each
-    /// was sent.
+    /// Tags of our cells that the peer will acknowledge, oldest first (proposal 289), and the times
+    /// at which they were sent.
     owed: VecDeque<(Tag, Time)>,
-    /// DATA cells that came since the last acknowledgement.
+    /// DATA cells received since the last acknowledgement.
     unacknowledged: u64,
-    /// DATA cells: received, sent.
+    /// Number of DATA cells: received, sent.
     carried: [u64; 2],
-    /// Cells that passed and were acknowledged, fewer than a SENDME stands for.
+    /// Passing cells that are acknowledged, but too few for a SENDME's worth.
     unsettled: u64,
-    /// Whether a SENDME needs no tag (`sendme_accept_min_version` is 0).
+    /// True if SENDMEs need no tag (`sendme_accept_min_version` is 0).
     takes_bare: bool,
 }
 
 impl Leg {
-    /// A new circuit's.
+    /// Returns the flow control of a new circuit.
     pub(crate) fn new(agreed: Agreed, params: &Params) -> Leg {
         let control = congestion::control(agreed.sendme_inc, params);
         let takes_bare = params.sendme_accept_min == 0;
@@ -43,32 +42,33 @@ impl Leg {
         Leg { control, owed, unacknowledged, carried, unsettled, takes_bare }
     }
 
-    /// Whether a DATA cell may be sent.
+    /// Returns true if a DATA cell may be sent.
     pub(crate) fn has_room(&self) -> bool {
         self.control.room() > 0
     }
 
-    /// What a scheduler may know of it.
+    /// Returns its state for a scheduler.
     pub(crate) fn view(&self) -> PathView {
         self.control.view()
     }
 
-    /// Whether as much is under way as one SENDME stands for: C tor takes a set for lost with it.
+    /// Returns true if at least one SENDME's worth of cells is in flight: C tor considers the set
+    /// lost with them.
     pub(crate) fn has_unacknowledged(&self) -> bool {
         self.control.view().leg.inflight >= self.control.sendme_inc()
     }
 
-    /// The present window, in cells.
+    /// Returns the present window in cells.
     pub(crate) fn window(&self) -> u64 {
         self.control.window()
     }
 
-    /// DATA cells so far: received, sent.
+    /// Returns the number of DATA cells so far: received, sent.
     pub(crate) fn carried(&self) -> [u64; 2] {
         self.carried
     }
 
-    /// A DATA cell was sent.
+    /// Counts a sent DATA cell.
     pub(crate) fn sent(&mut self, now: Time, tag: Tag) {
         if self.control.is_marked() {
             self.owed.push_back((tag, now));
@@ -77,7 +77,7 @@ impl Leg {
         self.control.sent();
     }
 
-    /// A DATA cell came: the tag to send back in a SENDME, if one is due.
+    /// Counts a received DATA cell. Returns the tag to send back in a SENDME, if one is due.
     pub(crate) fn received(&mut self, tag: Tag) -> Option<Tag> {
         self.carried[0] += 1;
         self.unacknowledged += 1;
@@ -88,28 +88,28 @@ impl Leg {
         Some(tag)
     }
 
-    /// Cells of a circuit beyond pass from now on, and none with DATA. The window begins wide: that
-    /// of the circuit beyond bounds what is under way in all, and would take a leg whose window has
-    /// yet to grow for a busy one.
+    /// Starts to carry cells of a further circuit, and none with DATA. The window begins large. The
+    /// further circuit's window limits the cells in flight in total; it would treat a leg whose
+    /// window has yet to grow as busy.
     pub(crate) fn pass_cells(&mut self, params: &Params) {
         let params = Params { cwnd_init: WIDE, ..params.clone() };
         let sendme_inc = u8::try_from(self.control.sendme_inc()).ok();
         self.control = congestion::control(sendme_inc, &params);
     }
 
-    /// A cell passed that the other end counts: RECEIVED will acknowledge it.
+    /// Counts a sent passing cell that the other end counts: RECEIVED will acknowledge it.
     pub(crate) fn passed(&mut self) {
         self.carried[1] += 1;
         self.control.sent();
     }
 
-    /// A cell passed that we count.
+    /// Counts a received passing cell.
     pub(crate) fn counted(&mut self) {
         self.carried[0] += 1;
     }
 
-    /// RECEIVED came, of so many cells that passed. The window moves as by SENDMEs, one for as many
-    /// cells as those stand for; without a round trip that means something it only opens.
+    /// Handles RECEIVED for `cells` passing cells. The window moves as by SENDMEs, one for each
+    /// SENDME's worth of cells; without a meaningful round-trip time it only opens.
     pub(crate) fn settled(&mut self, cells: u64, rtt: Option<Duration>, outlet: Outlet) {
         self.unsettled += cells;
         while self.unsettled >= self.control.sendme_inc() {
@@ -118,11 +118,11 @@ impl Leg {
         }
     }
 
-    /// A SENDME came. One without a tag acknowledges the same cells (C tor and tor-spec, "SENDME
+    /// Handles a SENDME. One without a tag acknowledges the same cells (C tor and tor-spec, "SENDME
     /// message format").
     ///
     /// # Errors
-    /// What is wrong with it.
+    /// The fault of the SENDME.
     pub(crate) fn acknowledged(
         &mut self,
         now: Time,

@@ -1,12 +1,12 @@
-//! One moment by both clocks that cores are told.
+//! A moment by both clocks that cores use.
 
 use anabranch_multipath::Time;
 
-/// One moment by both clocks: pauses and delays are counted by ours, documents' validity by the
-/// world's, which may be wrong or set while we run.
+/// A moment by both clocks. Pauses and delays use ours, the validity of documents uses the world's,
+/// which may be wrong or set while we run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Moment {
-    /// By the clock that only goes forward.
+    /// Time of the monotonic clock.
     pub now: Time,
     /// Seconds since 1970.
     pub unix: u64,

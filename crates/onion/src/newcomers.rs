@@ -1,10 +1,10 @@
-//! Connections that others open to a relay, counted by their addresses, so that one address cannot
-//! take the places of all.
+//! Admission of incoming connections to a relay, counted by address, so that one address cannot use
+//! up all slots.
 //!
-//! Those whose TLS handshake is not done are held to a number always. With `DoSConnectionEnabled`
-//! in the consensus (param-spec, "Denial-of-service parameters") an address is also held to a
-//! number of connections and to a rate, as C tor does it; who goes beyond the rate is turned away
-//! for a while. Addresses of relays are left out there.
+//! Connections whose TLS handshake is incomplete are always limited in number. With
+//! `DoSConnectionEnabled` in the consensus (param-spec, "Denial-of-service parameters") an address
+//! is also limited in connections and in their rate, as in C tor. An address that exceeds the rate
+//! is refused for a while. Addresses of relays are exempt there.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::{IpAddr, Ipv6Addr};
@@ -12,33 +12,35 @@ use std::time::Duration;
 
 use anabranch_multipath::Time;
 
-/// Connections of one address whose TLS handshake is not done: as many as C tor lets clients of one
-/// address have in all.
+/// Maximum connections of one address whose TLS handshake is incomplete: C tor's limit for all
+/// clients of one address.
 pub const HALF_OPEN: usize = 100;
-/// Addresses that are counted. Who comes when there are more is let in without being counted.
+/// Maximum addresses that are counted. Connections of further addresses are admitted without being
+/// counted.
 const MOST: usize = 100_000;
-/// Between two looks for addresses that need not be remembered.
+/// Interval between removals of addresses that need not be remembered.
 const SWEEP: Duration = Duration::from_secs(60);
 
 /// The `DoSConnection…` parameters of a consensus.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct DosParams {
-    /// `DoSConnectionEnabled`, and `DoSConnectionDefenseType` is to close: the others count.
+    /// `DoSConnectionEnabled`, if `DoSConnectionDefenseType` is to close: only then the others
+    /// apply.
     pub enabled: bool,
-    /// `DoSConnectionMaxConcurrentCount`: connections of one address.
+    /// `DoSConnectionMaxConcurrentCount`: maximum connections of one address.
     pub concurrent: usize,
-    /// `DoSConnectionConnectRate`: new ones a second.
+    /// `DoSConnectionConnectRate`: new connections per second.
     pub rate: u32,
-    /// `DoSConnectionConnectBurst`: new ones at once after a rest.
+    /// `DoSConnectionConnectBurst`: new connections at once after a pause.
     pub burst: u32,
-    /// `DoSConnectionConnectDefenseTimePeriod`: who goes beyond the rate is turned away for so
-    /// long.
+    /// `DoSConnectionConnectDefenseTimePeriod`: time for which an address that exceeds the rate is
+    /// refused.
     pub period: Duration,
 }
 
 impl DosParams {
-    /// Reads the parameters of a consensus: what is absent has its default, what is out of bounds
-    /// is at them.
+    /// Reads the parameters of a consensus. Absent values get their defaults, and others are raised
+    /// to their minimum.
     #[must_use]
     pub fn new(values: &BTreeMap<String, i32>) -> DosParams {
         let read = |name: &str, default: i32, least: i32| -> u32 {
@@ -61,34 +63,34 @@ impl Default for DosParams {
     }
 }
 
-/// What becomes of a connection.
+/// Decision on a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Admission {
-    /// It is taken, and counts until [`Newcomers::left`].
+    /// It is accepted, and counts until [`Newcomers::left`].
     Counted,
-    /// It is taken, and does not count.
+    /// It is accepted, and does not count.
     Uncounted,
-    /// It is to be closed at once.
+    /// It must be closed at once.
     Refused,
 }
 
-/// One address.
+/// State of one address.
 #[derive(Clone, Copy, Debug, Default)]
 struct Entry {
-    /// Connections whose TLS handshake is not done, and the others.
+    /// Connections whose TLS handshake is incomplete (`half`), and the others (`open`).
     half: usize,
     open: usize,
-    /// By the rate, when the next connection would be in order.
+    /// Earliest time at which the rate allows the next connection.
     due: Time,
-    /// It is turned away until then.
+    /// Time until which the address is refused.
     barred: Time,
 }
 
-/// All addresses that have connections, or had of late.
+/// All addresses that have connections, or had recently.
 #[derive(Debug, Default)]
 pub struct Newcomers {
     params: DosParams,
-    /// Addresses of relays, to which no more than [`HALF_OPEN`] applies.
+    /// Addresses of relays, which are limited by [`HALF_OPEN`] only.
     relays: BTreeSet<IpAddr>,
     entries: BTreeMap<IpAddr, Entry>,
     refused: u64,
@@ -96,12 +98,12 @@ pub struct Newcomers {
 }
 
 impl Newcomers {
-    /// What the consensus says from now on: of such connections, and where relays are.
+    /// Sets the consensus parameters and the addresses of relays.
     pub fn set_network(&mut self, params: DosParams, relays: BTreeSet<IpAddr>) {
         (self.params, self.relays) = (params, relays);
     }
 
-    /// Somebody opened a connection.
+    /// Decides on an incoming connection.
     pub fn come(&mut self, now: Time, peer: IpAddr) -> Admission {
         self.sweep(now);
         let address = counted_as(peer);
@@ -118,7 +120,7 @@ impl Newcomers {
         Admission::Counted
     }
 
-    /// The TLS handshake of a connection that counts is done.
+    /// Notes that the TLS handshake of a counted connection is complete.
     pub fn opened(&mut self, peer: IpAddr) {
         if let Some(entry) = self.entries.get_mut(&counted_as(peer)) {
             entry.half = entry.half.saturating_sub(1);
@@ -126,7 +128,8 @@ impl Newcomers {
         }
     }
 
-    /// A connection that counts is gone; whether its TLS handshake was done.
+    /// Notes that a counted connection is closed; `was_open` is true if its TLS handshake was
+    /// complete.
     pub fn left(&mut self, peer: IpAddr, was_open: bool) {
         if let Some(entry) = self.entries.get_mut(&counted_as(peer)) {
             let count = if was_open { &mut entry.open } else { &mut entry.half };
@@ -134,13 +137,13 @@ impl Newcomers {
         }
     }
 
-    /// How many were refused since the beginning.
+    /// Returns the number of connections refused since the start.
     #[must_use]
     pub fn refused(&self) -> u64 {
         self.refused
     }
 
-    /// Forgets addresses without connections of which nothing has to be remembered.
+    /// Removes addresses without connections and without other state to remember.
     fn sweep(&mut self, now: Time) {
         if now.since(self.swept) < SWEEP && self.entries.len() < MOST {
             return;
@@ -171,7 +174,8 @@ impl Entry {
     }
 }
 
-/// Of IPv6 addresses the first half: the rest is for each to choose.
+/// Returns the address under which `peer` counts: the first half of IPv6 addresses, as each host
+/// chooses the rest.
 fn counted_as(peer: IpAddr) -> IpAddr {
     match peer.to_canonical() {
         IpAddr::V6(v6) => {

@@ -1,9 +1,8 @@
-//! What a client and a relay have in common: links, circuits, the sets of streams that go by them,
-//! and what is to be done outside.
+//! The common part of client and relay: links, circuits, the sets of streams on them, and outputs.
 //!
-//! [`Node`] has all of it, with a file each for its links, for when they are padded, and for its
-//! streams. [`NodeRole`] is what a role adds to make that work, and seals it: there are two. A
-//! role's own verbs stand in its own files, in `impl Relay` and `impl Client`.
+//! [`Node`] has all of it, with one file each for its links, their padding, and its streams.
+//! [`NodeRole`] is the interface of the two roles. The methods of a role alone are in its own
+//! files, in `impl Relay` and `impl Client`.
 
 use std::collections::{BTreeSet, VecDeque};
 
@@ -37,67 +36,68 @@ mod streams;
 
 pub(crate) use dedicated::Way;
 
-/// When a core wants to be called.
+/// A timer of a core.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Timer {
-    /// The link's handshake must be done.
+    /// The link's handshake must be complete.
     Handshake(LinkId),
-    /// A stream of the set that keeps to a rate may send again.
+    /// A stream of the set that is limited to a rate may send again.
     Streams(SetId),
-    /// A leg of the set may have waited for its other end for too long.
+    /// A leg of the set may have waited too long for its other end.
     Linking(SetId),
-    /// Something is to be said by the legs of a set that outlives them, or one is to be closed.
+    /// An action on the legs of a resilient set is due.
     LegActions(SetId),
-    /// The link may have been silent for long enough to be padded.
+    /// The link may have been idle for long enough to be padded.
     Padding(LinkId),
     /// The link may have been without circuits for too long.
     Rest(LinkId),
-    /// A QUIC link beside this one may be tried again.
+    /// Another QUIC link alongside this one may be tried.
     Beside(LinkId),
-    /// The neighbour is to know what came by the QUIC link.
+    /// An acknowledgement of cells on the QUIC link is due.
     Arrived(LinkId),
-    /// Circuits may have waited for too long to move from the QUIC link.
+    /// The circuits of the QUIC link may have waited too long to move.
     Moving(LinkId),
 }
 
-/// Why a circuit is torn down that did not ask for it.
+/// Reason for closing a circuit that its owner did not close.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Why {
-    /// A link that it needs cannot be had.
+    /// A link that it needs cannot be opened.
     Unreached,
-    /// The link that it needs leads to somebody else.
+    /// The link that it needs leads to another relay.
     WrongIdentity,
-    /// Somebody broke the rules on it.
+    /// A violation of the protocol on it.
     Fault(CircuitFault),
-    /// The memory for cells is full, and its cells waited longest.
+    /// The memory for cells is full, and its cells have waited longest.
     Memory,
-    /// The set of which it is a leg has ended.
+    /// Its set has ended.
     Set,
-    /// The other end did not answer in time that it is to be a leg.
+    /// The other end did not accept it as a leg in time.
     Unlinked,
-    /// Nothing is acknowledged by it any more, while other legs of its set go on.
+    /// Nothing is acknowledged on it any more, while other legs of its set continue.
     Silent,
 }
 
-/// A role: what makes a node a client or a relay.
+/// A role, which makes a node a client or a relay.
 pub trait NodeRole: Sized {
-    /// Its circuits.
+    /// The type of its circuits.
     type Circuit: Ending;
-    /// What is to be done outside.
+    /// The type of its outputs.
     type Output: From<LinkOutput> + From<StreamOutput> + From<Event>;
 
-    /// How the node speaks on a link that it opened, or that came; `None` if that one may not come.
+    /// Returns the channel role on a link that the node opened (`dialled`) or accepts; `None`
+    /// refuses the link.
     fn channel_role(node: &Node<Self>, dialled: bool, start: &Start) -> Option<channel::Role>;
 
-    /// Whether a link that is opened is for one circuit alone.
+    /// Returns true if links that are being opened serve one circuit each.
     fn dedicates_links(_: &Node<Self>) -> bool {
         false
     }
 
-    /// A cell that the channel left to circuits.
+    /// Handles a cell of a circuit.
     ///
     /// # Errors
-    /// A fault that ends the link.
+    /// A fault that closes the link.
     fn take_cell(
         node: &mut Node<Self>,
         now: Time,
@@ -105,22 +105,22 @@ pub trait NodeRole: Sized {
         cell: Cell<'_>,
     ) -> Result<(), LinkFault>;
 
-    /// A cell of a circuit was handed to its link.
+    /// Notes that a cell of a circuit was passed to its link.
     fn sent_cell(_: &mut Node<Self>, _: Time, _: Owner) {}
 
-    /// A link that a circuit waited for is open.
+    /// Notes that a link for which `circuit` waited is open.
     fn reached(node: &mut Node<Self>, now: Time, circuit: u32, link: LinkId);
 
-    /// A circuit's lane is gone with its link.
+    /// Notes that a circuit's lane is lost with its link.
     fn lost(node: &mut Node<Self>, now: Time, owner: Owner);
 
-    /// A circuit is to be torn down.
+    /// Closes `circuit`.
     fn give_up(node: &mut Node<Self>, circuit: u32, why: Why);
 
-    /// A message of a stream whose turn has come; it came by this circuit.
+    /// Handles a stream's message, in order, that arrived on `circuit`.
     ///
     /// # Errors
-    /// What the other end did that it may not do.
+    /// A violation by the other end.
     fn take_set_message(
         node: &mut Node<Self>,
         now: Time,
@@ -128,7 +128,7 @@ pub trait NodeRole: Sized {
         message: Message<'_>,
     ) -> Result<(), CircuitFault>;
 
-    /// A cell whose turn has come, of the circuit beyond a set whose legs join at a middle.
+    /// Handles a cell, in order, of the trunk over a set whose legs join at a middle.
     fn take_passing_cell(
         node: &mut Node<Self>,
         now: Time,
@@ -137,14 +137,14 @@ pub trait NodeRole: Sized {
         body: &mut Body,
     );
 
-    /// A leg does not answer any more, and no other of its set does.
+    /// Reports that a leg does not answer any more, nor do the other legs of its set.
     fn fell_silent(_: &mut Node<Self>, _circuit: u32) {}
 
-    /// A set that several circuits could join is ending.
+    /// Notes that a set of several circuits is ending.
     fn set_ended(node: &mut Node<Self>, set: SetId, nonce: &SetNonce);
 }
 
-/// A client's or a relay's core: what both have, and what its role has besides.
+/// A client's or a relay's core: the common state, and that of its role.
 pub struct Node<R: NodeRole> {
     pub(crate) role: R,
     pub(crate) rng: Box<dyn CryptoRng + Send>,
@@ -153,25 +153,25 @@ pub struct Node<R: NodeRole> {
     pub(crate) circuits: Slab<R::Circuit>,
     pub(crate) sets: Slab<Set>,
     pub(crate) streams: StreamTable,
-    /// Relays that we are reaching, and which circuits wait for them.
+    /// Relays being dialled, and the circuits that wait for them.
     pub(crate) dialling: Dialling,
     pub(crate) timers: BTreeSet<(Time, Timer)>,
-    /// Sets with cells that pass, to whose legs somebody must see ([`Node::deal_undealt`]).
+    /// Sets with passing cells whose legs need service ([`Node::deal_undealt`]).
     pub(crate) undealt: Vec<SetId>,
     pub(crate) outputs: VecDeque<R::Output>,
-    /// Cells that may wait, of all circuits together, with what waits in sets.
+    /// Maximum number of queued cells of all circuits together, including those in sets.
     pub(crate) max_cells: usize,
     /// Bytes that wait in sets for messages of other legs.
     pub(crate) reordered: usize,
-    /// The most that any set that is gone had at a time.
+    /// Maximum of these in any set that has ended.
     pub(crate) most_reordered: usize,
-    /// So many cells wait that sets which hold some rest.
+    /// True if the queues are so full that sets with queued cells must pause.
     pub(crate) scarce: bool,
-    /// Protocol violations by neighbours.
+    /// Number of protocol violations by neighbours.
     pub(crate) violations: u64,
-    /// When links are padded and closed.
+    /// Rules for padding and closing links.
     pub(crate) rules: Rules,
-    /// Cells of padding: received, sent.
+    /// Number of PADDING cells: received, sent.
     pub(crate) padding: [u64; 2],
 }
 
@@ -183,7 +183,7 @@ pub(crate) struct RelayCrypto {
 }
 
 impl RelayCrypto {
-    /// The keys of a circuit's layer, where a handshake has agreed on `keys`.
+    /// Returns the keys of a circuit's layer, given that a handshake agreed on `keys`.
     pub(crate) fn in_use(self, keys: Keys) -> Keys {
         #[cfg(any(test, feature = "elide"))]
         if self.elided {
@@ -194,14 +194,13 @@ impl RelayCrypto {
 }
 
 impl<R: NodeRole> Node<R> {
-    /// From now on the layers of new circuits do not encrypt: in simulations, where all nodes do
-    /// the same.
+    /// Disables encryption in the layers of new circuits: for simulations in which all nodes do so.
     #[cfg(any(test, feature = "elide"))]
     pub fn elide_crypto(&mut self) {
         self.crypto.elided = true;
     }
 
-    /// Without links; `rng` is all the chance that it takes.
+    /// Returns a node without links; `rng` is its only source of randomness.
     pub(crate) fn with_role(
         role: R,
         policy: circuitmux::Kind,
@@ -230,18 +229,18 @@ impl<R: NodeRole> Node<R> {
         }
     }
 
-    /// The next thing to do, or to know.
+    /// Returns the next output.
     pub fn poll(&mut self) -> Option<R::Output> {
         let link = || self.channels.next_ready().map(|link| LinkOutput::Transmit { link }.into());
         self.outputs.pop_front().or_else(link)
     }
 
-    /// Something is to be done outside.
+    /// Queues an output.
     pub(crate) fn put(&mut self, output: impl Into<R::Output>) {
         self.outputs.push_back(output.into());
     }
 
-    /// A neighbour did what no honest one does.
+    /// Counts and reports a neighbour's violation of the protocol.
     pub(crate) fn violated(&mut self, link: LinkId, violation: impl Into<Violation>) {
         let violation = violation.into();
         self.violations += 1;
@@ -249,7 +248,7 @@ impl<R: NodeRole> Node<R> {
         self.put(Event::Violation { link, neighbour, violation });
     }
 
-    /// The relay at the other end of a link.
+    /// Returns the relay at the other end of `link`.
     fn neighbour(&mut self, link: LinkId) -> Neighbour {
         let Some(link) = self.channels.link(link) else { return Neighbour::default() };
         let wanted = link.wanted.as_ref();
@@ -260,7 +259,7 @@ impl<R: NodeRole> Node<R> {
         }
     }
 
-    /// The time of a timer has come.
+    /// Runs the timers that are due.
     pub(crate) fn timeout(&mut self, now: Time) {
         while let Some(&(time, timer)) = self.timers.first() {
             if time > now {
@@ -290,10 +289,10 @@ impl<R: NodeRole> Node<R> {
         }
     }
 
-    /// Closes the circuits whose cells have waited longest while too many wait (as C tor does).
-    /// What waits in sets counts: where it is more than half, the fullest set is closed. (C tor
-    /// counts it and frees none of it.) Copies go first: without, circuits of a QUIC link cannot
-    /// move, and that is all.
+    /// Closes the circuits whose cells have waited longest while the queues exceed the limit (as C
+    /// tor does). Bytes in sets count: if they are more than half, the fullest set is closed. C tor
+    /// counts them and frees none. Copies are dropped first: the only loss is that circuits of a
+    /// QUIC link cannot move.
     pub(crate) fn relieve(&mut self) {
         loop {
             if self.waiting_cells() <= self.max_cells {
@@ -314,20 +313,20 @@ impl<R: NodeRole> Node<R> {
         }
     }
 
-    /// Cells that wait, for links and for those of other legs.
+    /// Returns the number of cells that wait, for links and for other legs.
     pub(crate) fn waiting_cells(&self) -> usize {
         self.channels.used() + self.reordered.div_ceil(CELL)
     }
 
-    /// Whether so many cells wait that sets are to rest: from half of what may on, until a quarter
-    /// is left. (C tor looks at what waits only when it is too much.)
+    /// Returns true if the queues are so full that sets must pause: from half of the limit on,
+    /// until a quarter is left. C tor checks its queues only when they exceed the limit.
     pub(crate) fn is_scarce(&mut self) -> bool {
         let most = self.max_cells / if self.scarce { 4 } else { 2 };
         self.scarce = self.waiting_cells() > most;
         self.scarce
     }
 
-    /// Closes a circuit on which somebody broke the rules.
+    /// Closes the circuit `index` because of a violation.
     pub(crate) fn break_off(&mut self, index: u32, fault: CircuitFault) {
         let Some(circuit) = self.circuits.get(index) else { return };
         let lane = match circuit.carrier() {
@@ -339,21 +338,21 @@ impl<R: NodeRole> Node<R> {
         R::give_up(self, index, Why::Fault(fault));
     }
 
-    /// Ends a set for what somebody did beyond its legs.
+    /// Ends the set `id` because of a violation beyond its legs.
     pub(crate) fn break_set(&mut self, id: SetId, fault: CircuitFault) {
         let lane = self.lane_of_leg(id);
         lane.into_iter().for_each(|lane| self.violated(lane.link, fault));
         self.end_set(id, Why::Fault(fault));
     }
 
-    /// The lane of one of a set's legs.
+    /// Returns the lane of one of a set's legs.
     fn lane_of_leg(&mut self, id: SetId) -> Option<Lane> {
         let leg = self.several(id)?.circuits().next()?;
         self.circuits.get(leg)?.lane()
     }
 
-    /// Appends cells for a link until `out` has `limit` bytes or nothing is left; false if nothing
-    /// is left.
+    /// Appends cells for `link` until `out` has `limit` bytes or nothing is left; returns false if
+    /// nothing is left.
     pub(crate) fn fill_link(
         &mut self,
         now: Time,
@@ -379,9 +378,9 @@ impl<R: NodeRole> Node<R> {
         true
     }
 
-    /// Sends `message` by the `nth` circuit that ends here, whatever it says: for relay commands
-    /// that this crate does not know. The other end may close the circuit for it. Returns false if
-    /// fewer circuits end here.
+    /// Sends `message` on the `nth` circuit that ends here, without checks: for relay commands
+    /// unknown to this crate. The other end may close the circuit for it. Returns false if fewer
+    /// circuits end here.
     pub fn send_message(&mut self, now: Time, nth: usize, message: Message<'_>) -> bool {
         let ends_here = |circuit: &mut R::Circuit| R::Circuit::parts(circuit).is_some();
         let indices: Vec<u32> = self.circuits.numbered().map(|(index, _)| index).collect();
@@ -393,7 +392,7 @@ impl<R: NodeRole> Node<R> {
         true
     }
 
-    /// Sends a message of the circuit itself to its other end.
+    /// Sends a message of the circuit `index` itself to its other end.
     pub(crate) fn say(
         &mut self,
         now: Time,

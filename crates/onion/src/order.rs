@@ -1,10 +1,10 @@
-//! The order of each circuit's cells on a link whose records may overtake each other
+//! Order of each circuit's cells on a link whose records may arrive out of order
 //! (`docs/spec/unordered-links.md`).
 //!
-//! Each circuit has a sequence of its own in each direction, and so has circuit ID 0, the link's.
-//! A cell bears its number. The receiver takes the one whose turn it is and keeps those that came
-//! early: so cells of other circuits do not wait for one that was lost, and no circuit overtakes
-//! itself. Numbers have 32 bits and wrap: they are compared by their distance.
+//! Each circuit has its own sequence in each direction, as does circuit ID 0, the link's. Each cell
+//! carries its number. The receiver handles the cell whose turn it is and keeps early ones. So
+//! cells of other circuits do not wait for a lost cell, and the cells of one circuit stay in order.
+//! Numbers have 32 bits and wrap: they are compared by their distance.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
@@ -13,26 +13,26 @@ use anabranch_multipath::Time;
 
 use crate::wire::cell::{Body, Cell, Command};
 
-/// Cells that a link may hold, and how far ahead of its turn one may be: no more records fit into
-/// the window in which a link opens them early.
+/// Maximum cells that a link holds, and maximum distance of a cell ahead of its turn: a link opens
+/// no more records early.
 const HELD: usize = 2_048;
-/// How long a circuit ID rests after its circuit: no cell is under way for so long.
+/// Time for which the ID of a closed circuit is not used again: no cell is in transit for as long.
 const REST: Duration = Duration::from_secs(300);
 
-/// A cell whose number no honest neighbour gives it.
+/// Error for a cell whose number no honest neighbour assigns.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct WrongNumber;
 
 /// Whether a cell's turn has come.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Turn {
-    /// It has; those that it kept waiting follow by [`CellOrder::next`].
+    /// It has; [`CellOrder::next`] returns the cells that waited for it.
     Now,
     /// It is kept until then.
     Later,
 }
 
-/// A cell that came before its turn.
+/// A cell that arrived before its turn.
 #[derive(Debug)]
 pub struct HeldCell {
     circuit: u32,
@@ -46,7 +46,7 @@ impl HeldCell {
         Some(HeldCell { circuit: cell.circuit, command: cell.command, body })
     }
 
-    /// The cell.
+    /// Returns the cell.
     pub fn cell(&mut self) -> Cell<'_> {
         let HeldCell { circuit, command, body } = self;
         Cell { circuit: *circuit, command: *command, number: None, head: &[], body: &mut body[..] }
@@ -56,30 +56,32 @@ impl HeldCell {
 /// Numbers of a circuit ID.
 #[derive(Clone, Copy, Debug, Default)]
 struct Sequence {
-    /// What our next cell bears, and what the neighbour's next should.
+    /// Number of our next cell (`sent`), and of the neighbour's (`expected`).
     sent: u32,
     expected: u32,
-    /// Its circuit is gone.
+    /// Its circuit is closed.
     rests: bool,
 }
 
-/// The sequences of one link, both ways.
+/// Sequences of one link in both directions.
 #[derive(Debug, Default)]
 pub struct CellOrder {
     circuits: BTreeMap<u32, Sequence>,
-    /// By circuit ID and number.
+    /// Held cells by circuit ID and number.
     held: BTreeMap<(u32, u32), HeldCell>,
-    /// Cells that make a circuit whose ID another one has: the end of that one is under way.
+    /// Cells that create a circuit whose ID is still in use: the last cell of the earlier circuit
+    /// is in transit.
     reborn: BTreeMap<u32, HeldCell>,
-    /// IDs that came to rest since the time was last told, and until when others rest.
+    /// IDs of circuits that closed since the last `tick` (`left`), and times until which others are
+    /// reserved (`resting`).
     left: Vec<u32>,
     resting: VecDeque<(Time, u32)>,
-    /// Cells that were ever held.
+    /// Number of cells held so far.
     early: u64,
 }
 
 impl CellOrder {
-    /// The number of our next cell with this circuit ID.
+    /// Returns the number of our next cell with the circuit ID `circuit`.
     pub fn number(&mut self, circuit: u32) -> u32 {
         let sequence = self.circuits.entry(circuit).or_default();
         let number = sequence.sent;
@@ -87,11 +89,11 @@ impl CellOrder {
         number
     }
 
-    /// Takes a cell with this number from the neighbour.
+    /// Takes `cell` with the number `number` from the neighbour.
     ///
     /// # Errors
-    /// [`WrongNumber`]: its turn has passed, is too far ahead, or has another cell; or too many
-    /// wait.
+    /// [`WrongNumber`]: its turn has passed, is too far ahead, or has another cell; or too many are
+    /// waiting.
     pub fn take(&mut self, cell: &Cell<'_>, number: u32) -> Result<Turn, WrongNumber> {
         let circuit = cell.circuit;
         let sequence = self.circuits.entry(circuit).or_default();
@@ -118,7 +120,7 @@ impl CellOrder {
         if self.held.len() + self.reborn.len() > HELD { Err(WrongNumber) } else { Ok(Turn::Later) }
     }
 
-    /// The cell of a circuit ID whose turn has come by what was taken before.
+    /// Returns the next held cell of the circuit ID `circuit`, if its turn has come.
     pub fn next(&mut self, circuit: u32) -> Option<HeldCell> {
         let Some(sequence) = self.circuits.get_mut(&circuit) else {
             let first = self.reborn.remove(&circuit)?;
@@ -130,7 +132,7 @@ impl CellOrder {
         Some(next)
     }
 
-    /// There is no circuit of this ID any more; what is under way still comes in its turn.
+    /// Notes that the circuit with this ID is closed; cells in transit are still ordered.
     pub fn left(&mut self, circuit: u32) {
         let sequence = self.circuits.entry(circuit).or_default();
         if !std::mem::replace(&mut sequence.rests, true) {
@@ -138,8 +140,8 @@ impl CellOrder {
         }
     }
 
-    /// A cell of a circuit ID was dealt with that names no circuit: forgets the ID, unless its
-    /// circuit was left, or other cells of it wait for one that is missing.
+    /// Removes a circuit ID that names no circuit, after a cell with it was handled. Keeps it if it
+    /// is reserved after its circuit (`rests`), or held cells wait for a missing one.
     pub fn settle(&mut self, circuit: u32) {
         let rests = self.circuits.get(&circuit).is_none_or(|sequence| sequence.rests);
         if !rests && circuit != 0 && self.held.range(all_of(circuit)).next().is_none() {
@@ -147,17 +149,17 @@ impl CellOrder {
         }
     }
 
-    /// Whether a new circuit may not have this ID yet.
+    /// Returns true if a new circuit may not use this ID yet.
     pub fn knows(&self, circuit: u32) -> bool {
         self.circuits.contains_key(&circuit)
     }
 
-    /// Cells that came before their turn, ever.
+    /// Returns the number of cells that ever arrived before their turn.
     pub fn early(&self) -> u64 {
         self.early
     }
 
-    /// It is so late: IDs that have rested are free.
+    /// Sets the time: IDs that have been reserved long enough are freed.
     pub fn tick(&mut self, now: Time) {
         self.resting.extend(self.left.drain(..).map(|circuit| (now + REST, circuit)));
         while let Some((_, circuit)) = self.resting.pop_front_if(|(until, _)| *until <= now) {
@@ -168,8 +170,8 @@ impl CellOrder {
         }
     }
 
-    /// Frees a circuit ID. One that was the neighbour's to choose is free behind its last cell: the
-    /// neighbour lets it rest.
+    /// Frees the circuit ID `circuit`. An ID that the neighbour chose is freed after the circuit's
+    /// last cell: the neighbour reserves it.
     pub fn forget(&mut self, circuit: u32) {
         self.circuits.remove(&circuit);
         let stale: Vec<_> = self.held.range(all_of(circuit)).map(|(key, _)| *key).collect();
@@ -177,7 +179,7 @@ impl CellOrder {
     }
 }
 
-/// All numbers of a circuit ID.
+/// Returns the range of all numbers of the circuit ID `circuit`.
 fn all_of(circuit: u32) -> std::ops::RangeInclusive<(u32, u32)> {
     (circuit, 0)..=(circuit, u32::MAX)
 }

@@ -1,10 +1,10 @@
-//! Padding of links (padding-spec, "Connection-level padding"), and when links and circuits that
-//! nobody uses are closed.
+//! Padding of links (padding-spec, "Connection-level padding"), and the closing of unused links and
+//! circuits.
 //!
-//! Routers on the way keep records of flows, and begin another one when a flow was silent for some
-//! ten seconds. A link that carries users' circuits is therefore never silent for as long: after a
-//! time that each end draws anew, it sends a PADDING cell. A cell costs no more for it than the
-//! noting of its time; the timer looks at that.
+//! Routers on the path keep records of flows, and begin another record when a flow was idle for
+//! some ten seconds. A link that carries users' circuits is therefore never idle for as long. Each
+//! end sends a PADDING cell after an idle time that it draws at random for each one. The cost for
+//! other cells is only to note their time, which the timer checks.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -15,11 +15,11 @@ use rand_core::{CryptoRng, Rng};
 use crate::draw::below;
 use crate::wire::link::Padding as Asked;
 
-/// The least and the most silence before a cell of padding, in milliseconds; none is sent if both
-/// are 0.
+/// Minimum and maximum idle time before a PADDING cell, in milliseconds; none is sent if both are
+/// 0.
 pub type Silence = (u16, u16);
 
-/// A client's link without circuits closes after this time plus a random part of up to half of it
+/// Time after which a client's link without circuits closes, plus a random part of up to half of it
 /// (C tor's figure).
 const CLIENTS_LINK: Duration = Duration::from_secs(180);
 
@@ -28,23 +28,24 @@ const CLIENTS_LINK: Duration = Duration::from_secs(180);
 pub struct PaddingParams {
     /// `nf_ito_low`, `nf_ito_high`.
     pub silence: Silence,
-    /// `nf_ito_low_reduced`, `nf_ito_high_reduced`: of clients whose users want less.
+    /// `nf_ito_low_reduced`, `nf_ito_high_reduced`: for clients whose users want less padding.
     pub reduced: Silence,
-    /// `nf_pad_before_usage`: as soon as there are circuits, not only when users' streams have gone
-    /// by them.
+    /// `nf_pad_before_usage`: true if padding begins with the first circuits, false if with users'
+    /// first streams.
     pub before_usage: bool,
-    /// `nf_pad_relays`: between relays, too.
+    /// `nf_pad_relays`: true if links between relays are padded, too.
     pub relays: bool,
-    /// `nf_conntimeout_relays`: a link between relays that no circuit uses stays about so long.
+    /// `nf_conntimeout_relays`: approximate time for which a link between relays stays without
+    /// circuits.
     pub relays_link: Duration,
-    /// `nf_conntimeout_clients`: a circuit that was built ahead stays so long, or up to twice as
-    /// long.
+    /// `nf_conntimeout_clients`: time for which a circuit built ahead is kept, plus a random part
+    /// of up to the same time.
     pub spare_circuit: Duration,
 }
 
 impl PaddingParams {
-    /// Reads the parameters of a consensus: what is absent has its default, what is out of bounds
-    /// is at them.
+    /// Reads the parameters of a consensus. Absent values get their defaults, and others are
+    /// clamped to their bounds.
     #[must_use]
     pub fn new(values: &BTreeMap<String, i32>) -> PaddingParams {
         let read = |name: &str, default: i32, least: i32, most: i32| {
@@ -70,7 +71,7 @@ impl PaddingParams {
         }
     }
 
-    /// How long a circuit that was built ahead and not used is kept.
+    /// Draws the time for which a circuit that was built ahead and not used is kept.
     pub(crate) fn spare(&self, rng: &mut impl Rng) -> Duration {
         self.spare_circuit + part_of(self.spare_circuit, rng)
     }
@@ -82,49 +83,49 @@ impl Default for PaddingParams {
     }
 }
 
-/// How much padding a client's user wants.
+/// Amount of padding that a client's user wants.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Amount {
-    /// What the consensus says, both ways.
+    /// The consensus' amount, in both directions.
     #[default]
     Full,
-    /// Less, and from us alone: for who pays for bytes or has a battery (C tor's
+    /// Less, and only from us: for users who pay by the byte or run on a battery (C tor's
     /// ReducedConnectionPadding).
     Reduced,
     /// None.
     Off,
 }
 
-/// What a link was used for.
+/// Use of a link so far.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Usage {
-    /// Nothing, or directories: circuits of one hop.
+    /// None, or directories: circuits of one hop.
     #[default]
     Directories,
-    /// Circuits that go on.
+    /// Circuits of several hops.
     Circuits,
     /// Users' streams.
     Streams,
 }
 
-/// What a core goes by.
+/// Rules that a core applies.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Rules {
     pub(crate) params: PaddingParams,
     pub(crate) amount: Amount,
 }
 
-/// What the rules look at in a link.
+/// State of a link on which the rules depend.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct LinkUse {
-    /// A client is at one of its ends.
+    /// True if one of its ends is a client.
     pub(crate) is_clients: bool,
     pub(crate) usage: Usage,
     pub(crate) asked: Asked,
 }
 
 impl Rules {
-    /// The silence after which padding goes; `None` if none does.
+    /// Returns the idle time after which padding is sent; `None` if none is.
     pub(crate) fn silence(&self, seen: LinkUse) -> Option<Silence> {
         let params = &self.params;
         let enough = if params.before_usage { Usage::Circuits } else { Usage::Streams };
@@ -139,12 +140,12 @@ impl Rules {
         match seen.asked {
             Asked::Nothing => Some((low, high)),
             Asked::Stop => None,
-            // Nobody may ask for more than the consensus has.
+            // A neighbour may not ask for more padding than the consensus has.
             Asked::Start(least, most) => Some((low.max(least), high.max(most).max(least))),
         }
     }
 
-    /// How long a link stays on which no circuit is.
+    /// Draws the time for which a link stays without circuits.
     pub(crate) fn rest(&self, is_clients: bool, rng: &mut dyn CryptoRng) -> Duration {
         let whole = if is_clients {
             CLIENTS_LINK + part_of(CLIENTS_LINK / 2, rng)
@@ -156,26 +157,26 @@ impl Rules {
     }
 }
 
-/// What a link's timers must know.
+/// State for a link's timers.
 #[derive(Debug, Default)]
 pub(crate) struct Quiet {
     pub(crate) usage: Usage,
-    /// When a timer will look.
+    /// Time of the next padding timer.
     pub(crate) watched: Option<Time>,
-    /// How long it stays without circuits.
+    /// Time for which it stays without circuits.
     pub(crate) rest: Duration,
-    /// When a timer will ask whether it has stayed so long.
+    /// Time of the next timer that checks whether it has been without circuits for `rest`.
     pub(crate) resting: Option<Time>,
-    /// The last cell, either way.
+    /// Time of the last cell in either direction.
     moved: Time,
-    /// The last one that was no padding.
+    /// Time of the last cell other than padding.
     used: Time,
-    /// For the silence that began then, a time was drawn.
+    /// Start of the idle time for which a padding time was drawn.
     drawn: Option<Time>,
 }
 
 impl Quiet {
-    /// A cell went or came.
+    /// Notes a cell that was sent or received.
     pub(crate) fn note(&mut self, now: Time, is_padding: bool) {
         self.moved = now;
         if !is_padding {
@@ -183,14 +184,14 @@ impl Quiet {
         }
     }
 
-    /// When to look for the first time.
+    /// Returns the time of the first padding timer.
     pub(crate) fn first_look(&self, silence: Silence) -> Time {
         self.moved + millis(silence.0)
     }
 
-    /// Whether a cell of padding is to go now, and when to look again. No time is drawn before the
-    /// least silence has passed: a busy link is looked at that often, and the silence is as long as
-    /// if a time had been drawn at each cell.
+    /// Returns true if a PADDING cell is to be sent now, and the time of the next timer. No time is
+    /// drawn before the minimum idle time has passed. So the timer of a busy link runs only that
+    /// often, and the idle times are distributed as if one had been drawn at each cell.
     pub(crate) fn look(
         &mut self,
         now: Time,
@@ -209,13 +210,14 @@ impl Quiet {
         (due, (self.moved + draw(silence, rng)).max(now))
     }
 
-    /// When a link on which no circuit is may be closed.
+    /// Returns the time at which a link without circuits may be closed.
     pub(crate) fn rests_until(&self) -> Time {
         self.used + self.rest
     }
 }
 
-/// The larger of two even draws (padding-spec, "Padding cell timeout distribution"); never nothing.
+/// Draws the larger of two uniform values (padding-spec, "Padding cell timeout distribution");
+/// never 0.
 fn draw((low, high): Silence, rng: &mut dyn CryptoRng) -> Duration {
     let width = u64::from(high.saturating_sub(low)).max(1);
     let longer = below(width, rng).max(below(width, rng));

@@ -1,40 +1,40 @@
-//! Introduction points and rendezvous points of a relay: on which circuit of which shard each is.
+//! A relay's introduction points and rendezvous points, with the shard and circuit of each.
 
 use std::collections::BTreeMap;
 
-/// How services and clients name a point.
+/// Name of a point, as services and clients use it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Point {
-    /// Where clients are introduced to the service that has this key.
+    /// The point at which clients are introduced to the service with this key.
     Introduction([u8; 32]),
-    /// Where a client with this cookie waits for a service.
+    /// The point at which a client with this cookie waits for a service.
     Rendezvous([u8; 20]),
 }
 
 /// A circuit of a relay.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PointPlace {
-    /// The shard whose circuit it is.
+    /// The shard that owns the circuit.
     pub shard: usize,
-    /// Its number there.
+    /// The circuit's number in the shard.
     pub circuit: u32,
 }
 
-/// The points of all shards of a relay. A relay's core is lent one, as it is lent a generator:
-/// who runs several shards lends each the same.
+/// Points of all shards of a relay. A relay's core receives the table from its owner, like its
+/// generator: all shards of a relay share one.
 pub trait PointTable: Send {
-    /// A circuit becomes a point. Gives the place of the one before, if there is one: a service's
-    /// newest introduction point counts, and a cookie is its first holder's.
+    /// Adds a circuit as `point`. Returns the place of the previous one, if there is one: a
+    /// service's newest introduction point replaces it, and a cookie stays with its first holder.
     fn enter(&mut self, point: Point, place: PointPlace) -> Option<PointPlace>;
 
-    /// Where a point is.
+    /// Returns the place of `point`.
     fn find(&self, point: &Point) -> Option<PointPlace>;
 
-    /// A circuit is no point any more. One that took its place stays.
+    /// Removes a circuit as `point`. Another circuit that has replaced it stays.
     fn leave(&mut self, point: &Point, place: PointPlace);
 }
 
-/// The points of a relay.
+/// The table of a relay's points.
 #[derive(Debug, Default)]
 pub struct Points(BTreeMap<Point, PointPlace>);
 

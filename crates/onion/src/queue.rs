@@ -1,16 +1,16 @@
-//! Cells that wait for their link: many queues in one pool, so that a cell costs no allocation and
-//! all of them together have a ceiling.
+//! Queues of cells that wait for their link, in one pool, so that a cell costs no allocation and
+//! their total is known.
 
 use anabranch_multipath::Time;
 
 use crate::wire::cell::CELL;
 
-/// Cells in a piece of the pool.
+/// Cells in a chunk of the pool.
 const CHUNK: usize = 64;
-/// The index of no cell.
+/// Index that stands for no cell.
 const NONE: u32 = u32::MAX;
 
-/// All cells that wait.
+/// Storage of all queued cells.
 #[derive(Default)]
 pub(crate) struct Pool {
     chunks: Vec<Box<[Slot]>>,
@@ -23,7 +23,7 @@ struct Slot {
     came: Time,
 }
 
-/// The cells of one circuit towards one link, first in, first out.
+/// Queue of one circuit's cells for one link, first in, first out.
 #[derive(Debug)]
 pub(crate) struct Queue {
     head: u32,
@@ -38,19 +38,19 @@ impl Default for Queue {
 }
 
 impl Queue {
-    /// Cells that wait.
+    /// Returns the number of queued cells.
     pub(crate) fn len(&self) -> usize {
         self.length
     }
 
-    /// Whether none does.
+    /// Returns true if the queue is empty.
     pub(crate) fn is_empty(&self) -> bool {
         self.length == 0
     }
 }
 
 impl Pool {
-    /// Puts a cell at the end of a queue; `fill` writes all of it.
+    /// Appends a cell to `queue`; `fill` writes all of it.
     pub(crate) fn push(
         &mut self,
         queue: &mut Queue,
@@ -69,7 +69,7 @@ impl Pool {
         queue.length += 1;
     }
 
-    /// Appends a queue's first cell to `out`; false if there is none.
+    /// Moves a queue's first cell to the end of `out`; returns false if there is none.
     pub(crate) fn pop(&mut self, queue: &mut Queue, out: &mut Vec<u8>) -> bool {
         let Some(index) = self.unlink_first(queue) else { return false };
         out.extend_from_slice(&self.slot(index).cell);
@@ -77,7 +77,7 @@ impl Pool {
         true
     }
 
-    /// Takes a queue's first cell out of it: its place.
+    /// Unlinks a queue's first cell, and returns its index.
     fn unlink_first(&mut self, queue: &mut Queue) -> Option<u32> {
         let index = Some(queue.head).filter(|head| *head != NONE)?;
         queue.head = std::mem::replace(&mut self.slot(index).next, NONE);
@@ -88,8 +88,8 @@ impl Pool {
         Some(index)
     }
 
-    /// Appends a queue's first cell to `out` and moves it to the end of another queue, as of now;
-    /// false if there is none.
+    /// Appends a queue's first cell to `out` and moves it to the end of another queue with the time
+    /// `now`; returns false if there is none.
     pub(crate) fn pass(
         &mut self,
         from: &mut Queue,
@@ -105,7 +105,7 @@ impl Pool {
         true
     }
 
-    /// Puts all cells of a queue at the end of another.
+    /// Appends all cells of the queue `more` to `queue`.
     pub(crate) fn join(&mut self, queue: &mut Queue, more: Queue) {
         if more.head == NONE {
             return;
@@ -118,7 +118,7 @@ impl Pool {
         queue.length += more.length;
     }
 
-    /// Drops the first cells of a queue, at most so many.
+    /// Drops the first `cells` cells of `queue`, or all if there are fewer.
     pub(crate) fn skip(&mut self, queue: &mut Queue, cells: usize) {
         for _ in 0..cells {
             let Some(index) = self.unlink_first(queue) else { return };
@@ -126,7 +126,7 @@ impl Pool {
         }
     }
 
-    /// Drops all cells of a queue.
+    /// Drops all cells of `queue`.
     pub(crate) fn clear(&mut self, queue: &mut Queue) {
         while queue.head != NONE {
             self.free.push(queue.head);
@@ -135,13 +135,13 @@ impl Pool {
         *queue = Queue::default();
     }
 
-    /// Since when a queue's first cell waits.
+    /// Returns the time since which a queue's first cell has waited.
     pub(crate) fn oldest(&self, queue: &Queue) -> Option<Time> {
         let index = queue.head as usize;
         (queue.head != NONE).then(|| self.chunks[index / CHUNK][index % CHUNK].came)
     }
 
-    /// Cells that wait in all queues.
+    /// Returns the number of cells in all queues.
     pub(crate) fn used(&self) -> usize {
         self.chunks.len() * CHUNK - self.free.len()
     }

@@ -1,9 +1,9 @@
-//! The relay: guard, middle and exit, as one core. It is one shard; a process may have several.
+//! The relay: guard, middle and exit, as one core. A core is one shard; a process may have several.
 //!
-//! [`Relay::handle`] takes an [`Input`], then [`Relay::poll`] gives [`Output`]s until there is
-//! none. What it has in common with a client is its [`Core`](crate::Core): links, cells to send
-//! (fetched when a link has room, so that the order among circuits is decided as late as can be),
-//! bytes of streams, time.
+//! [`Relay::handle`] takes an [`Input`], then [`Relay::poll`] returns [`Output`]s until there is
+//! none. Its [`Core`](crate::Core) is shared with the client: links, queued cells, bytes of
+//! streams, time. Cells are fetched when a link has room, so that the order among circuits is
+//! decided as late as possible.
 
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -45,111 +45,113 @@ mod extend;
 mod merge;
 mod services;
 
-/// What a relay of ours speaks, and a descriptor says (tor-spec, "Subprotocol versioning"). The
-/// first is ours: 1 links sets of the designs that are older than Conflux as C tor has it, 2 those
-/// whose legs may die, 3 those whose legs join at a middle.
+/// Protocol versions of a relay of ours, as in its descriptor (tor-spec, "Subprotocol versioning").
+/// `Anabranch` is our own. Version 1 links sets of the designs older than Conflux in C tor, 2 those
+/// whose legs may fail, and 3 those whose legs join at a middle.
 pub const PROTOCOLS: &str = "Anabranch=1-3 Conflux=1 Cons=2 Desc=2 DirCache=2 FlowCtrl=1-2 HSDir=2 \
      HSIntro=4-5 HSRend=2 Link=3-5 LinkAuth=3 Microdesc=2 Relay=2-6";
 
-/// How a relay behaves.
+/// Configuration of a relay.
 #[derive(Clone)]
 pub struct Config {
-    /// Who we are.
+    /// Our identity.
     pub identity: Identity,
-    /// Our onion keys: the present one first, then those that are still honoured.
+    /// Our onion keys: the present one first, then older ones still accepted.
     pub onion_keys: Vec<CurveKeys>,
-    /// The consensus' parameters.
+    /// Consensus parameters of congestion and flow control.
     pub params: Arc<Params>,
-    /// What the consensus says of onion services.
+    /// Consensus parameters of onion services.
     pub services: ServiceParams,
-    /// The order among the circuits of a link.
+    /// Scheduler of the circuits of a link.
     pub policy: circuitmux::Kind,
-    /// Whether streams are let out.
+    /// True if streams may exit here.
     pub exit: bool,
-    /// What the consensus says of sets of several circuits.
+    /// Consensus parameters of sets of several circuits.
     pub conflux: ConfluxParams,
-    /// How messages are dealt among the circuits of a set; `None`: as the client wishes.
+    /// How messages are dealt among the circuits of a set; `None` follows the client's wish.
     pub dealing: Option<Dealing>,
-    /// Whether BEGIN_DIR is answered.
+    /// True if BEGIN_DIR is answered.
     pub directory: bool,
-    /// Whether circuits are extended to private and loopback addresses: in private networks alone.
+    /// True if circuits may be extended to private and loopback addresses: only in private
+    /// networks.
     pub allow_private: bool,
-    /// Cells that may wait, of all circuits together.
+    /// Maximum number of queued cells of all circuits together.
     pub max_cells: usize,
-    /// Cells of one circuit that may wait for one link.
+    /// Maximum number of queued cells of one circuit for one link.
     pub max_queue: usize,
-    /// Links of one address whose handshake is not done.
+    /// Maximum number of links from one address whose handshake is not complete.
     pub max_half_open: usize,
-    /// Streams on one circuit.
+    /// Maximum number of streams on one circuit.
     pub max_streams: usize,
 }
 
-/// What a consensus tells a relay.
+/// Consensus parameters for a relay.
 #[derive(Clone, Debug)]
 pub struct NetworkParams {
-    /// Congestion and flow control.
+    /// Parameters of congestion and flow control.
     pub circuits: Arc<Params>,
-    /// When links are padded and closed.
+    /// Parameters of padding and closing links.
     pub padding: PaddingParams,
-    /// Onion services.
+    /// Parameters of onion services.
     pub services: ServiceParams,
-    /// Sets of several circuits.
+    /// Parameters of sets of several circuits.
     pub conflux: ConfluxParams,
 }
 
-/// What of [`Config`] may change while a relay runs.
+/// Settings of [`Config`] that may change while a relay runs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Behaviour {
-    /// As [`Config::exit`].
+    /// See [`Config::exit`].
     pub exit: bool,
-    /// As [`Config::allow_private`].
+    /// See [`Config::allow_private`].
     pub allow_private: bool,
-    /// As [`Config::max_cells`].
+    /// See [`Config::max_cells`].
     pub max_cells: usize,
 }
 
-/// What happened outside, but for links.
+/// An event other than those of links.
 #[derive(Debug)]
 pub enum Input {
-    /// A stream's destination is reached, or its directory server ready.
+    /// A stream is connected to its destination, or its directory server is ready.
     Connected {
         /// The stream.
         stream: StreamKey,
-        /// The destination's address, and seconds for which its name holds; `None` for a directory.
+        /// The destination's address, and the lifetime of its name in seconds; `None` for a
+        /// directory.
         reached: Option<(IpAddr, u32)>,
     },
-    /// A stream's destination has ended it, or cannot be reached. What was written before goes
+    /// A stream's destination has closed it, or cannot be reached. Data written before is sent
     /// first.
     Ended {
         /// The stream.
         stream: StreamKey,
-        /// Why.
+        /// Reason of the end.
         reason: EndReason,
     },
-    /// The policy does not let a stream go to the address of its destination.
+    /// The exit policy refuses the address of a stream's destination.
     Refused {
         /// The stream.
         stream: StreamKey,
-        /// That address, and seconds for which its name holds.
+        /// That address, and the lifetime of its name in seconds.
         address: (IpAddr, u32),
     },
     /// The answer to [`Output::Resolve`].
     Resolved {
-        /// The question.
+        /// The lookup.
         stream: StreamKey,
-        /// Answers, each with the seconds for which it holds.
+        /// Answers, each with its lifetime in seconds.
         answers: Vec<(Answer, u32)>,
     },
-    /// The time that [`Core::next_timeout`](crate::Core::next_timeout) named has come.
+    /// The time returned by [`Core::next_timeout`](crate::Core::next_timeout) has been reached.
     Timeout,
 }
 
-/// What is to be done outside.
+/// An action for the owner.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Output {
-    /// Something is to be done with a link.
+    /// An action on a link.
     Link(LinkOutput),
-    /// A stream's destination is to be given bytes, or asked for some, or left.
+    /// A notification for the connection to a stream's destination.
     Stream(StreamOutput),
     /// Connect a stream to its destination.
     Connect {
@@ -158,21 +160,21 @@ pub enum Output {
         /// The destination, as the client named it.
         begin: Begin,
     },
-    /// A client wants the directory.
+    /// Open a stream to the directory for a client.
     Directory {
         /// The stream.
         stream: StreamKey,
-        /// Whether the circuit comes from a relay: then who asks cannot be seen here.
+        /// True if the circuit comes from a relay: then the client's address is unknown here.
         by_relay: bool,
     },
-    /// A client asks for a name or, by in-addr.arpa, for an address.
+    /// Look up a name for a client, or an address if the name is in in-addr.arpa.
     Resolve {
-        /// The question.
+        /// The lookup.
         stream: StreamKey,
         /// The name.
         name: String,
     },
-    /// Tell the user.
+    /// An event to report to the user.
     Event(Event),
 }
 
@@ -194,63 +196,65 @@ impl From<Event> for Output {
     }
 }
 
-/// Numbers for people.
+/// Statistics for display.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Stats {
-    /// Circuits made since the beginning.
+    /// Circuits created since the start.
     pub circuits_made: u64,
-    /// Of these with Counter Galois Onion.
+    /// Circuits among these with Counter Galois Onion.
     pub circuits_cgo: u64,
     /// Open circuits.
     pub circuits: usize,
-    /// Their places on links, and those of other shards' circuits that go on from here.
+    /// Lanes of these circuits on links, and of other shards' circuits that continue on links of
+    /// this shard.
     pub lanes: usize,
     /// Open streams.
     pub streams: usize,
     /// Sets that several circuits can join.
     pub sets: usize,
-    /// Circuits that are legs of these.
+    /// Circuits that are legs of sets.
     pub legs: usize,
     /// Bytes that wait in sets for messages of other legs.
     pub reordered: usize,
-    /// Most bytes that ever waited in one set.
+    /// Maximum bytes that ever waited in one set.
     pub most_reordered: usize,
-    /// Round-trip times of legs that are linked, in microseconds, smoothed.
+    /// Smoothed round-trip times of linked legs, in microseconds.
     pub leg_rtts: NumberSpread,
     /// Congestion windows of legs, in cells.
     pub leg_windows: NumberSpread,
     /// Cells of legs in flight.
     pub legs_inflight: u64,
-    /// Cells that wait.
+    /// Queued cells.
     pub cells: usize,
-    /// The widest congestion window of circuits that live, in cells.
+    /// Largest congestion window of open circuits, in cells.
     pub window: u64,
-    /// RELAY cells that came, and were passed on.
+    /// RELAY cells received and passed on.
     pub relayed: u64,
     /// Protocol violations by neighbours.
     pub violations: u64,
-    /// Circuits closed for want of memory.
+    /// Circuits closed because the memory for cells was full.
     pub out_of_memory: u64,
-    /// Cells of padding: received, sent.
+    /// PADDING cells: received, sent.
     pub padding: [u64; 2],
-    /// Links whose cells bear numbers, so that they may come in any order.
+    /// Links with numbered cells, which may arrive in any order.
     pub unordered_links: usize,
-    /// Cells that came by them before their turn, since the beginning.
+    /// Cells on these links that arrived before their turn, since the start.
     pub early_cells: u64,
-    /// Open QUIC links, and circuits on them.
+    /// Open QUIC links; `quic_circuits` counts the circuits on them.
     pub quic_links: usize,
     /// See [`Stats::quic_links`].
     pub quic_circuits: usize,
-    /// Circuits that moved from a QUIC link to the one beside it, since the beginning.
+    /// Circuits that moved from a QUIC link to the one alongside it, since the start.
     pub moved_circuits: u64,
     /// Open links that were each opened for one circuit.
     pub dedicated_links: usize,
-    /// Circuits that went by another's, since the beginning: there were as many links as may be.
+    /// Circuits that share another circuit's link because the maximum number of links was open,
+    /// since the start.
     pub shared_circuits: u64,
 }
 
 impl Stats {
-    /// Those of two shards together.
+    /// Returns the statistics of two shards together.
     #[must_use]
     pub fn with(self, other: &Stats) -> Stats {
         Stats {
@@ -286,26 +290,26 @@ impl Stats {
 /// A relay's core.
 pub type Relay = Node<RelayRole>;
 
-/// What makes a node a relay.
+/// State of a node that is a relay.
 pub struct RelayRole {
     config: Config,
-    /// By the TLS certificates that links show: the present one first, then the one before.
+    /// Roles by the TLS certificates that links show: the present one first, then the previous one.
     responders: Vec<Role>,
     initiator: Role,
     stats: Stats,
-    /// Which of the relay's shards this is.
+    /// Index of this shard of the relay.
     shard: usize,
     /// Introduction and rendezvous points of all shards.
     points: Box<dyn PointTable>,
     /// Sets of several circuits of all shards.
     sets: Box<dyn SetTable>,
-    /// Each circuit that goes on has a link of its own, up to so many to one relay.
+    /// Maximum number of links to one relay, if each circuit that continues has its own link.
     dedicated: Option<usize>,
 }
 
 impl Relay {
-    /// A relay without links. `responder` and `initiator` say how it proves itself on links that
-    /// came and that it opened; `rng` is all the chance that it takes.
+    /// Returns a relay without links. `responder` and `initiator` authenticate it on links that it
+    /// accepts and opens; `rng` is its only source of randomness.
     pub fn new(
         config: Config,
         responder: Role,
@@ -326,7 +330,7 @@ impl Relay {
         Node::with_role(role, policy, max_cells, rng)
     }
 
-    /// Takes what happened.
+    /// Handles an event.
     pub fn handle(&mut self, now: Time, input: Input) {
         match input {
             Input::Connected { stream, reached } => self.connected(now, stream, reached),
@@ -338,12 +342,12 @@ impl Relay {
         self.relieve();
     }
 
-    /// The keys that circuits are made with, from now on.
+    /// Sets the onion keys for new circuits.
     pub fn set_onion_keys(&mut self, onion_keys: Vec<CurveKeys>) {
         self.role.config.onion_keys = onion_keys;
     }
 
-    /// The consensus' parameters, for circuits, points and sets that are made from now on.
+    /// Sets the consensus parameters for new circuits, points and sets.
     pub fn set_network_params(&mut self, params: &NetworkParams) {
         let NetworkParams { circuits, padding, services, conflux } = params;
         self.role.config.params = Arc::clone(circuits);
@@ -351,21 +355,21 @@ impl Relay {
         self.set_padding(*padding);
     }
 
-    /// Before anything happens, at a relay of several shards: the number of this one, and the
-    /// tables that all share.
+    /// Sets the index of this shard, and the tables that all shards share. Call it before anything
+    /// else, at a relay of several shards.
     pub fn share(&mut self, shard: usize, points: Box<dyn PointTable>, sets: Box<dyn SetTable>) {
         self.role.shard = shard;
         (self.role.points, self.role.sets) = (points, sets);
     }
 
-    /// From now on each circuit that goes on has a link of its own to the next relay. There are
-    /// `most` to one relay: further circuits share them.
+    /// Opens a separate link to the next relay for each circuit from now on. At most `most` links
+    /// lead to one relay: further circuits share them.
     pub fn dedicate_links(&mut self, most: usize) {
         self.role.dedicated = Some(most);
     }
 
-    /// Other settings, for what comes from now on. If more cells wait than may, the longest waiting
-    /// circuits go.
+    /// Changes settings from now on. If more cells wait than `max_cells`, the circuits that have
+    /// waited longest are closed.
     pub fn set_behaviour(&mut self, behaviour: Behaviour) {
         let Behaviour { exit, allow_private, max_cells } = behaviour;
         (self.role.config.exit, self.role.config.allow_private) = (exit, allow_private);
@@ -373,22 +377,23 @@ impl Relay {
         self.relieve();
     }
 
-    /// How we prove ourselves on links from now on: the TLS certificate or the signing key has
-    /// changed.
+    /// Sets how we authenticate ourselves on links from now on: the TLS certificate or the signing
+    /// key has changed.
     pub fn set_roles(&mut self, responder: Role, initiator: Role) {
         self.role.initiator = initiator;
         self.role.responders.insert(0, responder);
         self.role.responders.truncate(2);
     }
 
-    /// Circuits that were made since the beginning, as in [`Relay::stats`], but at no cost.
+    /// Returns the number of circuits created since the start, as in [`Relay::stats`], but at no
+    /// cost.
     pub fn circuits_made(&self) -> u64 {
         self.role.stats.circuits_made
     }
 
-    /// Numbers for people.
+    /// Returns statistics for display.
     pub fn stats(&self) -> Stats {
-        // Those of other shards are counted there.
+        // Circuits of other shards are counted there.
         let legs = || self.circuits.iter().filter_map(Ending::leg);
         let windows = legs().map(Leg::window);
         let sets = || self.sets.iter().filter_map(|set| set.linked());

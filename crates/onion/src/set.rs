@@ -1,9 +1,8 @@
-//! What streams hang on: a set of legs that lead to one other end, and the streams in turn over
-//! them.
+//! A set of legs that lead to one other end, and the streams that take turns on them.
 //!
 //! Streams, their IDs and their turns belong to the set. Keys, window, SENDME tags and queue belong
-//! to each leg, which is a circuit. A set of one leg is the null case of the multi-path layer; what
-//! it takes to have several is [`Several`].
+//! to each leg, which is a circuit. A set of one leg is the null case of the multi-path layer; the
+//! state for several legs is [`Several`].
 
 use std::sync::Arc;
 
@@ -21,33 +20,33 @@ pub(crate) mod numbers;
 pub(crate) mod passing;
 mod several;
 
-/// Cells of a leg that wait for its link before streams are asked for more (C tor's `cellq_high`).
+/// Queued cells of a leg above which streams are not read (C tor's `cellq_high`).
 pub(crate) const QUEUE_HIGH: usize = 256;
-/// Below so many, they are asked.
+/// Queued cells of a leg below which streams are read again.
 pub(crate) const QUEUE_LOW: usize = 128;
 
-/// The streams, and the legs that they go by.
+/// Streams, and the legs that carry them.
 pub(crate) struct Set {
     pub(crate) streams: Streams,
     pub(crate) route: Route,
 }
 
-/// By what a set's messages go.
+/// Carrier of a set's messages.
 pub(crate) enum Route {
     /// One circuit, by its number in the core.
     One(u32),
-    /// Legs of a set that several may join.
+    /// The legs of a set that several may join.
     Several(Box<Several>),
 }
 
 impl Set {
-    /// Of one leg, on which this was agreed.
+    /// Returns a set of one leg, given the result of the leg's handshake.
     pub(crate) fn new(side: Side, agreed: Agreed, params: &Arc<Params>, leg: u32) -> Set {
         let streams = Streams::new(side, agreed.sendme_inc.is_some(), params);
         Set { streams, route: Route::One(leg) }
     }
 
-    /// What it takes to have several legs, if it may.
+    /// Returns the state for several legs, if the set may have them.
     pub(crate) fn several(&mut self) -> Option<&mut Several> {
         match &mut self.route {
             Route::One(_) => None,
@@ -55,12 +54,12 @@ impl Set {
         }
     }
 
-    /// Whether what goes by its legs is cells of a circuit beyond, whole.
+    /// Returns true if its legs carry whole cells of a circuit beyond them.
     pub(crate) fn is_merged(&self) -> bool {
         matches!(&self.route, Route::Several(several) if several.passing.is_some())
     }
 
-    /// How many legs are linked, if several may be.
+    /// Returns the number of linked legs, if the set may have several.
     pub(crate) fn linked(&self) -> Option<usize> {
         match &self.route {
             Route::One(_) => None,
@@ -68,8 +67,8 @@ impl Set {
         }
     }
 
-    /// The leg that carries the next cells, what they are, and how many at most; `None` if there is
-    /// nothing to send, or no leg takes it. About so many cells of data wait.
+    /// Returns the leg for the next cells, their kind, and their maximum number; `None` if there is
+    /// nothing to send, or no leg takes it. About `waiting` data cells are pending.
     pub(crate) fn choose(&mut self, now: Time, waiting: u64) -> Option<(PathId, Next, u64)> {
         let Set { streams, route: Route::Several(several) } = self else { return None };
         if let Some(is_data) = several.next_again() {
@@ -94,29 +93,30 @@ impl Set {
         {
             return Some((leg, Next::Data, cells));
         }
-        // Where no leg takes data, what is none goes all the same: no window counts it.
+        // If no leg takes data, other messages are sent anyway: no window counts them.
         let next = streams.next(now, false)?;
         let leg = match next {
             Next::Control { by: Some(leg), .. } => several.takes_control(leg)?,
-            // C tor's `conflux_should_multiplex`: it goes as the data that follows it will. A leg
-            // that has fallen silent then swallows BEGIN as well, and is noticed by its timeout;
-            // a stream that had opened by another leg would wait for ever.
+            // C tor's `conflux_should_multiplex`: the message is sent on the leg of the data that
+            // follows. If that leg has failed, BEGIN is lost as well, and its timeout shows the
+            // failure. A stream that had opened on another leg would wait forever.
             Next::Control { counted: true, .. } => several.counted_control(now)?,
             _ => several.control()?,
         };
         Some((leg, next, 1))
     }
 
-    /// What a leg's congestion control is to know when `queued` cells wait for the leg's link.
+    /// Returns the state of a leg's own queue for its congestion control; `queued` cells wait for
+    /// the link.
     pub(crate) fn outlet(&self, queued: usize) -> Outlet {
         let blocked = queued >= QUEUE_HIGH;
         Outlet { queued: queued as u64, blocked, wanting: self.streams.is_wanting() }
     }
 
-    /// Takes a message of a stream, which came by the leg that was told last.
+    /// Handles a message of a stream, which arrived on the leg last set in `streams`.
     ///
     /// # Errors
-    /// What the other end did that it may not do.
+    /// A violation by the other end.
     pub(crate) fn take(&mut self, now: Time, message: Message<'_>) -> Result<(), CircuitFault> {
         self.streams.take(now, message).map_err(|broken| match broken {
             Broken::Flood => CircuitFault::Flood,
@@ -126,8 +126,8 @@ impl Set {
     }
 }
 
-/// The leg of the next cells of data, and how many of them. Where streams have a window on each
-/// leg, a cell at a time: only legs on which a stream with data has room take it.
+/// Returns the leg for the next data cells, and their number. Where streams have a window on each
+/// leg, one cell at a time is assigned: only to legs on which a stream with data has room.
 fn assign(
     now: Time,
     streams: &mut Streams,

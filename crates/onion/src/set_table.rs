@@ -1,4 +1,4 @@
-//! Sets of several circuits that clients have linked at a relay: in which shard each is.
+//! Sets of several circuits that clients have linked at a relay, and the shard of each.
 
 use std::any::Any;
 use std::collections::BTreeMap;
@@ -8,39 +8,39 @@ use digest::Digest;
 use crate::wire::conflux::SetNonce;
 use crate::wire::crypto::Sha256;
 
-/// A set of a relay.
+/// Place of a set of a relay.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SetPlace {
-    /// The shard that has it.
+    /// The shard that owns it.
     pub shard: usize,
-    /// Its number there.
+    /// Its number in the shard.
     pub set: u32,
 }
 
-/// A leg on its way from one shard to another: what it is, only a relay's core knows.
+/// A leg in transfer from one shard to another; only a relay's core knows its type.
 pub type Orphan = Box<dyn Any + Send>;
 
-/// The sets of all shards of a relay, and legs on their way from one shard to another. A relay's
-/// core is lent one, as it is lent a generator: who runs several shards lends each the same.
+/// Sets of all shards of a relay, and legs in transfer between shards. A relay's core receives the
+/// table from its owner, like its generator: all shards of a relay share one.
 pub trait SetTable: Send {
-    /// A set begins. Gives the place of the one that has this nonce already.
+    /// Adds a set. Returns the place of the existing set with `nonce`, if there is one.
     fn enter(&mut self, nonce: &SetNonce, place: SetPlace) -> Option<SetPlace>;
 
-    /// Where a set is.
+    /// Returns the place of a set.
     fn find(&self, nonce: &SetNonce) -> Option<SetPlace>;
 
-    /// A set has ended.
+    /// Removes a set that has ended.
     fn leave(&mut self, nonce: &SetNonce, place: SetPlace);
 
-    /// A leg is to be another shard's, which asks for it by this number.
+    /// Stores a leg for another shard, and returns the number under which that shard fetches it.
     fn hand_over(&mut self, orphan: Orphan) -> u64;
 
-    /// The leg of this number. It is given once.
+    /// Removes and returns the leg with the number `number`.
     fn take_over(&mut self, number: u64) -> Option<Orphan>;
 }
 
-/// The sets of a relay. A nonce is a secret, so it is looked up by its digest: how long that takes
-/// tells nothing.
+/// The table of a relay's sets. A nonce is a secret, so it is looked up by its digest: the time of
+/// a lookup reveals nothing.
 #[derive(Default)]
 pub struct Sets {
     places: BTreeMap<[u8; 32], SetPlace>,

@@ -1,5 +1,5 @@
 //! A stream at either end of a circuit: bytes that wait for cells, bytes that wait for a program,
-//! and what keeps both few.
+//! and the flow control that limits both.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -17,82 +17,83 @@ mod leg_windows;
 mod rates;
 mod windows;
 
-/// A stream's number in its core: counts up from 1, never used again.
+/// A stream's number in its core: counts up from 1, never reused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct StreamKey(pub u64);
 
-/// Bytes that may wait for cells.
+/// Maximum bytes that wait for cells.
 const OUTGOING: usize = 128 * DATA;
 
-/// Which end of the circuit the stream has here.
+/// The stream's end at this side of the circuit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Side {
     Client,
     Exit,
 }
 
-/// What the peer did that no honest one does.
+/// A violation by the peer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Broken {
     /// More data than any window allows.
     Flood,
-    /// A message that this stream cannot have at this point.
+    /// A message that is not allowed on this stream at this point.
     OutOfPlace,
-    /// A message that cannot be read.
+    /// A malformed message.
     Malformed,
 }
 
-/// A message that does not count as data, to be sent.
+/// A message to send that does not count as data.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Say {
     pub(crate) command: RelayCommand,
     pub(crate) stream: u16,
     pub(crate) data: Vec<u8>,
-    /// The leg that it is about, and must go by.
+    /// The leg that it concerns, and on which it must be sent.
     pub(crate) by: Option<PathId>,
 }
 
 /// One end of a stream.
 pub(crate) struct Stream {
     pub(crate) key: StreamKey,
-    /// Whether the peer agreed to it (client), or its destination was reached (exit).
+    /// True if the peer accepted it (client), or its destination is connected (exit).
     pub(crate) open: bool,
     side: Side,
     id: u16,
     outgoing: VecDeque<u8>,
-    /// The END that follows the outgoing bytes.
+    /// Reason of the END that follows the outgoing bytes.
     ending: Option<EndReason>,
     pub(crate) incoming: VecDeque<u8>,
     flow: Box<dyn Flow>,
-    /// The program heard "no room" and waits.
+    /// The program found no room and waits.
     starved: bool,
 }
 
-/// What bounds the data of streams that is under way.
+/// Flow control of streams.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum StreamFlow {
     /// Windows of a fixed size, opened by SENDMEs.
     Windows(StreamWindows),
-    /// XON and XOFF, beside congestion control.
+    /// XON and XOFF, in addition to congestion control.
     Rates,
 }
 
-/// How much a stream may carry each way, and what it tells its peer of that. One file each:
-/// [`Windows`], [`LegWindows`] and [`Rates`], all over cells that arrive all and in order.
+/// Flow control of a stream in both directions, and its messages to the peer. There is one file for
+/// each: [`Windows`], [`LegWindows`] and [`Rates`]. Cells arrive without loss and in order.
 trait Flow: Send {
-    /// Whether a DATA cell may go now, by one of these legs; only [`LegWindows`] looks at them.
+    /// Returns true if a DATA cell may be sent now on one of these legs; only [`LegWindows`]
+    /// considers them.
     fn may_send(&mut self, now: Time, by: &[PathId]) -> bool;
 
-    /// When a stream that may not send now should be asked again, if time alone changes that.
+    /// Returns the time to check again a stream that may not send now, if time alone changes that.
     fn wake_at(&self) -> Option<Time>;
 
-    /// A DATA cell with this many bytes was sent by a leg.
+    /// Counts a DATA cell with this number of bytes that was sent on the leg `by`.
     fn sent(&mut self, by: PathId, bytes: usize);
 
-    /// A DATA cell came.
+    /// Handles a received DATA cell.
     ///
     /// # Errors
-    /// More came than the peer may send.
+    /// More data than the peer may send.
     fn received(
         &mut self,
         now: Time,
@@ -100,50 +101,50 @@ trait Flow: Send {
         replies: &mut Replies<'_>,
     ) -> Result<(), Broken>;
 
-    /// A DATA cell came before its turn: [`Flow::received`] follows when that comes.
+    /// Handles a DATA cell that arrived before its turn: [`Flow::received`] follows at its turn.
     ///
     /// # Errors
-    /// As that.
+    /// See [`Flow::received`].
     fn came_early(&mut self, _: Time, _: Arrived, _: &mut Replies<'_>) -> Result<(), Broken> {
         Ok(())
     }
 
-    /// The peer is to rest, or may go on; `waiting` bytes wait for the program.
+    /// Pauses or resumes the peer; `waiting` bytes wait for the program.
     fn rest(&mut self, now: Time, rest: bool, waiting: usize, replies: &mut Replies<'_>);
 
-    /// The program took bytes; `waiting` are left.
+    /// Notes that the program has read bytes; `waiting` are left.
     fn consumed(&mut self, now: Time, bytes: usize, waiting: usize, replies: &mut Replies<'_>);
 
-    /// A SENDME came by a leg.
+    /// Handles a SENDME on the leg `by`.
     ///
     /// # Errors
-    /// None is owed.
+    /// It is not expected.
     fn acknowledged(&mut self, by: PathId) -> Result<(), Broken>;
 
-    /// XOFF (`None`) or XON with a rate in kilobytes a second (0: no limit) came.
+    /// Handles XOFF (`None`), or XON with a rate in kilobytes a second (0: no limit).
     ///
     /// # Errors
-    /// It may not come.
+    /// It is not allowed here.
     fn told_rate(&mut self, now: Time, rate: Option<u32>) -> Result<(), Broken>;
 
-    /// A leg is gone.
+    /// Removes a lost leg.
     fn lost(&mut self, _leg: PathId) {}
 }
 
-/// A DATA cell that came. All in bytes.
+/// A received DATA cell; sizes are in bytes.
 #[derive(Clone, Copy, Debug)]
 struct Arrived {
-    /// Its data.
+    /// Length of its data.
     bytes: usize,
-    /// What waits for the program, with it.
+    /// Bytes that wait for the program, including it.
     waiting: usize,
-    /// What may have come at once, besides a window's.
+    /// Bytes that may have arrived at once in addition to a window's.
     burst: usize,
-    /// The leg that it came by; `None` if that is gone.
+    /// The leg on which it arrived; `None` if that is closed.
     by: Option<PathId>,
 }
 
-/// Where a stream's flow control leaves messages for the peer.
+/// Queue for messages of a stream's flow control to the peer.
 struct Replies<'a> {
     stream: u16,
     by: Option<PathId>,
@@ -155,14 +156,14 @@ impl Replies<'_> {
         self.say.push_back(Say { command, stream: self.stream, data, by: self.by });
     }
 
-    /// Those that must go by a leg.
+    /// Returns the queue for messages that must be sent on `leg`.
     fn by(&mut self, leg: PathId) -> Replies<'_> {
         Replies { stream: self.stream, by: Some(leg), say: self.say }
     }
 }
 
 impl Stream {
-    /// A stream that is being opened.
+    /// Returns a stream that is being opened.
     pub(crate) fn new(
         key: StreamKey,
         id: u16,
@@ -188,7 +189,7 @@ impl Stream {
         }
     }
 
-    /// Takes bytes of the program, as many as there is room for.
+    /// Takes as many of the program's bytes as there is room for, and returns their number.
     pub(crate) fn write(&mut self, bytes: &[u8]) -> usize {
         let room =
             if self.ending.is_some() { 0 } else { OUTGOING.saturating_sub(self.outgoing.len()) };
@@ -198,40 +199,41 @@ impl Stream {
         taken
     }
 
-    /// Whether the program has more bytes than there was room for.
+    /// Returns true if the program has more bytes than there was room for.
     pub(crate) fn has_more(&self) -> bool {
         look();
         self.starved && self.ending.is_none()
     }
 
-    /// No more bytes will come from the program.
+    /// Marks the end of the program's bytes.
     pub(crate) fn end(&mut self, reason: EndReason) {
         self.ending = Some(reason);
     }
 
-    /// Whether a DATA cell may go now, by one of these legs.
+    /// Returns true if a DATA cell may be sent now on one of these legs.
     pub(crate) fn has_data(&mut self, now: Time, by: &[PathId]) -> bool {
         self.is_wanting() && self.flow.may_send(now, by)
     }
 
-    /// Whether bytes wait that will go sooner or later.
+    /// Returns true if there are bytes to send, now or later.
     pub(crate) fn is_wanting(&self) -> bool {
         look();
         self.may_begin() && !self.outgoing.is_empty()
     }
 
-    /// A client's bytes need not wait for the exit's answer: they follow BEGIN.
+    /// Returns true if bytes may be sent. A client's need not wait for the exit's answer: they
+    /// follow BEGIN.
     fn may_begin(&self) -> bool {
         self.open || self.side == Side::Client
     }
 
-    /// When a stream that may not send now should be asked again.
+    /// Returns the time to check again a stream that may not send now.
     pub(crate) fn wake_at(&self) -> Option<Time> {
         if self.is_wanting() { self.flow.wake_at() } else { None }
     }
 
-    /// Writes a DATA cell's data, for a leg, and returns its length; `true` if the program may
-    /// write again.
+    /// Writes a DATA cell's data for the leg `by`. Returns its length, and `true` if the program
+    /// may write again.
     pub(crate) fn fill(&mut self, by: PathId, data: &mut [u8]) -> (usize, bool) {
         let length = self.outgoing.len().min(data.len());
         let (front, back) = self.outgoing.as_slices();
@@ -245,25 +247,25 @@ impl Stream {
         (length, fed)
     }
 
-    /// Bytes that wait for cells.
+    /// Returns the number of bytes that wait for cells.
     pub(crate) fn unsent(&self) -> usize {
         look();
         if self.may_begin() { self.outgoing.len() } else { 0 }
     }
 
-    /// The peer is to rest, or may go on.
+    /// Pauses or resumes the peer.
     pub(crate) fn rest(&mut self, now: Time, rest: bool, say: &mut VecDeque<Say>) {
         let waiting = self.incoming.len();
         self.flow.rest(now, rest, waiting, &mut Replies { stream: self.id, by: None, say });
     }
 
-    /// The END that is due: all bytes before it have gone.
+    /// Returns the reason of the END that is due: all bytes before it are sent.
     pub(crate) fn due_end(&self) -> Option<EndReason> {
         look();
         self.ending.filter(|_| self.outgoing.is_empty())
     }
 
-    /// Takes the data of a DATA cell, which came by a leg, or one that is gone; returns whether the
+    /// Takes the data of a DATA cell from a leg, or from a closed one (`None`). Returns true if the
     /// program had nothing to read before.
     pub(crate) fn received(
         &mut self,
@@ -280,8 +282,8 @@ impl Stream {
         Ok(woke)
     }
 
-    /// A DATA cell of so many bytes came by a leg before its turn. `much_waits` says that little
-    /// more may.
+    /// Notes a DATA cell of `bytes` bytes that arrived on leg `by` before its turn. `much_waits` is
+    /// true if the queue of waiting messages is nearly full.
     pub(crate) fn came_early(
         &mut self,
         now: Time,
@@ -294,30 +296,30 @@ impl Stream {
         self.flow.came_early(now, arrived, &mut Replies { stream: self.id, by: None, say })
     }
 
-    /// The program took bytes.
+    /// Removes bytes that the program has read.
     pub(crate) fn consumed(&mut self, now: Time, bytes: usize, say: &mut VecDeque<Say>) {
         self.incoming.drain(..bytes.min(self.incoming.len()));
         let waiting = self.incoming.len();
         self.flow.consumed(now, bytes, waiting, &mut Replies { stream: self.id, by: None, say });
     }
 
-    /// A stream's SENDME came by a leg.
+    /// Handles a stream's SENDME on the leg `by`.
     pub(crate) fn acknowledged(&mut self, by: PathId) -> Result<(), Broken> {
         self.flow.acknowledged(by)
     }
 
-    /// A leg is gone.
+    /// Removes a lost leg.
     pub(crate) fn lost(&mut self, leg: PathId) {
         self.flow.lost(leg);
     }
 
-    /// XOFF (`None`) or XON with a rate in kilobytes a second (0: no limit) came.
+    /// Handles XOFF (`None`), or XON with a rate in kilobytes a second (0: no limit).
     pub(crate) fn told_rate(&mut self, now: Time, rate: Option<u32>) -> Result<(), Broken> {
         self.flow.told_rate(now, rate)
     }
 }
 
-/// Counts a look at a stream, in tests.
+/// Counts an access to a stream, in tests.
 fn look() {
     #[cfg(test)]
     LOOKS.set(LOOKS.get() + 1);
@@ -328,7 +330,7 @@ thread_local! {
     static LOOKS: std::cell::Cell<u64> = const { std::cell::Cell::new(0) };
 }
 
-/// Looks at streams so far, by this thread.
+/// Returns the number of accesses to streams so far, by this thread.
 #[cfg(test)]
 pub(crate) fn looks() -> u64 {
     LOOKS.get()

@@ -1,4 +1,4 @@
-//! The streams of a set of legs: many, in turn.
+//! The streams of a set of legs, which take turns.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::net::IpAddr;
@@ -18,53 +18,54 @@ use turns::Turns;
 
 mod turns;
 
-/// What happened to a stream that its program should know.
+/// An event of a stream for its program.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Happened {
-    /// There is something to read where nothing was.
+    /// There are bytes to read where there were none.
     Readable(StreamKey),
-    /// There is room where none was.
+    /// There is room where there was none.
     Room(StreamKey),
-    /// The peer ended it, perhaps because its policy refuses this address; what it left unread
-    /// comes along.
+    /// The peer closed it, perhaps because its policy refuses this address; the unread bytes are
+    /// included.
     Ended(StreamKey, EndReason, Option<IpAddr>, VecDeque<u8>),
-    /// Our own END has gone.
+    /// Our own END has been sent.
     Finished(StreamKey),
 }
 
-/// A cell's worth of message.
+/// Kind of a message that fills a cell.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Filled {
-    /// Counted by the window.
+    /// DATA, which the window counts.
     Data,
-    /// Not counted.
+    /// Another message, which it does not count.
     Control,
 }
 
-/// What a cell would carry now.
+/// Kind of the next message to send.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Next {
     /// DATA, which the window counts and a set numbers.
     Data,
-    /// Something else; whether a set numbers it, and the leg that it must go by, if one.
+    /// Another message: `counted` is true if a set numbers it, and `by` is the leg on which it must
+    /// be sent, if any.
     Control { counted: bool, by: Option<PathId> },
-    /// What went by a leg that is gone.
+    /// A message of a lost leg.
     Again,
 }
 
-/// The leg of a set that has no other.
+/// The leg of a set that has only one.
 pub(crate) const ONLY: PathId = PathId(0);
 
-/// The leg that a message goes by.
+/// The leg on which a message is sent.
 #[derive(Clone, Copy)]
 pub(crate) struct OutLeg<'a> {
-    /// Its place in the set.
+    /// Its slot in the set.
     pub(crate) by: PathId,
-    /// How messages lie in its cells.
+    /// Format of messages in its cells.
     pub(crate) format: Format,
-    /// Whether it has room for DATA.
+    /// True if it has room for DATA.
     pub(crate) has_room: bool,
-    /// What stands before the message's data.
+    /// Bytes that precede the message's data.
     pub(crate) prefix: &'a [u8],
 }
 
@@ -72,28 +73,28 @@ pub(crate) struct OutLeg<'a> {
 pub(crate) struct Streams {
     side: Side,
     flow: StreamFlow,
-    /// Whether there ever was one.
+    /// True if there ever was a stream.
     used: bool,
     params: Arc<Params>,
     streams: BTreeMap<u16, Stream>,
     turns: Turns,
-    /// The ID that was given last to a stream that began here.
+    /// Last ID assigned to a stream that began here.
     last_id: u16,
     say: VecDeque<Say>,
     happened: VecDeque<Happened>,
-    /// Bytes that may come at once besides those of a window: what waited for messages of other
+    /// Bytes that may arrive at once in addition to a window's: they waited for messages of other
     /// legs.
     burst: usize,
     /// The legs that take data now, where streams have windows on each.
     open: Vec<PathId>,
-    /// The leg by which the message came that is taken now; `None` if that is gone.
+    /// The leg on which the present message arrived; `None` if that is closed.
     came_by: Option<PathId>,
     /// Bytes of streams: received, sent.
     pub(crate) carried: [u64; 2],
 }
 
 impl Streams {
-    /// Without streams.
+    /// Returns a set without streams.
     pub(crate) fn new(side: Side, congestion_control: bool, params: &Arc<Params>) -> Streams {
         let flow = match congestion_control {
             true => StreamFlow::Rates,
@@ -116,7 +117,7 @@ impl Streams {
         }
     }
 
-    /// Adds a stream; false if its ID is in use.
+    /// Adds the stream `id`; returns false if its ID is in use.
     pub(crate) fn add(&mut self, id: u16, key: StreamKey) -> bool {
         if id == 0 || self.streams.contains_key(&id) {
             return false;
@@ -127,50 +128,51 @@ impl Streams {
         true
     }
 
-    /// Whether there ever was a stream, or a look-up.
+    /// Returns true if there ever was a stream, or a lookup.
     pub(crate) fn were_used(&self) -> bool {
         self.used
     }
 
-    /// Whether circuits with congestion control carry them: then flow control knows no SENDME of
-    /// streams.
+    /// Returns true if circuits with congestion control carry the streams: then there are no stream
+    /// SENDMEs.
     pub(crate) fn have_congestion_control(&self) -> bool {
         self.flow == StreamFlow::Rates
     }
 
-    /// Before there is a stream: they are those of a set of this design.
+    /// Sets the kind of windows for a set of `design`. Call it before there is a stream.
     pub(crate) fn adopt(&mut self, design: Design) {
         if let StreamFlow::Windows(windows) = &mut self.flow {
             *windows = design.stream_windows();
         }
     }
 
-    /// Whether a stream has a window on each leg.
+    /// Returns true if a stream has a window on each leg.
     pub(crate) fn have_leg_windows(&self) -> bool {
         self.flow == StreamFlow::Windows(StreamWindows::EachLeg)
     }
 
-    /// The legs that take data now.
+    /// Sets the legs that take data now.
     pub(crate) fn may_go_by(&mut self, legs: impl Iterator<Item = PathId>) {
         self.open.clear();
         self.open.extend(legs);
     }
 
-    /// Whether a stream may send data by this leg.
+    /// Returns true if a stream may send data on `leg`.
     pub(crate) fn may_send_by(&mut self, now: Time, leg: PathId) -> bool {
         self.turns.wake(now);
         self.next_on(now, leg).is_some()
     }
 
-    /// What is taken next came by this leg; `None` if that is gone.
+    /// Sets the leg on which the next messages arrived; `None` if that is closed.
     pub(crate) fn comes_by(&mut self, leg: Option<PathId>) {
         self.came_by = leg;
     }
 
-    /// A message came by a leg that waits for others; `much_waits` says that little more may.
+    /// Notes `message` on a leg that waits for others; `much_waits` is true if the queue of waiting
+    /// messages is nearly full.
     ///
     /// # Errors
-    /// More came than a window allows.
+    /// More data than a window allows.
     pub(crate) fn came_early(
         &mut self,
         now: Time,
@@ -184,7 +186,7 @@ impl Streams {
         stream.map_or(Ok(()), |stream| stream.came_early(now, came, much_waits, &mut self.say))
     }
 
-    /// A leg is gone, with what was to be said on it.
+    /// Removes a lost leg, and the messages to send on it.
     pub(crate) fn lost(&mut self, leg: PathId) {
         self.say.retain(|say| say.by != Some(leg));
         self.streams.values_mut().for_each(|stream| stream.lost(leg));
@@ -193,12 +195,12 @@ impl Streams {
         }
     }
 
-    /// IDs of streams that begin here are those after this one.
+    /// Assigns IDs after `last_id` to the next streams that begin here.
     pub(crate) fn number_from(&mut self, last_id: u16) {
         self.last_id = last_id;
     }
 
-    /// The next ID that is free, for a stream that begins here; `None` if all are in use.
+    /// Returns the next free ID for a stream that begins here; `None` if all are in use.
     pub(crate) fn next_id(&mut self) -> Option<u16> {
         let mut ids = (1..=u16::MAX).map(|step| self.last_id.wrapping_add(step));
         let id = ids.find(|id| *id != 0 && !self.streams.contains_key(id))?;
@@ -206,7 +208,7 @@ impl Streams {
         Some(id)
     }
 
-    /// Does something to the stream of this ID, if there is one.
+    /// Applies `act` to the stream with this ID, if there is one.
     pub(crate) fn with<T>(&mut self, id: u16, act: impl FnOnce(&mut Stream) -> T) -> Option<T> {
         let stream = self.streams.get_mut(&id)?;
         let done = act(stream);
@@ -214,17 +216,17 @@ impl Streams {
         Some(done)
     }
 
-    /// The stream of this ID, to look at.
+    /// Returns the stream with this ID, for reading.
     pub(crate) fn peek(&self, id: u16) -> Option<&Stream> {
         self.streams.get(&id)
     }
 
-    /// How many streams there are.
+    /// Returns the number of streams.
     pub(crate) fn len(&self) -> usize {
         self.streams.len()
     }
 
-    /// Removes a stream at once.
+    /// Removes the stream `id` at once.
     pub(crate) fn remove(&mut self, id: u16) -> Option<Stream> {
         self.turns.note(id, None);
         self.streams.remove(&id)
@@ -236,35 +238,35 @@ impl Streams {
         std::mem::take(&mut self.streams).into_values()
     }
 
-    /// A message to send that does not count as data.
+    /// Queues a message that does not count as data.
     pub(crate) fn say(&mut self, command: RelayCommand, stream: u16, data: Vec<u8>) {
         self.say.push_back(Say { command, stream, data, by: None });
     }
 
-    /// The next thing that happened.
+    /// Returns the next event.
     pub(crate) fn happened(&mut self) -> Option<Happened> {
         self.happened.pop_front()
     }
 
-    /// Whether a stream has bytes to send.
+    /// Returns true if a stream has bytes to send.
     pub(crate) fn is_wanting(&self) -> bool {
         self.turns.is_wanting()
     }
 
-    /// When, after `now`, a stream that keeps to a rate may send again.
+    /// Returns the time after `now` at which a stream limited to a rate may send again.
     pub(crate) fn wake_at(&mut self, now: Time) -> Option<Time> {
         self.turns.wake(now)
     }
 
-    /// The program of a stream took bytes.
+    /// Notes bytes that the program of the stream `id` has read.
     pub(crate) fn consumed(&mut self, now: Time, id: u16, bytes: usize) {
         if let Some(stream) = self.streams.get_mut(&id) {
             stream.consumed(now, bytes, &mut self.say);
         }
     }
 
-    /// Takes a message that both ends may receive. One of a stream that is no more is passed over:
-    /// it was under way.
+    /// Handles a message that both ends may receive. Messages of a closed stream are ignored: they
+    /// were in transit.
     pub(crate) fn take(&mut self, now: Time, message: Message<'_>) -> Result<(), Broken> {
         let id = message.stream;
         if message.command == RelayCommand::END {
@@ -302,26 +304,26 @@ impl Streams {
         self.with(id, |stream| stream.told_rate(now, rate)).unwrap_or(Ok(()))
     }
 
-    /// Cells of data that wait: no end of them, while a program has more than there is room for.
+    /// Returns the number of pending data cells; `u64::MAX` while a program has more than there is
+    /// room for.
     pub(crate) fn waiting(&self, format: Format) -> u64 {
         let bytes = self.turns.unsent();
         bytes.map_or(u64::MAX, |bytes| bytes.div_ceil(format.data()) as u64)
     }
 
-    /// Tells all peers to rest, or that they may go on: what they sent waits for messages of other
-    /// legs.
+    /// Pauses or resumes all peers, as their data waits for messages of other legs.
     pub(crate) fn rest(&mut self, now: Time, rest: bool) {
         for stream in self.streams.values_mut() {
             stream.rest(now, rest, &mut self.say);
         }
     }
 
-    /// So many bytes may come at once, besides those of a window.
+    /// Sets the bytes that may arrive at once in addition to a window's.
     pub(crate) fn allow_burst(&mut self, bytes: usize) {
         self.burst = bytes;
     }
 
-    /// What [`Streams::fill`] would write now; DATA only if it may.
+    /// Returns what [`Streams::fill`] would write now; DATA only if `data` is true.
     pub(crate) fn next(&mut self, now: Time, data: bool) -> Option<Next> {
         if let Some(Say { command, stream, by, .. }) = self.say.front() {
             return Some(Next::Control { counted: is_counted(*command, *stream), by: *by });
@@ -330,7 +332,7 @@ impl Streams {
         Some(if end.is_some() { Next::Control { counted: true, by: None } } else { Next::Data })
     }
 
-    /// Writes the next message into a cell's body, for this leg; DATA only if the leg has room.
+    /// Writes the next message into a cell's body for this leg; DATA only if the leg has room.
     pub(crate) fn fill(
         &mut self,
         now: Time,
@@ -364,8 +366,9 @@ impl Streams {
         Some(Filled::Data)
     }
 
-    /// The stream whose turn it is, and the END that it has to say instead of data. ENDs go first:
-    /// each stream has one, and both ends hold a place for it until then.
+    /// Returns the stream whose turn it is, and the reason of its END if that is due instead of
+    /// data. ENDs are sent first: each stream has only one, and both ends keep state for the stream
+    /// until then.
     fn next_in_turn(&mut self, now: Time, data: bool) -> Option<(u16, Option<EndReason>)> {
         self.turns.wake(now);
         if let Some(id) = self.turns.next_ending() {
@@ -375,8 +378,8 @@ impl Streams {
         id.map(|id| (id, None))
     }
 
-    /// The stream whose turn it is among those that may send data now: on the first of the open
-    /// legs that takes data of any, where streams have a window on each leg.
+    /// Returns the stream whose turn it is to send data. Where streams have a window on each leg,
+    /// the first open leg that takes data of any stream decides.
     fn next_sending(&mut self, now: Time) -> Option<u16> {
         match self.have_leg_windows() {
             true => (0..self.open.len()).find_map(|place| self.next_on(now, self.open[place])),
@@ -384,8 +387,8 @@ impl Streams {
         }
     }
 
-    /// The stream whose turn it is on a leg among those that may send data there now. Others are
-    /// passed over until they change.
+    /// Returns the stream whose turn it is to send data on `leg`. Streams that may not send there
+    /// are skipped until they change.
     fn next_on(&mut self, now: Time, leg: PathId) -> Option<u16> {
         let queue = self.queue_of(leg);
         let Streams { streams, turns, .. } = self;
@@ -399,13 +402,13 @@ impl Streams {
         None
     }
 
-    /// The leg whose turns streams take for a cell by `leg`.
+    /// Returns the leg whose turns apply to a cell on `leg`.
     fn queue_of(&self, leg: PathId) -> PathId {
         if self.have_leg_windows() { leg } else { ONLY }
     }
 }
 
-/// Writes a message of a stream, of two pieces of data.
+/// Writes a message of a stream with data of two pieces.
 pub(crate) fn write_pieces(
     format: Format,
     body: &mut Body,

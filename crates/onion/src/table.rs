@@ -1,5 +1,4 @@
-//! Tables of a core: circuits by small numbers that are used again, streams by numbers that are
-//! not.
+//! Tables of a core: circuits by small reusable numbers, streams by numbers that are never reused.
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -7,7 +6,7 @@ use crate::stream::StreamKey;
 use crate::wire::extend::Target;
 use crate::wire::message::EndReason;
 
-/// A set's number in its core; used again once the set is gone.
+/// A set's number in its core; reused after the set has ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct SetId(pub(crate) u32);
 
@@ -24,7 +23,7 @@ impl<T> Default for Slab<T> {
 }
 
 impl<T> Slab<T> {
-    /// The number of the next value.
+    /// Returns the number of the next value.
     pub(crate) fn next_index(&self) -> u32 {
         self.free.last().copied().unwrap_or(self.values.len() as u32)
     }
@@ -53,34 +52,34 @@ impl<T> Slab<T> {
         Some(value)
     }
 
-    /// All of them, with their numbers.
+    /// Iterates over all values with their numbers.
     pub(crate) fn numbered(&self) -> impl Iterator<Item = (u32, &T)> {
         self.values.iter().zip(0..).filter_map(|(value, index)| Some((index, value.as_ref()?)))
     }
 
-    /// All of them.
+    /// Iterates over all values.
     pub(crate) fn iter(&self) -> impl Iterator<Item = &T> {
         self.values.iter().flatten()
     }
 }
 
-/// Where each stream is.
+/// Place of each stream.
 #[derive(Default)]
 pub(crate) struct StreamTable {
     places: BTreeMap<StreamKey, Place>,
     last: u64,
 }
 
-/// Where a stream is.
+/// Place of a stream.
 pub(crate) enum Place {
-    /// Of a set.
+    /// A stream of a set.
     Live { set: SetId, id: u16 },
-    /// Ended by the peer; its program has not read all of it.
+    /// A stream closed by the peer; its program has not read all bytes.
     Left { bytes: VecDeque<u8>, reason: EndReason },
 }
 
 impl StreamTable {
-    /// A new stream's key.
+    /// Adds the stream `id` and returns its key.
     pub(crate) fn add(&mut self, set: SetId, id: u16) -> StreamKey {
         self.last += 1;
         let key = StreamKey(self.last);
@@ -88,7 +87,7 @@ impl StreamTable {
         key
     }
 
-    /// Set and ID of a stream that lives.
+    /// Returns the set and the ID of an open stream.
     pub(crate) fn live(&self, key: StreamKey) -> Option<(SetId, u16)> {
         match self.places.get(&key)? {
             Place::Live { set, id } => Some((*set, *id)),
@@ -96,7 +95,7 @@ impl StreamTable {
         }
     }
 
-    /// What the program has not read of a stream that has ended.
+    /// Returns the unread bytes of a closed stream.
     pub(crate) fn left(&self, key: StreamKey) -> Option<&VecDeque<u8>> {
         match self.places.get(&key)? {
             Place::Left { bytes, .. } => Some(bytes),
@@ -104,7 +103,7 @@ impl StreamTable {
         }
     }
 
-    /// The peer ended a stream: the reason, if nothing is left to read.
+    /// Notes that the peer closed the stream `key`. Returns the reason if nothing is left to read.
     pub(crate) fn ended(
         &mut self,
         key: StreamKey,
@@ -119,7 +118,8 @@ impl StreamTable {
         None
     }
 
-    /// The program read what was left: the reason of the end, if that was all.
+    /// Removes bytes that the program has read of a closed stream. Returns the reason of the end if
+    /// nothing is left.
     pub(crate) fn consumed(&mut self, key: StreamKey, bytes: usize) -> Option<EndReason> {
         let Some(Place::Left { bytes: left, reason }) = self.places.get_mut(&key) else {
             return None;
@@ -132,35 +132,35 @@ impl StreamTable {
         empty.then_some(reason)
     }
 
-    /// Forgets a stream.
+    /// Removes the stream `key`.
     pub(crate) fn remove(&mut self, key: StreamKey) {
         self.places.remove(&key);
     }
 
-    /// How many there are.
+    /// Returns the number of streams.
     pub(crate) fn len(&self) -> usize {
         self.places.len()
     }
 }
 
-/// Relays that are being reached, and the circuits that wait for each.
+/// Relays being dialled, and the circuits that wait for each.
 #[derive(Default)]
 pub(crate) struct Dialling {
     targets: Vec<Reached>,
 }
 
-/// A relay that is being reached.
+/// A relay being dialled.
 struct Reached {
     target: Target,
-    /// Circuits that wait, first come first.
+    /// Circuits that wait, in order of arrival.
     waiting: VecDeque<u32>,
-    /// Links that are being opened.
+    /// Number of links that are being opened.
     dials: usize,
 }
 
 impl Dialling {
-    /// A circuit waits for a relay, to which up to so many links are opened at a time; true if one
-    /// is to be opened for it.
+    /// Adds a circuit that waits for the relay `target`. At most `most` links to it are opened at a
+    /// time; returns true if one is to be opened for this circuit.
     pub(crate) fn add(&mut self, target: &Target, circuit: u32, most: usize) -> bool {
         let place = self.place(target).unwrap_or_else(|| {
             let (target, waiting) = (target.clone(), VecDeque::new());
@@ -174,8 +174,8 @@ impl Dialling {
         is_dialled
     }
 
-    /// A link to a relay is open, or cannot be had: whom that concerns of the circuits that wait
-    /// for the relay, in even parts among the links that are being opened. They wait no more.
+    /// Handles a link to a relay that was opened, or failed. Returns this link's even share of the
+    /// circuits that wait for the relay `target`; they do not wait any more.
     pub(crate) fn take(&mut self, target: &Target) -> Vec<u32> {
         let Some(place) = self.place(target) else { return Vec::new() };
         let Reached { waiting, dials, .. } = &mut self.targets[place];
@@ -188,12 +188,12 @@ impl Dialling {
         taken
     }
 
-    /// Links to a relay that are being opened.
+    /// Returns the number of links to a relay that are being opened.
     pub(crate) fn dials(&self, target: &Target) -> usize {
         self.place(target).map_or(0, |place| self.targets[place].dials)
     }
 
-    /// A circuit waits no more.
+    /// Removes a waiting circuit.
     pub(crate) fn forget(&mut self, circuit: u32) {
         let all = self.targets.iter_mut();
         all.for_each(|reached| reached.waiting.retain(|&other| other != circuit));

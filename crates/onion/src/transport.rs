@@ -1,18 +1,20 @@
-//! What the system tells of the connections below links, for schedulers that look there.
+//! Statistics of the connections below links, as the system reports them, for schedulers that use
+//! them.
 //!
-//! A look costs a system call, so nobody looks unless a scheduler asked, and none again within
-//! [`FRESH`].
+//! Requesting them costs a system call, so it is done only on a scheduler's demand, and at most
+//! once in [`FRESH`].
 
 use std::time::Duration;
 
 use anabranch_multipath::{LinkView, Time};
 
-/// What is no older is not looked at again.
+/// Age below which statistics are not requested again.
 const FRESH: Duration = Duration::from_millis(10);
-/// Cells of the last one to two spans of 2^27 ns (134 ms) are "lately".
+/// Binary logarithm of a span in nanoseconds: 2^27 ns (134 ms). Recent cells are those of the last
+/// one to two spans.
 const SPAN: u32 = 27;
 
-/// A connection as it was seen last.
+/// Last known statistics of a connection.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Transport {
     seen: Option<(Time, LinkView)>,
@@ -20,25 +22,25 @@ pub(crate) struct Transport {
 }
 
 impl Transport {
-    /// What is known, and how old it is; asks for another look if that is not fresh.
+    /// Returns the statistics and their age; requests new ones if they are not fresh.
     pub(crate) fn ask(&mut self, now: Time) -> Option<LinkView> {
         let seen = self.seen.map(|(at, view)| LinkView { age: now.since(at), ..view });
         self.asked |= seen.is_none_or(|view| view.age >= FRESH);
         seen
     }
 
-    /// Whether a look is due.
+    /// Returns true if new statistics are requested.
     pub(crate) fn is_asked(&self) -> bool {
         self.asked
     }
 
-    /// The system was asked.
+    /// Stores statistics from the system.
     pub(crate) fn saw(&mut self, now: Time, view: LinkView) {
         *self = Transport { seen: Some((now, view)), asked: false };
     }
 }
 
-/// How many cells passed lately.
+/// Number of recently sent cells.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct RecentCells {
     span: u64,
@@ -47,13 +49,13 @@ pub(crate) struct RecentCells {
 }
 
 impl RecentCells {
-    /// A cell passed.
+    /// Counts a cell.
     pub(crate) fn note(&mut self, now: Time) {
         *self = self.at(now);
         self.cells += 1;
     }
 
-    /// Cells of the present span and of the one before.
+    /// Returns the number of cells in the present span and the previous one.
     pub(crate) fn cells(&self, now: Time) -> u32 {
         let RecentCells { cells, before, .. } = self.at(now);
         cells + before

@@ -1,43 +1,44 @@
-//! Negotiation of the link protocol (VERSIONS) and of capabilities of ours (CAPABILITIES).
+//! Negotiation of the link protocol (VERSIONS) and of our own capabilities (CAPABILITIES).
 //!
-//! The numbers and the cells: `docs/spec/numbers.md`.
+//! Numbers and cells: `docs/spec/numbers.md`.
 
 use super::Fault;
 use crate::wire::cell::{Command, Width};
 use crate::wire::link::{self, Extensions};
 
-/// The link protocols that we speak, as C tor does: 4 has wide circuit IDs, 5 has padding.
+/// Link protocols that we support, as C tor does: 4 has wide circuit IDs, 5 has padding.
 const VERSIONS: [u16; 3] = [3, 4, 5];
-/// Those versions and our own, offered on links that can use our extensions.
+/// These versions and our own, offered on links that can use our extensions.
 const WITH_OURS: [u16; 4] = [3, 4, 5, WITH_CAPABILITIES];
-/// On links with lanes: nothing older speaks there.
+/// The version on links with lanes: nothing older is in use there.
 const OVER_LANES: [u16; 1] = [WITH_PADDING];
-/// As 5, and each end says by CAPABILITIES what it wants (`docs/spec/numbers.md`).
+/// Version 5 plus a CAPABILITIES cell from each end with the extensions it wants
+/// (`docs/spec/numbers.md`).
 const WITH_CAPABILITIES: u16 = 103;
-/// The first one with wide circuit IDs.
+/// The first version with wide circuit IDs.
 const WITH_WIDE_IDS: u16 = 4;
-/// The first one with padding.
+/// The first version with padding.
 const WITH_PADDING: u16 = 5;
 
-/// Capabilities of a link, as its carrier knows them, and those that are wanted.
+/// Capabilities of a link, as its carrier knows them, and the extensions that we want.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Capabilities {
-    /// Each circuit has a lane of its own: its cells arrive in order, and wait for no other's.
+    /// Each circuit has its own lane: its cells arrive in order, independently of other circuits'.
     /// Otherwise all cells are in one order.
     pub lanes: bool,
-    /// All bytes arrive, those of a lane in the order in which they were sent, or the link ends.
+    /// All bytes arrive, those of a lane in the order in which they were sent, or the link closes.
     pub whole: bool,
-    /// Records can be opened before their turn, if the neighbour wants it too.
+    /// Records can be opened out of order, if the neighbour wants it too.
     pub early: bool,
-    /// A link with lanes may stand beside this one, if the neighbour wants it too.
+    /// A link with lanes may exist alongside this one, if the neighbour wants it too.
     pub beside: bool,
 }
 
 impl Capabilities {
-    /// Those of a link over a byte stream: one order, and nothing more.
+    /// Capabilities of a link over a byte stream: one order, and no extension.
     pub const ORDERED: Capabilities =
         Capabilities { lanes: false, whole: true, early: false, beside: false };
-    /// Those of a link with lanes.
+    /// Capabilities of a link with lanes.
     pub const LANES: Capabilities = Capabilities { lanes: true, ..Capabilities::ORDERED };
 
     /// Returns the link protocols to name in VERSIONS.
@@ -59,10 +60,10 @@ impl Capabilities {
 /// State of the negotiation at one end of a link.
 pub(super) struct Negotiation {
     ours: Extensions,
-    /// Link protocols that we speak, and the agreed one; 0 before.
+    /// Link protocols that we support, and the agreed one; 0 before.
     versions: &'static [u16],
     version: u16,
-    /// The neighbour's wishes, once its CAPABILITIES cell was received.
+    /// Extensions that the neighbour wants, once its CAPABILITIES cell has arrived.
     theirs: Option<Extensions>,
 }
 
@@ -102,17 +103,17 @@ impl Negotiation {
         self.has_capabilities().then(|| link::put_capabilities(self.ours))
     }
 
-    /// Returns what both ends want; nothing before both are known.
+    /// Returns the extensions that both ends want; none before both are known.
     pub(super) fn agreed(&self) -> Extensions {
         self.theirs.map_or(Extensions::default(), |theirs| self.ours.and(theirs))
     }
 
-    /// Returns true once nothing of the neighbour's is missing: NETINFO may follow.
+    /// Returns true once the neighbour has sent its part: NETINFO may follow.
     pub(super) fn is_done(&self) -> bool {
         !self.has_capabilities() || self.theirs.is_some()
     }
 
-    /// Agrees on the highest protocol of both, from the body of VERSIONS.
+    /// Selects the highest protocol of both ends, given the `body` of VERSIONS.
     ///
     /// # Errors
     /// [`Fault::NoVersion`] if there is none.

@@ -1,4 +1,4 @@
-//! The digest of all that one side of a handshake has said, which AUTHENTICATE signs.
+//! The digest of one side's handshake cells, which AUTHENTICATE signs.
 
 use digest::Digest;
 
@@ -20,14 +20,14 @@ impl Transcript {
         }
     }
 
-    /// Nothing that follows counts.
+    /// Closes the transcript: later cells do not count.
     pub(super) fn close(&mut self) {
         if self.closed.is_none() {
             self.closed = Some(self.running.clone().finalize().into());
         }
     }
 
-    /// The digest of what counts.
+    /// Returns the digest of the cells up to the end or to `close`.
     pub(super) fn digest(&self) -> [u8; 32] {
         self.closed.unwrap_or_else(|| self.running.clone().finalize().into())
     }

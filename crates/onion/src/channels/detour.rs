@@ -1,6 +1,6 @@
-//! How the circuits of a QUIC link go on by the TLS link beside it (`docs/spec/quic-links.md`):
-//! copies of what was sent until the neighbour says that it came, and once the QUIC link is given
-//! up, cells in cells of the other.
+//! Moves the circuits of a broken QUIC link to the TLS link alongside it
+//! (`docs/spec/quic-links.md`). Copies of sent cells are kept until the neighbour acknowledges
+//! them. After the move the circuits' cells travel inside cells of the TLS link.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -13,122 +13,123 @@ use crate::wire::cell::{CELL, Command};
 use crate::wire::link::{BesideToken, COUNTS_IN_CELL, CellCount, Identity, put_counts, put_move};
 use crate::wire::message::DestroyReason;
 
-/// QUIC links that may stand, or have stood and have circuits still, beside one other.
+/// Maximum QUIC links alongside one TLS link, counting closed ones whose circuits moved to it.
 const MOST_BESIDE: usize = 8;
-/// Copies that are kept for one link. An honest neighbour says within a round trip what came: where
-/// more are under way, the link has no detour from then on.
+/// Maximum copies kept for one link. An honest neighbour acknowledges cells within a round trip:
+/// where more are in flight, the link loses its detour.
 const MOST_KEPT: usize = 16_384;
-/// So many cells may come before the neighbour is told.
+/// Received cells after which the neighbour is sent an acknowledgement.
 const SAY: usize = 48;
 /// Counts in one MOVE cell.
 const COUNTS_IN_MOVE: usize = 1_000;
-/// Circuits in the list of a link: as many as one may have.
+/// Maximum circuits in the list of a link: as many as a link may have.
 const MOST_LISTED: usize = 1 << 16;
 
-/// What is known to have come of a lane's cells.
+/// Counts of a lane's received and acknowledged cells.
 #[derive(Default)]
 pub(super) struct Delivery {
-    /// Cells that came.
+    /// Received cells.
     received: u32,
-    /// Of those that were sent, so many came, as the neighbour said last; the others are kept.
+    /// Sent cells that the neighbour has acknowledged. Copies of the later ones are in `kept`.
     acknowledged: u32,
     pub(super) kept: Queue,
 }
 
-/// How the circuits of a QUIC link go on where it breaks.
+/// State for moving the circuits of a QUIC link if it breaks.
 pub(super) struct Detour {
     beside: LinkId,
     number: u32,
     stage: Stage,
     /// Copies on all lanes.
     pub(super) kept: usize,
-    /// Lanes of which cells came of which the neighbour was not told, and how many cells.
+    /// Lanes with received but unacknowledged cells; `came` counts the cells.
     unsaid: BTreeSet<u32>,
     came: usize,
-    /// Somebody will have it told.
+    /// A timer for the next acknowledgement is set.
     timed: bool,
-    /// What the neighbour's list has said so far.
+    /// Counts in the neighbour's list so far.
     listed: BTreeMap<u32, u32>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Stage {
-    /// By QUIC.
+    /// Cells use QUIC.
     Beside,
-    /// By neither: our list is said, and the neighbour's has not come to its end.
+    /// Cells use neither link: our list is sent, and the neighbour's is incomplete.
     Moving,
-    /// By the other link.
+    /// Cells use the other link.
     Moved,
 }
 
 impl Detour {
-    /// Whether what is sent is kept.
+    /// Returns true if copies of sent cells are kept.
     pub(super) fn keeps(&self) -> bool {
         self.stage == Stage::Beside
     }
 }
 
-/// What a neighbour said of cells that came, or of circuits that move, cannot be.
+/// Invalid counts from a neighbour: of received cells, or of circuits that move.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct BadCount;
 
 impl Link {
-    /// Whether its circuits go by another link, or are about to.
+    /// Returns true if the link's circuits have moved to another link, or are moving.
     pub(crate) fn has_moved(&self) -> bool {
         self.detour.as_ref().is_some_and(|detour| detour.stage != Stage::Beside)
     }
 
-    /// The link by which its circuits go, if that is another.
+    /// Returns the link that carries the circuits after a move, finished or not.
     pub(super) fn carrier(&self) -> Option<LinkId> {
         self.detour.as_ref().filter(|detour| !detour.keeps()).map(|detour| detour.beside)
     }
 
-    /// Whether what is sent by it is kept, so that its circuits may move.
+    /// Returns true if copies of sent cells are kept, so that circuits may move.
     pub(crate) fn keeps_copies(&self) -> bool {
         self.detour.as_ref().is_some_and(|detour| detour.keeps())
     }
 
-    /// Whether so many copies are kept that it is to have none from now on.
+    /// Returns true if there are more than `MOST_KEPT` copies, so that the detour is to be given
+    /// up.
     pub(super) fn keeps_too_much(&self) -> bool {
         self.detour.as_ref().is_some_and(|detour| detour.kept > MOST_KEPT)
     }
 
-    /// Whether cells of its circuits may go by the other link.
+    /// Returns true if cells of its circuits may use the other link.
     fn takes_turns(&self) -> bool {
         self.detour.as_ref().is_some_and(|detour| detour.stage == Stage::Moved)
     }
 }
 
 impl Channels {
-    /// Whether a link's circuits go by another, or are about to.
+    /// Returns true if a link's circuits have moved to another link, or are moving.
     pub(crate) fn has_moved(&self, id: LinkId) -> bool {
         self.links.get(&id).is_some_and(Link::has_moved)
     }
 
-    /// Circuits that moved since the beginning.
+    /// Returns the number of circuits that have moved since the start.
     pub(crate) fn moved_circuits(&self) -> u64 {
         self.moved
     }
 
-    /// The QUIC links beside another.
+    /// Returns the QUIC links alongside the link `id`.
     pub(crate) fn besides(&self, id: LinkId) -> Vec<LinkId> {
         self.links.get(&id).map(|link| link.besides.values().copied().collect()).unwrap_or_default()
     }
 
-    /// The QUIC link of this number beside another.
+    /// Returns the QUIC link `number` alongside the link `id`.
     pub(crate) fn numbered(&self, id: LinkId, number: u32) -> Option<LinkId> {
         self.links.get(&id)?.besides.get(&number).copied()
     }
 
-    /// Circuits on a link and on the QUIC links beside it.
+    /// Returns the number of circuits on the link `id` and on the QUIC links alongside it.
     pub(crate) fn circuits_with_besides(&self, id: LinkId) -> usize {
         let Some(link) = self.links.get(&id) else { return 0 };
         let besides = link.besides.values().filter_map(|id| self.links.get(id));
         link.circuits() + besides.map(Link::circuits).sum::<usize>()
     }
 
-    /// We have opened a QUIC link to this relay: the number and the token by which it says beside
-    /// which link it stands; zeros, if none can take its circuits.
+    /// Pairs `quic`, which we opened to a relay, with a link to the same relay. Returns the number
+    /// and the token that name that link, or zeros if none can take its circuits.
     pub(crate) fn stand_beside(&mut self, quic: LinkId, to: &Identity) -> (u32, BesideToken) {
         let usable = |link: &Link| {
             let token = link.beside.map(|beside| beside.token).unwrap_or_default();
@@ -136,7 +137,8 @@ impl Channels {
         };
         let is_opening = |link: &Link| link.beside.is_some_and(|beside| beside.is_opening);
         let usable = self.reaching(&to.rsa).filter(|(_, link)| usable(link));
-        // The one that it was opened for: another may be in another thread of the relay.
+        // Prefer the link that it was opened for: another may belong to another thread of the
+        // relay.
         let found = usable.min_by_key(|(_, link)| !is_opening(link)).map(|(id, _)| id);
         let Some(id) = found else { return Default::default() };
         let Some(link) = self.links.get_mut(&id) else { return Default::default() };
@@ -147,11 +149,11 @@ impl Channels {
         (number, beside.token)
     }
 
-    /// A neighbour says beside which link of ours a QUIC link stands: the number, or 0 if none can
-    /// take its circuits, or none that this core has.
+    /// Pairs `quic` with the link of ours that the neighbour names. Returns the number, or 0 if
+    /// this core has no such link or it cannot take the circuits.
     ///
     /// # Errors
-    /// The number was another link's.
+    /// The number was used for another link.
     pub(crate) fn placed_beside(
         &mut self,
         quic: LinkId,
@@ -172,16 +174,16 @@ impl Channels {
         Ok(number)
     }
 
-    /// The neighbour answers whether a QUIC link of ours stands beside the link that we named.
+    /// Handles the neighbour's answer whether our QUIC link is alongside the link that we named.
     ///
     /// # Errors
-    /// It names another.
+    /// It names another number.
     pub(crate) fn answered_beside(&mut self, quic: LinkId, number: u32) -> Result<(), BadCount> {
         let detour = self.links.get(&quic).and_then(|link| link.detour.as_ref());
         match detour.map(|detour| detour.number) {
             Some(_) if number == 0 => self.renounce(quic),
             Some(ours) if ours != number => return Err(BadCount),
-            // The link beside it may be gone.
+            // The link alongside it may be closed.
             _ => {}
         }
         Ok(())
@@ -206,7 +208,7 @@ impl Channels {
         }
     }
 
-    /// A QUIC link stands beside no other any more.
+    /// Unpairs the QUIC link `quic` from the link alongside it.
     pub(super) fn forget_detour(&mut self, quic: LinkId, detour: Option<Box<Detour>>) {
         let Some(detour) = detour else { return };
         if let Some(link) = self.links.get_mut(&detour.beside) {
@@ -215,7 +217,7 @@ impl Channels {
         }
     }
 
-    /// The circuits of a QUIC link cannot move any more: no copies are kept.
+    /// Gives up a QUIC link's detour: its copies are dropped, and its circuits cannot move.
     pub(crate) fn renounce(&mut self, quic: LinkId) {
         let Some(link) = self.links.get_mut(&quic) else { return };
         let detour = link.detour.take_if(|detour| detour.keeps());
@@ -225,7 +227,7 @@ impl Channels {
         self.forget_detour(quic, detour);
     }
 
-    /// The QUIC link with the most copies has none from now on; false if none has any.
+    /// Gives up the detour of the QUIC link with the most copies; returns false if none has any.
     pub(crate) fn renounce_most(&mut self) -> bool {
         let kept = |link: &Link| {
             let detour = link.detour.as_ref().filter(|detour| detour.keeps());
@@ -235,8 +237,8 @@ impl Channels {
         most.map(|(_, id)| self.renounce(id)).is_some()
     }
 
-    /// A cell of a lane was taken: whether the neighbour is to be told of it after a while, and
-    /// nobody sees to that.
+    /// Counts a received cell of `lane`. Returns true if a timer for the acknowledgement is to be
+    /// set.
     pub(crate) fn came(&mut self, lane: Lane) -> bool {
         let Some(link) = self.links.get_mut(&lane.link) else { return false };
         let detour = link.detour.as_deref_mut().filter(|detour| detour.keeps());
@@ -253,7 +255,7 @@ impl Channels {
         !std::mem::replace(&mut detour.timed, true)
     }
 
-    /// The time has come to tell the neighbour what came.
+    /// Sends the acknowledgement that is due.
     pub(crate) fn arrived_due(&mut self, id: LinkId) {
         if let Some(detour) = self.links.get_mut(&id).and_then(|link| link.detour.as_mut()) {
             detour.timed = false;
@@ -278,10 +280,10 @@ impl Channels {
         }
     }
 
-    /// The neighbour says how many cells of circuits came: their copies go.
+    /// Handles the neighbour's acknowledgement: drops the copies of these cells.
     ///
     /// # Errors
-    /// More came than were sent.
+    /// More cells are acknowledged than were sent.
     pub(crate) fn arrived(
         &mut self,
         id: LinkId,
@@ -292,7 +294,7 @@ impl Channels {
             return Ok(());
         };
         for (lane, count) in counts {
-            // It may have ended.
+            // The circuit may be closed.
             let Some(lane) = link.lanes.get_mut(&lane) else { continue };
             let more = lane.delivery.fresh(count).ok_or(BadCount)?;
             self.pool.skip(&mut lane.delivery.kept, more);
@@ -302,8 +304,8 @@ impl Channels {
         Ok(())
     }
 
-    /// The circuits of a QUIC link are to go by the link beside it, which is told how many of their
-    /// cells came; false if they cannot.
+    /// Starts to move the circuits of a QUIC link to the link alongside it, and sends the counts of
+    /// their received cells. Returns false if they cannot move.
     pub(crate) fn start_move(&mut self, quic: LinkId) -> bool {
         let Some(link) = self.links.get_mut(&quic) else { return false };
         let Some(detour) = link.detour.as_deref_mut().filter(|detour| detour.keeps()) else {
@@ -312,7 +314,7 @@ impl Channels {
         detour.stage = Stage::Moving;
         detour.unsaid.clear();
         let (beside, number) = (detour.beside, detour.number);
-        // Circuits that end are none of the list's: nothing else need be said of them.
+        // Closed circuits are left out of the list, which is enough to close them at the neighbour.
         link.inbox.clear();
         link.channel.outbox.clear();
         (link.padded, link.told, link.transport) = (false, false, Transport::default());
@@ -339,11 +341,11 @@ impl Channels {
         true
     }
 
-    /// The neighbour's list of a link that moves goes on: the circuits that are lost, once it has
-    /// come to its end.
+    /// Adds to the neighbour's list of moving circuits. Returns the circuits that are lost once the
+    /// list `ends`.
     ///
     /// # Errors
-    /// It says what cannot be, or nothing was to come.
+    /// The counts are invalid, or no list was expected.
     pub(crate) fn listed(
         &mut self,
         quic: LinkId,
@@ -363,7 +365,8 @@ impl Channels {
         if ends { self.finish_move(quic) } else { Ok(Vec::new()) }
     }
 
-    /// Both lists are known: what did not come goes again, by the other link, before what waits.
+    /// Completes the move, as both lists are known: unacknowledged cells are sent again over the
+    /// other link, ahead of queued ones.
     fn finish_move(&mut self, quic: LinkId) -> Result<Vec<Owner>, BadCount> {
         let Some(link) = self.links.get_mut(&quic) else { return Ok(Vec::new()) };
         let Some(detour) = link.detour.as_deref_mut() else { return Ok(Vec::new()) };
@@ -375,9 +378,9 @@ impl Channels {
                     let more = lane.delivery.fresh(count).ok_or(BadCount)?;
                     self.pool.skip(&mut lane.delivery.kept, more);
                 }
-                // It does not know of it yet: all goes again.
+                // The neighbour does not know of the circuit yet: all cells are sent again.
                 None if lane.delivery.received == 0 && lane.delivery.acknowledged == 0 => {}
-                // It has ended it.
+                // The neighbour has closed it.
                 None => {
                     ended.push(id);
                     continue;
@@ -400,7 +403,8 @@ impl Channels {
             Some(lane.owner)
         });
         let lost: Vec<Owner> = lost.collect();
-        // We have ended those that are left, but for those of which we have not heard yet.
+        // We have closed the circuits left in the list, except those whose first cell we have not
+        // received.
         for (id, _) in listed.into_iter().filter(|(_, count)| *count > 0) {
             let reason = DestroyReason::FINISHED;
             link.channel.say(id, Command::DESTROY, &[reason.0]);
@@ -410,7 +414,7 @@ impl Channels {
         Ok(lost)
     }
 
-    /// Tells the neighbour that nothing goes on of the QUIC link of this number.
+    /// Reports to the neighbour that no circuit of the QUIC link `number` continues.
     pub(crate) fn say_move_over(&mut self, id: LinkId, number: u32) {
         if let Some(link) = self.links.get_mut(&id) {
             link.channel.say_long(Command::MOVE_OVER, &number.to_be_bytes());
@@ -418,19 +422,20 @@ impl Channels {
         }
     }
 
-    /// The link to which the circuits of a QUIC link moved, or are moving, and its number there.
+    /// Returns the link that carries the circuits of `quic` after a move, finished or not, and the
+    /// number of `quic` there.
     pub(crate) fn moved_to(&self, quic: LinkId) -> Option<(LinkId, u32)> {
         let detour = self.links.get(&quic)?.detour.as_ref().filter(|detour| !detour.keeps())?;
         Some((detour.beside, detour.number))
     }
 
-    /// Whether the neighbour has not said yet which cells of the circuits that move came.
+    /// Returns true if the neighbour's list of moving circuits is incomplete.
     pub(crate) fn is_moving(&self, quic: LinkId) -> bool {
         let detour = self.links.get(&quic).and_then(|link| link.detour.as_ref());
         detour.is_some_and(|detour| detour.stage == Stage::Moving)
     }
 
-    /// Forgets QUIC links whose circuits went by this link, and that have none any more.
+    /// Closes QUIC links whose circuits moved to the link `id` and are all closed.
     pub(crate) fn tidy(&mut self, id: LinkId) {
         let Some(link) = self.links.get(&id).filter(|link| !link.moved.is_empty()) else { return };
         let is_over = |id: &LinkId| {
@@ -443,7 +448,7 @@ impl Channels {
         }
     }
 
-    /// Whether links whose circuits moved to this one have something to send.
+    /// Returns true if links whose circuits moved to this one have something to send.
     pub(super) fn moved_have_cells(&mut self, id: LinkId) -> bool {
         let moved = self.links.get(&id).map(|link| link.moved.clone()).unwrap_or_default();
         moved.iter().any(|id| {
@@ -452,7 +457,8 @@ impl Channels {
         })
     }
 
-    /// Appends the next cell of a link, or of one whose circuits moved to it: they take turns.
+    /// Appends the next cell of the link `id`, or of a link whose circuits moved to it: they take
+    /// turns.
     pub(super) fn pop_in_turn(&mut self, now: Time, id: LinkId, out: &mut Vec<u8>) -> Popped {
         let Some(link) = self.links.get(&id) else { return Popped::Nothing };
         let (moved, turn) = (link.moved.clone(), link.turn);
@@ -478,7 +484,7 @@ impl Channels {
         Popped::Nothing
     }
 
-    /// Appends the next cell of a link whose circuits moved, in a cell of the other link.
+    /// Appends the next cell of a link whose circuits moved, inside a cell of the other link.
     fn pop_moved(&mut self, now: Time, quic: LinkId, out: &mut Vec<u8>) -> Popped {
         let Some(link) = self.links.get_mut(&quic).filter(|link| link.takes_turns()) else {
             return Popped::Nothing;
@@ -500,8 +506,8 @@ impl Channels {
     }
 }
 
-/// Appends what goes before a cell that goes by another link: circuit ID 0, DETOUR, the length, and
-/// the number of its link.
+/// Appends the header of a cell that travels over another link: circuit ID 0, DETOUR, the length,
+/// and the number of the cell's own link.
 fn put_head(out: &mut Vec<u8>, number: u32) {
     out.extend_from_slice(&[0; 4]);
     out.push(Command::DETOUR.0);
@@ -510,7 +516,7 @@ fn put_head(out: &mut Vec<u8>, number: u32) {
 }
 
 impl Delivery {
-    /// How many more cells came than was known; `None`: more than were sent.
+    /// Returns the number of newly acknowledged cells; `None` if more than were sent.
     fn fresh(&self, count: u32) -> Option<usize> {
         let more = count.wrapping_sub(self.acknowledged);
         (more as usize <= self.kept.len()).then_some(more as usize)

@@ -1,5 +1,5 @@
-//! Bridges as first hops: all that the user names are the sample of guards, in their order
-//! (guard-spec, "Bridges"), and each can be used once its descriptor is known.
+//! Bridges as first hops. All bridges that the user names make up the sample of guards, in their
+//! order (guard-spec, "Bridges"). Each can be used once its descriptor is known.
 
 use std::sync::Arc;
 
@@ -10,13 +10,13 @@ use crate::directory::network::{Network, Position, Wishes};
 use crate::guards::Listing;
 use crate::wire::netdoc::Bridge;
 
-/// The bridges of a client, in the order in which its user names them.
+/// A client's bridges, in the order in which the user names them.
 #[derive(Debug)]
 pub(super) struct Bridges(Vec<NamedBridge>);
 
 #[derive(Debug)]
 struct NamedBridge {
-    /// Known by its line, or by its descriptor.
+    /// Identity from the bridge line, or from its descriptor.
     id: Option<[u8; 20]>,
     known: Option<Arc<Bridge>>,
 }
@@ -26,7 +26,7 @@ impl Bridges {
         Bridges(ids.into_iter().map(|id| NamedBridge { id, known: None }).collect())
     }
 
-    /// How many there are, known or not.
+    /// Returns the number of bridges, known or not.
     pub(super) fn count(&self) -> usize {
         self.0.len()
     }
@@ -42,13 +42,13 @@ impl Bridges {
         self.0.iter().filter_map(|entry| entry.known.as_ref())
     }
 
-    /// What one says of itself.
+    /// Returns the descriptor of a bridge.
     pub(super) fn get(&self, id: &[u8; 20]) -> Option<&Bridge> {
         self.known().find(|bridge| bridge.status.rsa_identity == *id).map(|bridge| &**bridge)
     }
 }
 
-/// Bridges as guards are drawn from them.
+/// Bridges as a list from which guards are drawn.
 pub(super) struct Nameable<'a> {
     pub(super) bridges: &'a Bridges,
     pub(super) wishes: &'a Wishes,
@@ -73,14 +73,14 @@ impl Listing<[u8; 20]> for Nameable<'_> {
 }
 
 impl CircuitManager {
-    /// The network is entered by these bridges alone, named by RSA identity where their lines do.
-    /// Before anything else is said.
+    /// Enters the network only through these bridges, each given by RSA identity if its line has
+    /// one. Call it before anything else.
     pub fn set_bridges(&mut self, ids: Vec<Option<[u8; 20]>>) {
         self.entry.set_bridges(Bridges::new(ids));
         self.entry.set_legs(self.legs());
     }
 
-    /// The bridge at this place of the list is known, or known anew.
+    /// Stores the descriptor of the bridge at index `place` of the list.
     pub fn learn_bridge(&mut self, place: usize, bridge: Bridge) {
         let Some(bridges) = self.entry.bridges_mut() else { return };
         bridges.learn(place, bridge);
@@ -91,14 +91,14 @@ impl CircuitManager {
         self.retry_now();
     }
 
-    /// What kept circuits from being built may be over: the next one is begun at once, by any
-    /// bridge.
+    /// Retries all bridges and begins the next circuit at once: the cause of earlier failures may
+    /// be over.
     pub fn retry_now(&mut self) {
         self.entry.guards().forgive();
         (self.failures, self.paused_until) = (0, anabranch_multipath::Time::ZERO);
     }
 
-    /// The nickname of a relay of the network, or of a bridge.
+    /// Returns the nickname of a relay of the network, or of a bridge.
     #[must_use]
     pub fn nickname(&self, id: &[u8; 20]) -> Option<&str> {
         let bridge = self.entry.bridges().and_then(|bridges| bridges.get(id));
@@ -107,7 +107,7 @@ impl CircuitManager {
         Some(&status.nickname)
     }
 
-    /// A network with the bridges that are known.
+    /// Returns the network with the known bridges added.
     pub(super) fn with_bridges(&self, network: &Arc<Network>) -> Arc<Network> {
         match self.entry.bridges() {
             None => Arc::clone(network),
@@ -118,7 +118,7 @@ impl CircuitManager {
         }
     }
 
-    /// Says once that sets have no more legs than there are bridges.
+    /// Reports once that sets have no more legs than there are bridges.
     pub(super) fn tell_few_bridges(&mut self, wanted: usize) {
         let Some(count) = self.entry.bridges().map(Bridges::count) else { return };
         if wanted > count && !std::mem::replace(&mut self.told_few_bridges, true) {

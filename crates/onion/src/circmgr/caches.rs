@@ -1,5 +1,5 @@
-//! Relays that are asked for directory documents: circuits of one hop, which the owner builds and
-//! uses by itself.
+//! Directory caches: relays asked for documents over circuits of one hop, which the owner builds
+//! and uses itself.
 
 use rand_core::Rng;
 
@@ -10,16 +10,16 @@ use crate::wire::extend;
 use crate::wire::netdoc::Bridge;
 
 impl CircuitManager {
-    /// A number for a circuit of the owner's own.
+    /// Returns a key for one of the owner's own circuits.
     pub fn key(&mut self) -> CircuitKey {
         self.last_key += 1;
         CircuitKey(self.last_key)
     }
 
-    /// A relay to ask, one of the guards, and the number of the circuit that is to lead to it. What
-    /// becomes of that is to be told: [`CircuitManager::cache_reached`] or
-    /// [`CircuitManager::cache_failed`], and [`CircuitManager::cache_left`]. `None` while no relay
-    /// is known, and no bridge where the network is entered by bridges.
+    /// Returns a guard to ask, and the key of the circuit that is to lead to it. The caller reports
+    /// the outcome by [`CircuitManager::cache_reached`] or [`CircuitManager::cache_failed`], and
+    /// [`CircuitManager::cache_left`]. `None` while no relay is known, or no bridge if the network
+    /// is entered through bridges.
     pub fn cache(&mut self, unix_now: u64, rng: &mut impl Rng) -> Option<(CircuitKey, Hop)> {
         let network = self.network.clone();
         let network = network.as_deref();
@@ -32,25 +32,25 @@ impl CircuitManager {
         Some((key, hop.or_else(|| only_hop(network?, &id))?))
     }
 
-    /// A circuit to a cache is built.
+    /// Notes that a circuit to a cache is built.
     pub fn cache_reached(&mut self, unix_now: u64, key: CircuitKey, rng: &mut impl Rng) {
         self.entry.guards().succeeded(unix_now, key.0, rng);
         self.orders.push_back(Order::Keep);
     }
 
-    /// A cache could not be reached.
+    /// Notes that a cache could not be reached.
     pub fn cache_failed(&mut self, unix_now: u64, key: CircuitKey) {
         self.entry.guards().failed(unix_now, key.0);
     }
 
-    /// A circuit to a cache is gone.
+    /// Notes that a circuit to a cache is closed.
     pub fn cache_left(&mut self, key: CircuitKey) {
         self.entry.guards().closed(key.0);
     }
 }
 
-/// A relay as the only hop: without its microdescriptor no onion key is known, and CREATE_FAST has
-/// to do.
+/// Returns a relay as the only hop: without its microdescriptor no onion key is known, and
+/// CREATE_FAST is used.
 fn only_hop(network: &Network, id: &[u8; 20]) -> Option<Hop> {
     if let Some(relay) = network.relay(id) {
         return Some(hop(&relay, false));

@@ -1,4 +1,4 @@
-//! A client's guards in the network that it knows, by the user's wishes.
+//! A client's guards in the known network, chosen by the user's preferences.
 
 use rand_core::Rng;
 
@@ -7,23 +7,23 @@ use super::bridges::{Bridges, Nameable};
 use crate::directory::network::{Network, Position, Wishes};
 use crate::guards::{GuardParams, Guards, Instance, Instances, Listing, Purpose};
 
-/// The guards, and whether the network has changed under them.
+/// Guards, and whether the network has changed since they were last renewed.
 #[derive(Debug)]
 pub(super) struct Entry {
     instances: Instances<[u8; 20]>,
-    /// Those by which alone the network is entered, if it is.
+    /// The bridges through which alone the network is entered, if any.
     bridges: Option<Bridges>,
     stale: bool,
-    /// Legs of a circuit: as many guards are in use at least.
+    /// Legs of a circuit: at least as many guards are in use.
     legs: usize,
 }
 
-/// What came of a look at the network.
+/// Outcome of renewing the guards.
 #[derive(Debug, Default)]
 pub(super) struct Renewed {
-    /// What is kept has changed.
+    /// The state to save has changed.
     pub(super) changed: bool,
-    /// The user should be warned: so many relays are allowed as guards.
+    /// Number of relays allowed as guards, if the user should be warned that they are few.
     pub(super) few: Option<usize>,
 }
 
@@ -33,7 +33,7 @@ impl Entry {
         Entry { instances, bridges: None, stale: true, legs: 1 }
     }
 
-    /// The network is entered by bridges.
+    /// Enters the network through `bridges`.
     pub(super) fn set_bridges(&mut self, bridges: Bridges) {
         self.bridges = Some(bridges);
         self.instances.use_bridges();
@@ -48,7 +48,7 @@ impl Entry {
         self.bridges.as_mut()
     }
 
-    /// What is to be kept.
+    /// Returns the state to save.
     pub(super) fn kept(&self) -> KeptGuards {
         let all = |instance| self.instances.of(instance).kept().cloned().collect();
         KeptGuards {
@@ -58,34 +58,34 @@ impl Entry {
         }
     }
 
-    /// Circuits have so many legs from now on.
+    /// Sets the number of legs of circuits.
     pub(super) fn set_legs(&mut self, legs: usize) {
         self.stale |= legs != self.legs;
         self.legs = legs;
     }
 
-    /// The guards of circuits of several legs; none where circuits have one.
+    /// Returns the guards of circuits of several legs; none if circuits have one leg.
     pub(super) fn in_use(&self) -> Vec<[u8; 20]> {
         let primary = self.current().primary().iter().copied();
         if self.legs < 2 { Vec::new() } else { primary.take(self.legs).collect() }
     }
 
-    /// There is another consensus, or more of its relays are known.
+    /// Notes that there is another consensus, or that more of its relays are known.
     pub(super) fn network_changed(&mut self) {
         self.stale = true;
     }
 
-    /// The guards in use, to look at.
+    /// Returns the guards in use, for reading.
     pub(super) fn current(&self) -> &Guards<[u8; 20]> {
         self.instances.of(self.instances.current())
     }
 
-    /// The guards in use.
+    /// Returns the guards in use.
     pub(super) fn guards(&mut self) -> &mut Guards<[u8; 20]> {
         self.instances.guards()
     }
 
-    /// Sees to it that the guards are those of this network, or the bridges: these need none.
+    /// Renews the guards if the network has changed. Bridges need no network for that.
     pub(super) fn renew(
         &mut self,
         unix_now: u64,
@@ -118,7 +118,7 @@ impl Entry {
         Renewed { changed, few: extreme.then_some(allowed) }
     }
 
-    /// A guard for this circuit, which ends at `exit`.
+    /// Returns a guard for the circuit `key`, which ends at `exit`.
     pub(super) fn choose(
         &mut self,
         unix_now: u64,
@@ -142,7 +142,8 @@ impl Entry {
         Some(choice?.id)
     }
 
-    /// A guard for a further leg of a set that has the relays `beside`: one of those in use.
+    /// Returns a guard for a further leg of a set whose relays are `beside`: one of the guards in
+    /// use.
     pub(super) fn choose_leg(
         &mut self,
         unix_now: u64,
@@ -156,7 +157,7 @@ impl Entry {
         Some(self.instances.guards().choose_further_leg(unix_now, key, &avoid)?.id)
     }
 
-    /// One of the first few guards, for a circuit of one hop (guard-spec 4.6).
+    /// Returns one of the first few guards, for a circuit of one hop (guard-spec 4.6).
     pub(super) fn choose_cache(
         &mut self,
         unix_now: u64,
@@ -177,13 +178,14 @@ impl Entry {
     }
 
     fn eligible<'a>(&self, network: &'a Network, wishes: &'a Wishes) -> Eligible<'a> {
-        // Where few are allowed, a sample of all would hardly have one of them (as C tor has it).
+        // If few relays are allowed, a sample of all would contain hardly any of them (as in C
+        // tor).
         let only_allowed = self.instances.current() == Instance::Restricted;
         Eligible { network, wishes, only_allowed }
     }
 }
 
-/// The relays that guards are drawn from.
+/// Relays from which guards are drawn.
 struct Eligible<'a> {
     network: &'a Network,
     wishes: &'a Wishes,

@@ -1,10 +1,10 @@
-//! Sets of several circuits (proposal 329, and the designs before it): which circuits are linked,
-//! and which are built to be further legs.
+//! Sets of several circuits (proposal 329, and the designs before it): links circuits, and begins
+//! further legs.
 //!
-//! The first circuit of a set is its head: streams are attached to it. It is linked as soon as it
-//! is built, before it has a stream; what is built for it later joins the set, in use or not. A
-//! client that nobody has used for an hour builds no further legs: C tor's built and dropped sets
-//! for as long as they ran (its issue 40981).
+//! The first circuit of a set is its head, and streams are attached to it. It is linked as soon as
+//! it is built, before it has a stream; circuits built for it later join the set, in use or not. A
+//! client without a demand for an hour builds no further legs: C tor's built and dropped sets for
+//! as long as they ran (its issue 40981).
 
 use std::time::Duration;
 
@@ -19,24 +19,24 @@ use crate::directory::network::{Network, Path, Position, Relay, Wishes};
 use crate::moment::Moment;
 use crate::wire::netdoc::{Flags, Speaks};
 
-/// After a demand, further legs are built ahead for so long (C tor's
+/// Time after a demand during which further legs are built ahead (C tor's
 /// PredictedPortsRelevanceTime).
 const RELEVANT: Duration = Duration::from_secs(3600);
-/// A leg that failed is not begun again before this time.
+/// Delay before a failed leg is begun again.
 const AGAIN: Duration = Duration::from_secs(1);
-/// A set without circuits ends after this time (`docs/spec/resilient-legs.md#death`).
+/// Time after which a set without circuits ends (`docs/spec/resilient-legs.md#death`).
 const LEGLESS: Duration = Duration::from_secs(10);
-/// Circuits that are begun for one, a second apart, while none of them is built.
+/// Maximum circuits begun for a set without circuits, a second apart, while none of them is built.
 const MOST_ATTEMPTS: usize = 3;
-/// Legs of a set of a design that no consensus speaks of, if the user does not say.
+/// Legs of a set if the user gives no number and the design has no consensus parameter.
 const USUAL: usize = 2;
-/// Relays where legs can join, below which the user is told how few there are: each sees of a
-/// client which guards it has.
+/// Number of relays where legs can join below which the user is informed: each of them sees which
+/// guards a client has.
 const FEW_JOINING: usize = 8;
-/// No relay has this fingerprint: an exit where none will do.
+/// A fingerprint that no relay has: stands for an exit or middle where no relay is able.
 const NOBODY: [u8; 20] = [0; 20];
 
-/// Where the legs of a set meet.
+/// Position of the relay where the legs of a set meet.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum SetEnd {
     Exit,
@@ -44,7 +44,7 @@ enum SetEnd {
 }
 
 impl SetEnd {
-    /// Which relays are wished there.
+    /// Returns the relays preferred at this position.
     fn wished(self, wishes: &mut Wishes) -> &mut Vec<[u8; 20]> {
         match self {
             SetEnd::Exit => &mut wishes.exit,
@@ -52,7 +52,7 @@ impl SetEnd {
         }
     }
 
-    /// Whether a relay with these flags can stand there.
+    /// Returns true if a relay with these flags fits this position.
     fn fits(self, flags: Flags) -> bool {
         match self {
             SetEnd::Exit => flags.exit && !flags.bad_exit,
@@ -61,50 +61,51 @@ impl SetEnd {
     }
 }
 
-/// What is known of a circuit that may be a leg.
+/// State of a circuit as a leg of a set.
 #[derive(Clone, Debug, Default)]
 pub(super) struct LegState {
-    /// The circuit that began its set, if it is not that one itself.
+    /// The head of its set, unless it is the head itself.
     pub(super) head: Option<CircuitKey>,
-    /// It was ordered to be linked.
+    /// An order to link it was given.
     pub(super) linking: bool,
     /// Its last relay has linked it.
     pub(super) linked: bool,
-    /// It could not be linked: it goes alone.
+    /// It could not be linked, and is used alone.
     alone: bool,
-    /// Further legs that were begun for it, and when the next may be.
+    /// Number of further legs begun for it (`begun`), and the earliest time of the next (`again`).
     begun: usize,
     again: Time,
-    /// It does not answer any more, nor does any other of its set.
+    /// It does not answer any more, nor do the other legs of its set.
     silent: bool,
-    /// The circuit that the core knows its set by, if that is gone: the set has outlived it.
+    /// The core's name for its set, if the set has outlived the circuit with that key.
     name: Option<CircuitKey>,
-    /// It is to be the first leg of a set that goes on from its last relay: complete once it does.
+    /// It is the first leg of a set that continues beyond its last relay: complete once it does.
     pub(super) merges: bool,
 }
 
 impl LegState {
-    /// Of a circuit that may begin a set, as one of legs that join at a middle or not.
+    /// Returns the state of a circuit that may begin a set; `merges` is true if legs join at a
+    /// middle.
     pub(super) fn of_head(merges: bool) -> LegState {
         LegState { merges, ..LegState::default() }
     }
 }
 
-/// A set that has outlived all its circuits: it has had streams, and goes on by a new one.
+/// A set that has outlived all its circuits: it has had streams, and continues on a new one.
 #[derive(Clone, Debug)]
 pub(super) struct LeglessSet {
-    /// The circuit that the core knows it by.
+    /// The core's name for the set: the key of the circuit that began it.
     name: CircuitKey,
     since: Time,
-    /// When the next circuit may be begun for it.
+    /// Earliest time of the next circuit for it.
     again: Time,
-    /// The circuit to which its streams were attached, as it was.
+    /// State of the last head, with its streams.
     head: Circuit,
 }
 
 impl CircuitManager {
-    /// The user wishes circuits of so many legs; `None`: as many as the consensus says. 1 is for
-    /// circuits that go alone.
+    /// Sets the number of legs that the user wants; `None` leaves it to the consensus, and 1 is for
+    /// single circuits.
     pub fn set_legs(&mut self, legs: Option<usize>) {
         self.wanted_legs = legs;
         self.entry.set_legs(self.legs());
@@ -115,24 +116,24 @@ impl CircuitManager {
         }
     }
 
-    /// Which design sets are of. Before anything else is said.
+    /// Sets the design of sets. Call it before anything else.
     pub fn set_design(&mut self, design: Design) {
         self.design = design;
     }
 
-    /// Whether circuits end only at exits that link sets of another design than Tor's.
+    /// Returns true if circuits end only at exits that link sets of another design than Tor's.
     #[must_use]
     pub fn needs_able_exits(&self) -> bool {
         self.design != Design::Conflux && !self.design.is_merged() && self.legs() >= 2
     }
 
-    /// Whether legs join at middles.
+    /// Returns true if legs join at middles.
     pub(super) fn is_merging(&self) -> bool {
         self.design.is_merged() && self.legs() >= 2
     }
 
-    /// The hops of a circuit over these relays, as far as it is built alone: where legs join, what
-    /// lies beyond is the set's.
+    /// Returns the hops of a circuit over `relays` that are built for it alone. Where legs join at
+    /// a middle, the hops beyond it belong to the set.
     pub(super) fn hops(&self, relays: &[Relay<'_>]) -> Vec<Hop> {
         let relays = if self.is_merging() { &relays[..relays.len() - 1] } else { relays };
         let controlled = self.design.has_congestion_control();
@@ -141,7 +142,7 @@ impl CircuitManager {
         hops.map(|(place, relay)| super::hop(relay, controlled && place == last)).collect()
     }
 
-    /// Whether a circuit that has been built is to begin a set of merged legs now.
+    /// Returns true if a circuit that has been built is to begin a set of merged legs now.
     pub(super) fn is_to_merge(&self, key: CircuitKey) -> bool {
         self.circuits.get(&key).is_some_and(|circuit| circuit.leg.merges && !circuit.leg.linking)
     }
@@ -161,13 +162,14 @@ impl CircuitManager {
         }
     }
 
-    /// Legs that a set is to have: each has a bridge of its own, where there are bridges.
+    /// Returns the number of legs of a set. It is limited by the number of bridges, as each leg has
+    /// its own.
     pub(super) fn legs(&self) -> usize {
         let most = self.entry.bridges().map_or(usize::MAX, Bridges::count);
         self.wished_legs().min(most.max(1))
     }
 
-    /// Legs that are wished for.
+    /// Returns the number of legs wanted, by the user, the consensus or the default.
     pub(super) fn wished_legs(&self) -> usize {
         let usual = match self.design {
             Design::Conflux if !self.conflux.enabled => return 1,
@@ -177,9 +179,10 @@ impl CircuitManager {
         self.wanted_legs.unwrap_or(usual).clamp(1, self.conflux.max_legs)
     }
 
-    /// What the user wishes, with those exits alone that link sets of another design than Tor's, or
-    /// those middles alone where legs can join: few do, and a circuit to another would go alone.
-    /// Orders the user to be told if none does.
+    /// Returns the user's preferences, restricted to the relays that link sets of the design. These
+    /// are exits for designs other than Tor's, or middles where legs join there. Few relays are
+    /// able, and a circuit to another would stay single. Orders a report to the user if none or few
+    /// are.
     pub(super) fn allowed(&mut self) -> Wishes {
         let mut wishes = self.wanted.clone();
         let Some(network) = self.network.as_deref() else { return wishes };
@@ -211,8 +214,8 @@ impl CircuitManager {
         wishes
     }
 
-    /// A circuit was linked by its last relay; where legs join at a middle, the first leads on to
-    /// the exit now, and is complete.
+    /// Notes that a circuit's last relay has linked it. Where legs join at a middle, the first leg
+    /// now leads on to the exit, and is complete.
     pub fn linked(&mut self, at: Moment, key: CircuitKey, rng: &mut impl Rng) {
         let Some(circuit) = self.circuits.get_mut(&key) else { return };
         circuit.leg.linked = true;
@@ -223,14 +226,14 @@ impl CircuitManager {
         }
     }
 
-    /// The circuit at the head of the set of which this one is, or is to be, a further leg.
+    /// Returns the head of the set in which the circuit `key` is, or is to be, a further leg.
     #[must_use]
     pub fn head(&self, key: CircuitKey) -> Option<CircuitKey> {
         self.circuits.get(&key)?.leg.head
     }
 
-    /// A circuit cannot be linked. If it was to be a further leg, or to carry on a set that had
-    /// none, it is of no use.
+    /// Notes that the circuit `key` cannot be linked. It is dropped if it was to be a further leg,
+    /// to begin a merged set, or to continue a set without circuits.
     pub fn not_linked(&mut self, key: CircuitKey) {
         let Some(circuit) = self.circuits.get_mut(&key) else { return };
         (circuit.leg.linking, circuit.leg.alone) = (false, true);
@@ -239,7 +242,7 @@ impl CircuitManager {
         }
     }
 
-    /// Orders circuits to be linked that are built and were never used.
+    /// Orders the linking of circuits that are built and unused.
     pub(super) fn link(&mut self, network: &Network) {
         if self.legs() < 2 {
             return;
@@ -252,7 +255,7 @@ impl CircuitManager {
             (None, None) => circuit.first_used.is_none() && self.may_link(network, circuit),
         };
         let fitting = self.circuits.iter().filter(|(_, circuit)| ready(circuit) && fits(circuit));
-        // The core knows a set by the circuit that began it, also if that is gone.
+        // The core knows a set by the circuit that began it, even after that has closed.
         let name = |head: CircuitKey| {
             self.circuits.get(&head).and_then(|head| head.leg.name).unwrap_or(head)
         };
@@ -272,7 +275,7 @@ impl CircuitManager {
         speaks && !circuit.leg.alone && !circuit.retired && !self.unlinkable.contains(&exit)
     }
 
-    /// Begins further legs of sets that lack some; no more than `most`.
+    /// Begins at most `most` further legs for sets that lack some.
     pub(super) fn begin_legs(
         &mut self,
         network: &Network,
@@ -287,7 +290,7 @@ impl CircuitManager {
         for head in heads {
             let begun = self.begin_leg(network, head, at, rng);
             if !begun && self.design.is_resilient() {
-                // Guards that are in other legs' way now may not be then.
+                // Guards that conflict with other legs now may not do so later.
                 self.circuits.entry(head).and_modify(|circuit| circuit.leg.again = at.now + AGAIN);
             } else if !begun {
                 self.circuits.entry(head).and_modify(|circuit| circuit.leg.begun = usize::MAX);
@@ -312,22 +315,22 @@ impl CircuitManager {
             && self.answering(key, head) < legs
     }
 
-    /// Legs of a set that answer, or may come to.
+    /// Returns the number of legs of a set that are not silent, including legs under construction.
     fn answering(&self, key: CircuitKey, head: &Circuit) -> usize {
         let further = self.further(key).filter(|(_, leg)| !leg.leg.silent).count();
         usize::from(!head.leg.silent) + further
     }
 
-    /// The further legs of a set.
+    /// Iterates over the further legs of a set.
     pub(super) fn further(&self, head: CircuitKey) -> impl Iterator<Item = (CircuitKey, &Circuit)> {
         let of = move |circuit: &&Circuit| circuit.leg.head == Some(head);
         self.circuits.iter().map(|(key, circuit)| (*key, circuit)).filter(move |(_, one)| of(one))
     }
 
-    /// Begins a leg that has the head's exit and else no relay, no family and no subnet in common
-    /// with the set; where legs join at a middle, the head's middle, too. False if nobody was found
-    /// for it: then the set has fewer legs. It takes no guard beyond those in use: more guards see
-    /// the client in the long run.
+    /// Begins a leg that shares the head's exit, and the head's middle where legs join there. It
+    /// has no other relay, family or subnet in common with the set. Returns false if no relay was
+    /// found for it: then the set has fewer legs. Only guards in use are taken: more guards would
+    /// see the client in the long run.
     fn begin_leg(
         &mut self,
         network: &Network,
@@ -341,7 +344,7 @@ impl CircuitManager {
             return true;
         };
         let legs = own.into_iter().chain(self.further(head).map(|(_, leg)| leg));
-        // Silent legs are in nobody's way: there may be no other guards.
+        // Silent legs are ignored: there may be no other guards.
         let paths = legs.filter(|leg| !leg.leg.silent).map(|leg| leg.path);
         let others: Vec<[u8; 20]> = paths.flat_map(|[guard, middle, _]| [guard, middle]).collect();
         let key = CircuitKey(self.last_key + 1);
@@ -351,7 +354,7 @@ impl CircuitManager {
         let guard = self.entry.choose_leg(at.unix, key.0, &beside, network, &self.wishes);
         let Some(guard) = guard else { return false };
         beside.push(guard);
-        // What further legs need as guards is no middle, as long as there are others.
+        // Guards of further legs are not used as middles as long as there are others.
         let apart = [beside.as_slice(), &self.entry.in_use()].concat();
         let answering = [apart.as_slice(), &self.suspects.at(at.now)].concat();
         let mut middle = |beside| network.choose(Position::Middle, beside, &self.wishes, rng);
@@ -376,9 +379,9 @@ impl CircuitManager {
         true
     }
 
-    /// A circuit is gone: what that means for its set. If its set may go on without its head,
-    /// another leg takes the head's place. A set that lost a leg takes no new streams: the exit may
-    /// not have noticed yet, and send by that leg.
+    /// Updates the set of a closed circuit. If the set may continue without its head, another leg
+    /// becomes the head. A set that lost a leg takes no new streams: the exit may not have noticed
+    /// yet, and send on that leg.
     pub(super) fn left_set(&mut self, now: Time, key: CircuitKey, gone: &Circuit, cause: Cause) {
         if cause == Cause::Unlinked {
             self.unlinkable.insert(gone.path[if self.is_merging() { 1 } else { 2 }]);
@@ -412,7 +415,7 @@ impl CircuitManager {
         self.heirs.insert(key, heir);
     }
 
-    /// The same of a set that outlives its legs: another is begun in the place of each.
+    /// Updates the set of a closed circuit if the design is resilient: each lost leg is replaced.
     fn left_resilient_set(&mut self, now: Time, key: CircuitKey, gone: &Circuit) {
         if let Some(head) = gone.leg.head {
             self.circuits.entry(head).and_modify(|circuit| match gone.leg.linked {
@@ -427,7 +430,7 @@ impl CircuitManager {
         let rest: Vec<CircuitKey> = self.further(key).map(|(key, _)| key).collect();
         match heir {
             Some(heir) => self.inherit((key, name), heir, gone),
-            // What programs wrote before they ended their streams may be under way still.
+            // Data that programs wrote before they ended their streams may still be in transit.
             None if was_set && gone.first_used.is_some() => {
                 for leg in rest {
                     self.circuits.entry(leg).and_modify(|circuit| circuit.leg.head = Some(name));
@@ -440,7 +443,7 @@ impl CircuitManager {
         }
     }
 
-    /// A circuit takes the place of the head `key` of a set that the core knows by `name`.
+    /// Makes `heir` the head, in place of `key`, of a set that the core knows by `name`.
     fn inherit(&mut self, (key, name): (CircuitKey, CircuitKey), heir: CircuitKey, gone: &Circuit) {
         let rest: Vec<CircuitKey> = self.further(key).map(|(key, _)| key).collect();
         for leg in rest.into_iter().filter(|leg| *leg != heir) {
@@ -457,7 +460,7 @@ impl CircuitManager {
         self.known_as(name, heir);
     }
 
-    /// Who asks for one circuit's set means that of another from now on.
+    /// Maps `key` to `heir` for later requests about its set.
     fn known_as(&mut self, key: CircuitKey, heir: CircuitKey) {
         self.heirs.values_mut().filter(|of| **of == key).for_each(|of| *of = heir);
         if key != heir {
@@ -466,7 +469,8 @@ impl CircuitManager {
         self.heirs.remove(&heir);
     }
 
-    /// A leg does not answer any more, nor does any other of its set: one is begun beside it.
+    /// Notes that a leg does not answer any more, nor do the other legs of its set: another leg is
+    /// begun.
     pub fn silent(&mut self, key: CircuitKey) {
         let Some(circuit) = self.circuits.get_mut(&key) else { return };
         if !std::mem::replace(&mut circuit.leg.silent, true) {
@@ -476,7 +480,7 @@ impl CircuitManager {
         }
     }
 
-    /// Looks after sets without circuits: the first that is built carries on.
+    /// Serves sets without circuits: the first circuit built for a set becomes its head.
     pub(super) fn rescue(&mut self, network: &Network, at: Moment, rng: &mut impl Rng) {
         for place in (0..self.legless.len()).rev() {
             let LeglessSet { name, again, .. } = self.legless[place];
@@ -491,45 +495,45 @@ impl CircuitManager {
         }
     }
 
-    /// Sets for which no circuit was built in time end; the core has ended their streams.
+    /// Ends sets for which no circuit was built in time; the core has ended their streams.
     pub(super) fn end_legless(&mut self, now: Time) {
         let over = |set: &mut LeglessSet| now >= set.since + LEGLESS;
         let over: Vec<CircuitKey> = self.legless.extract_if(.., over).map(|set| set.name).collect();
         over.into_iter().for_each(|name| self.drop_further(name));
     }
 
-    /// A stream of a set without circuits has ended.
+    /// Notes that a stream of a set without circuits has ended.
     pub(super) fn left_legless(&mut self, name: CircuitKey) {
         let set = self.legless.iter_mut().find(|set| set.name == name);
         set.into_iter().for_each(|set| set.head.streams = set.head.streams.saturating_sub(1));
     }
 
-    /// When a set without circuits is to be looked after.
+    /// Returns the time at which a set without circuits needs `work`.
     pub(super) fn legless_due(&self) -> Option<Time> {
         let due = self.legless.iter().flat_map(|set| [set.again, set.since + LEGLESS]);
         due.filter(|due| *due > self.looked).min()
     }
 
-    /// The circuit by which a set is known now.
+    /// Returns the present head of the set that `key` has led.
     pub(super) fn head_of(&self, key: CircuitKey) -> CircuitKey {
         self.heirs.get(&key).copied().unwrap_or(key)
     }
 
-    /// The circuits of a set go with its head.
+    /// Drops the further legs of a set along with its head.
     pub(super) fn drop_further(&mut self, head: CircuitKey) {
         let legs: Vec<CircuitKey> = self.further(head).map(|(key, _)| key).collect();
         legs.into_iter().for_each(|leg| self.drop_circuit(leg));
         self.heirs.retain(|_, heir| *heir != head);
     }
 
-    /// When a leg may be begun again.
+    /// Returns the earliest time at which a leg may be begun again.
     pub(super) fn leg_due(&self) -> Option<Time> {
         let due = self.circuits.values().map(|circuit| circuit.leg.again);
         due.filter(|again| *again > self.looked).min()
     }
 }
 
-/// Whether an exit that speaks this links sets of a design.
+/// Returns true if a relay that supports `speaks` links sets of `design`.
 const fn links(design: Design, speaks: Speaks) -> bool {
     let able = match design {
         Design::Conflux => speaks.conflux,
@@ -540,7 +544,7 @@ const fn links(design: Design, speaks: Speaks) -> bool {
     able && (speaks.congestion_control || !design.has_congestion_control())
 }
 
-/// Whether so many exits link circuits that sets are kept ready (`cfx_low_exit_threshold`).
+/// Returns true if enough exits link circuits to keep sets ready (`cfx_low_exit_threshold`).
 pub(super) fn many_link(network: &Network, threshold: u32) -> bool {
     let (mut exits, mut linking) = (0u64, 0u64);
     for relay in network.consensus().relays.iter().filter(|relay| relay.flags.exit) {

@@ -1,4 +1,4 @@
-//! A relay's testing circuit: through others, back to itself.
+//! A relay's testing circuit: through other relays back to itself.
 
 use rand_core::Rng;
 
@@ -6,12 +6,12 @@ use super::hop;
 use crate::client::Hop;
 use crate::directory::network::{Network, Position, Wishes};
 
-/// The most relays before ourselves.
+/// Maximum number of other relays in the circuit.
 const OTHERS: usize = 2;
 
-/// A path through two other relays, or through one where two that go together cannot be found, to
-/// the relay `own`; `None` if there is no other. `own` need not be in the consensus: a relay tests
-/// itself before anybody lists it.
+/// Returns a path to the relay `own` through two other relays, or through one if no compatible two
+/// are found; `None` if there is no other relay. `own` need not be in the consensus: a relay tests
+/// itself before it is listed.
 pub fn testing_path(network: &Network, own: Hop, rng: &mut impl Rng) -> Option<Vec<Hop>> {
     let others = Wishes { exclude: vec![own.target.rsa], ..Wishes::default() };
     let mut path: Vec<Hop> = Vec::new();

@@ -1,10 +1,10 @@
-//! Streams whose exit has not answered (path-spec 2.3): each is given up after a while, and tries
-//! another circuit. The one that was silent takes no new streams; those that are open on it stay.
+//! Streams whose exit has not answered (path-spec 2.3). After a timeout each tries another circuit.
+//! The silent circuit takes no new streams, but keeps its open ones.
 //!
-//! One of its relays may have fallen silent. A relay by which no answer came meanwhile is a suspect
-//! for a minute: no other circuit by it takes new streams, and new circuits avoid it as long as
-//! there are others. Without that, each user whose circuit has such a relay waits for
-//! 10 s, and of a set of several legs at whatever time its scheduler changes to that leg.
+//! One of its relays may be down. A relay through which no answer arrived meanwhile is a suspect
+//! for a minute. Other circuits through it take no new streams in that time, and new circuits avoid
+//! it as long as there are others. Without that, each user whose circuit has such a relay waits for
+//! 10 s. In a set of several legs the wait occurs whenever its scheduler changes to that leg.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -14,24 +14,24 @@ use anabranch_multipath::Time;
 use super::{Circuit, CircuitManager, Demand, Order};
 use crate::client::CircuitKey;
 
-/// Time that an exit has to answer a stream's first attempts; and all later ones (C tor's
+/// Time for an exit's answer: on a stream's first attempts, and on all later ones (C tor's
 /// `compute_retry_timeout`).
 const FIRST_PATIENCE: Duration = Duration::from_secs(10);
 const LATER_PATIENCE: Duration = Duration::from_secs(15);
 /// Attempts for which [`FIRST_PATIENCE`] holds.
 const FIRST_ATTEMPTS: u32 = 2;
-/// Time for which relays are avoided that did not answer, unless they are heard of.
+/// Time for which relays are avoided that did not answer, unless an answer arrives through them.
 pub(super) const SUSPICION: Duration = Duration::from_secs(60);
 
 /// A demand that waits for a circuit.
 #[derive(Clone, Debug)]
 pub(super) struct PendingDemand {
     pub(super) demand: Demand,
-    /// Circuits that did not answer it.
+    /// Number of circuits that did not answer it.
     pub(super) silences: u32,
 }
 
-/// A demand that has a circuit, whose exit has not answered.
+/// A demand that is attached to a circuit whose exit has not answered.
 #[derive(Clone, Debug)]
 struct Unanswered {
     pending: PendingDemand,
@@ -40,25 +40,27 @@ struct Unanswered {
     deadline: Time,
 }
 
-/// Relays that may have fallen silent. Guards are shared by all circuits, and judged when circuits
-/// are built.
+/// Relays that may be down. Guards are not among them: all circuits share them, and they are judged
+/// when circuits are built.
 #[derive(Debug, Default)]
 pub(super) struct SuspectRelays {
-    /// When an answer last came through a relay; older ones than [`LATER_PATIENCE`] are dropped.
+    /// Time of the last answer through each relay; entries older than [`LATER_PATIENCE`] are
+    /// dropped.
     heard: BTreeMap<[u8; 20], Time>,
-    /// Until when a relay is avoided.
+    /// Time until which each relay is avoided.
     until: BTreeMap<[u8; 20], Time>,
 }
 
 impl SuspectRelays {
-    /// Notes that an answer came through these relays.
+    /// Notes that an answer arrived through `relays`.
     pub(super) fn hear(&mut self, now: Time, relays: &[[u8; 20]]) {
         self.heard.retain(|_, at| now < *at + LATER_PATIENCE);
         self.heard.extend(relays.iter().map(|id| (*id, now)));
         self.until.retain(|id, _| !relays.contains(id));
     }
 
-    /// Suspects each of these relays by which no answer came after `since`. Returns the suspects.
+    /// Suspects each of `relays` through which no answer arrived after `since`. Returns the
+    /// suspects.
     fn suspect(
         &mut self,
         now: Time,
@@ -72,7 +74,7 @@ impl SuspectRelays {
         suspects
     }
 
-    /// Returns those that are avoided at `now`.
+    /// Returns the relays avoided at `now`.
     pub(super) fn at(&self, now: Time) -> Vec<[u8; 20]> {
         self.until.iter().filter(|(_, until)| now < **until).map(|(id, _)| *id).collect()
     }
@@ -96,14 +98,14 @@ impl UnansweredDemands {
         self.demands.insert(number, Unanswered { pending, circuit, since: now, deadline });
     }
 
-    /// Removes a demand: it was answered, or is not wanted any more.
+    /// Removes a demand that was answered or withdrawn.
     pub(super) fn remove(&mut self, number: u64) {
         if let Some(unanswered) = self.demands.remove(&number) {
             self.deadlines.remove(&(unanswered.deadline, number));
         }
     }
 
-    /// Returns when the next demand is to be given up.
+    /// Returns the deadline of the next demand.
     pub(super) fn next_timeout(&self) -> Option<Time> {
         self.deadlines.first().map(|(deadline, _)| *deadline)
     }
@@ -120,20 +122,21 @@ impl UnansweredDemands {
 }
 
 impl PendingDemand {
-    /// Exits that its circuit must not end at.
+    /// Returns the exits at which its circuit must not end.
     pub(super) fn avoided(&self) -> Vec<[u8; 20]> {
         self.demand.avoid.iter().chain(&self.demand.shun).copied().collect()
     }
 }
 
 impl CircuitManager {
-    /// The exit has answered the stream of a demand, in whatever way, or the stream has ended.
+    /// Notes that the exit has answered the stream of a demand, positively or not, or that the
+    /// stream has ended.
     pub fn answered(&mut self, number: u64) {
         self.unanswered.remove(number);
     }
 
-    /// An answer came by this circuit: its relays live. Of a set of several legs nobody knows by
-    /// which leg it came, but all end at one relay.
+    /// Notes that an answer arrived on `circuit`: its relays work. In a set of several legs it is
+    /// unknown which leg carried it, but all end at one relay.
     pub fn heard(&mut self, now: Time, circuit: CircuitKey) {
         let head = self.head_of(circuit);
         let is_alone = self.further(head).next().is_none();
@@ -141,14 +144,14 @@ impl CircuitManager {
         self.suspects.hear(now, if is_alone { &path[1..] } else { &path[2..] });
     }
 
-    /// A circuit was built, or linked at its last relay: its relays live.
+    /// Notes that the circuit `key` was built, or linked at its last relay: its relays work.
     pub(super) fn heard_all(&mut self, now: Time, key: CircuitKey) {
         if let Some(circuit) = self.circuits.get(&key) {
             self.suspects.hear(now, &circuit.path[1..]);
         }
     }
 
-    /// Takes streams off circuits that do not answer, and looks for others.
+    /// Detaches streams from circuits that do not answer, and queues their demands again.
     pub(super) fn give_up_silent(&mut self, now: Time) {
         while let Some(Unanswered { mut pending, circuit, since, .. }) =
             self.unanswered.pop_due(now)
@@ -163,9 +166,9 @@ impl CircuitManager {
         }
     }
 
-    /// Whoever came next on a circuit that shares a middle or an exit with one that was silent
-    /// since a time would wait as long. Such circuits are dropped if nobody uses them yet: those
-    /// built in their place show that their relays answer. Those in use take no new streams.
+    /// Retires circuits that share a suspect middle or exit with the circuit `silent`, on which the
+    /// next stream would wait as long. Unused ones are dropped: those built in their place show
+    /// that their relays answer. Circuits in use take no new streams.
     fn leave_suspects(&mut self, (now, since): (Time, Time), silent: CircuitKey) {
         let head = self.head_of(silent);
         let of_silent: Vec<[u8; 20]> =
@@ -183,7 +186,7 @@ impl CircuitManager {
         used.into_iter().for_each(|(key, _)| self.retire(key));
     }
 
-    /// The circuits of a set, its head first.
+    /// Iterates over the circuits of a set, its head first.
     fn legs_of(&self, head: CircuitKey) -> impl Iterator<Item = &Circuit> {
         let further = self.further(head).map(|(_, leg)| leg);
         self.circuits.get(&head).into_iter().chain(further)
@@ -191,7 +194,7 @@ impl CircuitManager {
 }
 
 impl Circuit {
-    /// Whether it is built and nobody has used it yet.
+    /// Returns true if the circuit is built and unused.
     fn is_spare(&self) -> bool {
         self.built && self.first_used.is_none() && self.leg.head.is_none()
     }

@@ -1,5 +1,5 @@
-//! The circuit that sent least lately goes first (Tang and Goldberg, CCS 2010): web pages pass
-//! bulk.
+//! Schedules the circuit that sent the least recently first (Tang and Goldberg, CCS 2010): web
+//! pages overtake bulk transfers.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -8,33 +8,33 @@ use anabranch_multipath::Time;
 
 use super::Policy;
 
-/// C tor's `CircuitPriorityHalflifeMsec`.
+/// Half-life of counts: C tor's default of `CircuitPriorityHalflifeMsec`.
 const HALF_LIFE: Duration = Duration::from_secs(30);
-/// Half-lives after which counts are brought back to small numbers.
+/// Number of half-lives after which counts are scaled back to small numbers.
 const REBASE: f64 = 500.0;
 
-/// Counts cells, each of which weighs half after a half-life.
+/// Scheduler by counts of sent cells; the weight of each is halved every half-life.
 ///
-/// Rather than let all counts decay, new cells weigh more and more: only the order matters.
+/// New cells weigh more and more, rather than all counts decaying: only the order matters.
 ///
-/// A busy circuit sends many cells in a row: who goes next is taken out of the order, and comes
-/// back into it where another is before it.
+/// A busy circuit sends many cells in a row. So the next circuit is held in `front`, outside the
+/// ordered set, until another precedes it.
 #[derive(Clone, Debug)]
 pub struct Ewma {
     half_life: Duration,
     base: Time,
-    /// What a cell weighs, and when that was so.
+    /// Weight of a cell, and the time at which it was computed.
     weight: (Time, f64),
-    /// Of all circuits that sent; that of `front` is out of date.
+    /// Counts of all circuits that sent; that of `front` is out of date.
     counts: BTreeMap<u32, f64>,
-    /// Whose cell goes next, if that is known.
+    /// The circuit whose cell is next, if known.
     front: Option<Rank>,
-    /// Others that have cells.
+    /// Other circuits that have cells.
     behind: BTreeSet<Rank>,
 }
 
-/// A circuit's place in the order: its count (non-negative floats are ordered as their bits are),
-/// and its ID.
+/// A circuit's rank: the bits of its count (non-negative floats are ordered as their bits are), and
+/// its ID.
 type Rank = (u64, u32);
 
 impl Default for Ewma {
@@ -44,7 +44,7 @@ impl Default for Ewma {
 }
 
 impl Ewma {
-    /// With this half-life.
+    /// Returns a scheduler with this half-life.
     pub fn new(half_life: Duration) -> Ewma {
         Ewma {
             half_life,
@@ -60,7 +60,7 @@ impl Ewma {
         (self.counts.get(&circuit).copied().unwrap_or(0.0).to_bits(), circuit)
     }
 
-    /// Puts who is at the front back among the others.
+    /// Puts the circuit in `front` back into the ordered set.
     fn put_back(&mut self) {
         if let Some((count, circuit)) = self.front.take() {
             self.counts.insert(circuit, f64::from_bits(count));
@@ -68,7 +68,7 @@ impl Ewma {
         }
     }
 
-    /// Takes a circuit out of the order.
+    /// Removes `circuit` from the order, and returns its rank.
     fn take(&mut self, circuit: u32) -> Rank {
         if let Some(front) = self.front.take_if(|(_, front)| *front == circuit) {
             return front;

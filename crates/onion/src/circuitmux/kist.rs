@@ -1,5 +1,5 @@
-//! The quietest circuit first, chosen as late as the kernel allows (Jansen et al., "Never Been
-//! KIST", USENIX Security 2014): a link is given no more than the kernel can send soon.
+//! Schedules the quietest circuit first, as late as the kernel allows (Jansen et al., "Never Been
+//! KIST", USENIX Security 2014): a link receives no more than the kernel can send soon.
 
 use std::time::Duration;
 
@@ -7,10 +7,10 @@ use anabranch_multipath::{LinkView, Time};
 
 use super::{Ewma, Policy};
 
-/// Between two looks at a connection whose kernel has no room (the paper's, section 4.2).
+/// Interval between looks at a connection whose kernel has no room (the paper, section 4.2).
 pub const INTERVAL: Duration = Duration::from_millis(10);
 
-/// [`Ewma`], in which cells wait for room in the kernel.
+/// [`Ewma`], with cells that wait for room in the kernel.
 #[derive(Clone, Debug, Default)]
 pub struct Kist(Ewma);
 
@@ -32,8 +32,9 @@ impl Policy for Kist {
     }
 }
 
-/// Bytes that the kernel has room for: what the congestion window lets out now, and as much again,
-/// so that the next acknowledgements find something to send, less what waits there.
+/// Returns the bytes for which the kernel has room: what the congestion window allows now, and a
+/// full window more, so that the next acknowledgements find something to send. Bytes that are not
+/// yet sent are subtracted.
 #[must_use]
 pub fn room(view: &LinkView) -> usize {
     let bytes = |segments: u32| u64::from(segments) * u64::from(view.mss);

@@ -1,4 +1,4 @@
-//! Any of those that have cells, each with the same chance.
+//! Schedules circuits at random, each with the same chance.
 
 use anabranch_multipath::Time;
 use anabranch_multipath::seed::{self, Stream};
@@ -6,18 +6,18 @@ use rand_core::Rng;
 
 use super::Policy;
 
-/// Any of those that have cells, each with the same chance: fair in the long run alone, to hold the
-/// others against.
+/// Scheduler that draws among the circuits with cells, each with the same chance. It is fair only
+/// in the long run, and serves for comparison.
 #[derive(Clone, Debug)]
 pub struct Random {
     dice: Stream,
     circuits: Vec<u32>,
-    /// Where the next one stands, once it was drawn.
+    /// Index of the next circuit, once it is drawn.
     drawn: Option<usize>,
 }
 
 impl Random {
-    /// With the dice of this link.
+    /// Returns a scheduler with the random stream of `link`.
     #[must_use]
     pub fn new(link: u64) -> Random {
         Random { dice: seed::stream(0, link, "circuitmux"), circuits: Vec::new(), drawn: None }
@@ -39,7 +39,7 @@ impl Policy for Random {
 
     fn next(&mut self) -> Option<u32> {
         if self.drawn.is_none() && !self.circuits.is_empty() {
-            // Off by less than one in 2^32 for each circuit.
+            // The bias is below 2^-32 for each circuit.
             let place = (u64::from(self.dice.next_u32()) * self.circuits.len() as u64) >> 32;
             self.drawn = Some(place as usize);
         }

@@ -1,4 +1,4 @@
-//! One cell each, in turn.
+//! Schedules one cell of each circuit in turn.
 
 use std::collections::VecDeque;
 
@@ -6,7 +6,7 @@ use anabranch_multipath::Time;
 
 use super::Policy;
 
-/// One cell each, in turn.
+/// Scheduler that takes one cell of each circuit in turn.
 #[derive(Clone, Debug, Default)]
 pub struct RoundRobin {
     turns: VecDeque<u32>,

@@ -60,7 +60,7 @@ impl Client {
         self.channels.push(now, lane, command, &body);
     }
 
-    /// The first relay has agreed.
+    /// Handles CREATED2 or CREATED_FAST from the first relay.
     pub(super) fn created(&mut self, now: Time, index: u32, command: Command, body: &Body) {
         let Some(circuit) = self.circuits.get_mut(index) else { return };
         let fits = match circuit.pending {
@@ -78,7 +78,7 @@ impl Client {
         }
     }
 
-    /// A further relay has agreed.
+    /// Handles EXTENDED2 from a further relay.
     pub(super) fn extended(&mut self, now: Time, index: u32, data: &[u8]) {
         let Some(circuit) = self.circuits.get(index) else { return };
         let is_begun = !circuit.layers.is_empty() || circuit.trunk_of.is_some();
@@ -130,7 +130,7 @@ impl Client {
         };
         let data = Extend { target: hop.target.clone(), kind, handshake }.write();
         circuit.pending = Some(pending);
-        // To the relay where legs join, a leg leads.
+        // A trunk's first EXTEND2 goes over a leg, to the relay where legs join.
         let trunk_of = circuit.trunk_of.filter(|_| circuit.layers.is_empty());
         let by = trunk_of.map_or(Some(index), |set| self.several(set)?.circuits().next());
         let Some(by) = by else { return };

@@ -1,4 +1,4 @@
-//! A client's circuits: cells in, cells out, the end.
+//! A client's circuits: handling of cells, and closing.
 
 use anabranch_multipath::Time;
 
@@ -17,21 +17,21 @@ use crate::wire::message::{self, DestroyReason, Message, RelayCommand};
 /// One circuit.
 pub struct Circuit {
     pub(super) key: CircuitKey,
-    /// Its place on the link, once there is a link.
+    /// Its lane on the link, once there is a link.
     pub(super) lane: Option<Lane>,
-    /// The set whose trunk it is: the legs of that carry its cells.
+    /// The set whose trunk it is: the legs of that set carry its cells.
     pub(super) trunk_of: Option<SetId>,
-    /// Hops that are not reached yet, nearest first.
+    /// Hops that are not yet built, nearest first.
     pub(super) wanted: std::collections::VecDeque<Hop>,
-    /// The handshake that goes on.
+    /// The handshake in progress.
     pub(super) pending: Option<Pending>,
-    /// The layers of the hops that are reached.
+    /// Layers of the built hops.
     pub(super) layers: Vec<Box<dyn ClientLayer>>,
-    /// The set whose leg it is and its flow control, once its last hop is reached.
+    /// Its set and its flow control, once its last hop is built.
     pub(super) leg: Option<(SetId, Leg)>,
-    /// Its streams' IDs begin behind this one.
+    /// Its stream IDs begin after this one.
     pub(super) last_id: u16,
-    /// Cells of it that its link carried: received, sent.
+    /// Number of its cells on its link: received, sent.
     pub(super) cells: [u64; 2],
 }
 
@@ -64,10 +64,10 @@ impl Ending for Circuit {
 }
 
 impl Client {
-    /// Takes a cell that the channel left to circuits.
+    /// Handles a cell of a circuit.
     ///
     /// # Errors
-    /// A violation that ends the link.
+    /// A violation that closes the link.
     pub(super) fn take_circuit_cell(
         &mut self,
         now: Time,
@@ -162,7 +162,7 @@ impl Client {
         }
     }
 
-    /// Closes a circuit. What a client says of why is nothing (tor-spec, "Tearing down circuits").
+    /// Closes the circuit `index`. A client gives no reason (tor-spec, "Tearing down circuits").
     pub(super) fn tear_down(&mut self, index: u32, cause: Cause) {
         let Some(circuit) = self.circuits.get(index) else { return };
         if let Some(set) = circuit.trunk_of {
@@ -174,7 +174,7 @@ impl Client {
         self.drop_circuit(index, cause);
     }
 
-    /// Forgets a circuit that the first relay has forgotten.
+    /// Removes a circuit that the first relay has already closed.
     pub(super) fn drop_circuit(&mut self, index: u32, cause: Cause) {
         let Some(circuit) = self.circuits.remove(index) else { return };
         if let Some(lane) = circuit.lane {

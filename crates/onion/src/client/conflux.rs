@@ -16,29 +16,29 @@ use crate::wire::conflux::{ConfluxLink, DesiredUx, SetNonce};
 use crate::wire::message::{Message, RelayCommand};
 use crate::wire::resilient::ResilientLink;
 
-/// We want to be sent to by all legs.
+/// We want the relay to send on all legs.
 const UX: DesiredUx = DesiredUx::HighThroughput;
 
-/// Why a circuit cannot be a leg of a set.
+/// Reason why a circuit cannot be a leg of a set.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum NoSet {
-    /// The circuit is gone, or not complete.
+    /// The circuit is closed, or not complete.
     NotBuilt,
-    /// The set that it was to join is gone.
+    /// The set that it was to join has ended.
     Gone,
-    /// It has or had streams, or is in a set already.
+    /// It has or had streams, or belongs to a set already.
     Used,
     /// Its last relay did not grant congestion control.
     NoCongestionControl,
     /// Its last relay granted congestion control, and the design has none.
     CongestionControl,
-    /// The set has as many legs as it may have.
+    /// The set has its maximum number of legs.
     Full,
-    /// Its legs join at a middle, and nothing was said of what lies beyond; or something was of
-    /// another design.
+    /// Its legs join at a middle and the hops beyond are not given, or they are given for another
+    /// design.
     Beyond,
-    /// Messages lie otherwise in its cells than in those of the set: one that is lost could not be
-    /// sent again there.
+    /// The format of its cells differs from that of the set: a lost cell could not be sent again in
+    /// them.
     OtherCells,
 }
 
@@ -62,8 +62,8 @@ impl fmt::Display for NoSet {
 impl std::error::Error for NoSet {}
 
 impl Client {
-    /// Makes a complete circuit that was never used a leg: of a new set, or of the set of which
-    /// `with` is one. Streams begun on any leg are the set's; they go as soon as one leg is linked.
+    /// Makes a complete, unused circuit a leg: of a new set, or of the set that `with` belongs to.
+    /// Streams begun on any leg belong to the set; they are sent as soon as one leg is linked.
     ///
     /// # Errors
     /// [`NoSet`]
@@ -79,7 +79,7 @@ impl Client {
         self.link_leg(now, circuit, with)
     }
 
-    /// The same, whether anything lies beyond or not.
+    /// Links a leg without checking whether its design needs hops beyond it.
     pub(super) fn link_leg(
         &mut self,
         now: Time,
@@ -129,7 +129,7 @@ impl Client {
         Ok(())
     }
 
-    /// The data of LINK.
+    /// Returns the data of LINK.
     fn wish(&mut self, id: SetId, leg: PathId, link: &ConfluxLink) -> Vec<u8> {
         let told = self.role.dealing.as_ref().map(ToString::to_string);
         let dealing = told.filter(|text| text.len() <= DEALING).unwrap_or_default();
@@ -152,19 +152,20 @@ impl Client {
         said.expect("what is too long was left out")
     }
 
-    /// The set of which a circuit is a leg; or was, if the set outlives its legs.
+    /// Returns the set in which the circuit `key` is a leg, or was one if the set outlives its
+    /// legs.
     pub(super) fn set_named(&self, key: CircuitKey) -> Option<SetId> {
         let living = self.place(key).map(|(_, id)| id);
         living.or_else(|| self.role.names.get(&key).copied())
     }
 
-    /// Number and set of a circuit that is complete.
+    /// Returns the index and the set of a complete circuit.
     pub(super) fn place(&self, key: CircuitKey) -> Option<(u32, SetId)> {
         let index = *self.role.keys.get(&key)?;
         Some((index, self.circuits.get(index)?.set()?))
     }
 
-    /// A circuit's set may have several legs from now on.
+    /// Allows several legs in a circuit's set.
     fn found_set(&mut self, id: SetId) -> SetId {
         let (nonce, seed) = (SetNonce::draw(&mut *self.rng), self.rng.next_u64());
         let design = self.role.design;
@@ -177,10 +178,10 @@ impl Client {
         id
     }
 
-    /// Takes a message about sets.
+    /// Handles `message`, which concerns sets.
     ///
     /// # Errors
-    /// What the last relay may not say.
+    /// A violation by the last relay.
     pub(super) fn take_conflux(
         &mut self,
         now: Time,
@@ -217,10 +218,10 @@ impl Client {
     }
 }
 
-/// Reads LINKED as a set of this design takes it, for a leg of this number.
+/// Reads LINKED for a set of `design`, and for the leg `serial`.
 ///
 /// # Errors
-/// It cannot be read, or is of another design or leg.
+/// It is malformed, or belongs to another design or leg.
 fn read_linked(
     design: Design,
     serial: Option<u32>,

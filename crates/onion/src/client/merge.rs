@@ -1,5 +1,5 @@
-//! A client's sets whose legs join at a middle (`docs/spec/middle-merge.md`): what goes by them is
-//! one circuit, the trunk, from there to the exit. Streams are the trunk's.
+//! A client's sets whose legs join at a middle (`docs/spec/middle-merge.md`). They carry one
+//! circuit, the trunk, from there to the exit. Streams belong to the trunk.
 
 use anabranch_multipath::Time;
 
@@ -10,10 +10,10 @@ use crate::table::SetId;
 use crate::wire::cell::{Body, Command};
 
 impl Client {
-    /// Makes a complete circuit that was never used the first leg of a set, whose legs join at its
-    /// last relay, and goes on from there to these hops, at least one. [`Output::Linked`] says
-    /// that this is done: then streams can be begun on it. Further legs end at the same relay, and
-    /// join by [`Client::link`].
+    /// Makes a complete, unused `circuit` the first leg of a set whose legs join at its last relay.
+    /// The set continues from there over the hops `beyond`, at least one. After [`Output::Linked`]
+    /// streams can be begun on it. Further legs end at the same relay, and join by
+    /// [`Client::link`].
     ///
     /// # Errors
     /// [`NoSet`]
@@ -40,7 +40,8 @@ impl Client {
         Ok(())
     }
 
-    /// The set of the streams that go by a circuit, or by the set of which it is or was a leg.
+    /// Returns the set of the streams on the circuit `key`, or on the set that has or had it as a
+    /// leg.
     pub(super) fn streams_of(&self, key: CircuitKey) -> Option<SetId> {
         let id = self.set_named(key)?;
         match self.sets.get(id.0)?.is_merged() {
@@ -49,38 +50,39 @@ impl Client {
         }
     }
 
-    /// The set of which a circuit is a leg, if its legs join at a middle.
+    /// Returns the set that has the circuit `index` as a leg, if its legs join at a middle.
     pub(super) fn merged_set_of(&self, index: u32) -> Option<SetId> {
         let id = self.set_of(index)?;
         self.sets.get(id.0)?.is_merged().then_some(id)
     }
 
-    /// The trunk of the set of which a circuit is a leg.
+    /// Returns the trunk over the set that has the circuit `index` as a leg.
     pub(super) fn trunk_over(&self, index: u32) -> Option<u32> {
         self.trunk_of(self.merged_set_of(index)?)
     }
 
-    /// Whether a set is one whose legs may all be gone: others may join it. A trunk that is not
-    /// complete cannot wait for them.
+    /// Returns true if the set `id` continues without legs, as others may join it. An incomplete
+    /// trunk cannot wait for them.
     pub(super) fn goes_on(&self, id: SetId) -> bool {
         let trunk = self.trunk_of(id).and_then(|trunk| self.circuits.get(trunk));
         trunk.is_none_or(|trunk| trunk.leg.is_some())
     }
 
-    /// Whether this circuit began a set whose trunk is not complete.
+    /// Returns true if the circuit `key` began a set whose trunk is incomplete.
     pub(super) fn lacks_trunk(&self, id: SetId, key: CircuitKey) -> bool {
         let trunk = self.trunk_of(id).and_then(|trunk| self.circuits.get(trunk));
         trunk.is_some_and(|trunk| trunk.key == key && trunk.leg.is_none())
     }
 
-    /// The trunk of the set that this circuit began is complete.
+    /// Notes that the trunk of the set that `circuit` began is complete.
     pub(super) fn merged(&mut self, circuit: CircuitKey) {
         let several = self.set_named(circuit).and_then(|id| self.several(id));
         let rtt = several.map(|several| several.end.longest_rtt()).unwrap_or_default();
         self.put(Output::Linked { circuit, rtt });
     }
 
-    /// A cell that no relay of the circuit sealed last: it may be one that passes.
+    /// Handles a cell that no relay of the circuit `index` sealed last: it may be a passing cell of
+    /// the trunk.
     pub(super) fn take_unrecognised(&mut self, now: Time, index: u32, body: &mut Body) {
         let set = self.merged_set_of(index).ok_or(CircuitFault::Unrecognised);
         let taken =
@@ -90,13 +92,13 @@ impl Client {
         }
     }
 
-    /// A set ends for what happened beyond its legs.
+    /// Ends the set `id` because of an event beyond its legs.
     pub(super) fn end_merged(&mut self, id: SetId, cause: Cause) {
         let circuits = self.forget_set(id);
         circuits.into_iter().for_each(|leg| self.tear_down(leg, cause));
     }
 
-    /// A set goes on no more: its streams end.
+    /// Drops the trunk of a set that has ended; its streams end.
     pub(super) fn leave_trunk(&mut self, id: SetId) {
         let passing = self.several(id).and_then(|several| several.passing.as_mut());
         if let Some(trunk) = passing.and_then(|passing| passing.trunk.take()) {

@@ -8,7 +8,7 @@ use crate::crypto::Keys;
 use crate::handshake::extension::{self, Agreed, Wish};
 use crate::handshake::{Kind, Refused, fast, ntor, ntor_v3};
 
-/// A handshake whose answer has not come.
+/// A handshake whose answer has not arrived.
 pub(super) enum Pending {
     Fast(fast::Client),
     Ntor(ntor::Client),
@@ -16,8 +16,8 @@ pub(super) enum Pending {
 }
 
 impl Pending {
-    /// Begins: the handshake, its type (none for CREATE_FAST) and its first message; `None` if the
-    /// onion key is degenerate.
+    /// Starts a handshake. Returns it with its type (none for CREATE_FAST) and its first message,
+    /// or `None` if the onion key is degenerate.
     pub(super) fn start(
         rng: &mut dyn CryptoRng,
         hop: &Hop,

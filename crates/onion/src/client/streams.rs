@@ -1,4 +1,4 @@
-//! A client's streams: to destinations, to directories, and questions for names.
+//! A client's streams: to destinations and to directories, and name lookups.
 
 use std::fmt;
 
@@ -13,16 +13,16 @@ use crate::wire::message::{
     Begin, Message, RelayCommand, is_connected, put_resolve, read_resolved,
 };
 
-/// Why a stream cannot be begun.
+/// Reason why a stream cannot be begun.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum NoStream {
-    /// The circuit is gone, or not complete.
+    /// The circuit is closed, or not complete.
     NotBuilt,
-    /// The host is no name that Tor carries.
+    /// The host is not a name that Tor carries.
     BadName,
     /// All of the circuit's stream IDs are in use.
     Full,
-    /// The circuit is a leg of a set, and those carry no directory requests.
+    /// The circuit is a leg of a set, and sets carry no directory requests.
     Leg,
 }
 
@@ -66,8 +66,8 @@ impl Client {
         self.add(now, circuit, RelayCommand::BEGIN_DIR, Vec::new())
     }
 
-    /// Asks the circuit's last relay for a name's addresses, or by in-addr.arpa for an address'
-    /// name.
+    /// Asks the circuit's last relay for a name's addresses, or for an address' name if `name` is
+    /// in in-addr.arpa.
     ///
     /// # Errors
     /// [`NoStream`]
@@ -106,10 +106,10 @@ impl Client {
         Ok(stream)
     }
 
-    /// A message of a stream, in its turn.
+    /// Handles a message of a stream, in order.
     ///
     /// # Errors
-    /// What the last relay may not say.
+    /// A violation by the last relay.
     pub(super) fn take_turn(
         &mut self,
         now: Time,
@@ -120,7 +120,7 @@ impl Client {
         let set = set.and_then(|set| self.set_mut(set)).ok_or(CircuitFault::Message)?;
         match message.command {
             RelayCommand::CONNECTED => {
-                // A stream that we have ended since: the answer was under way.
+                // The answer to a stream that we have closed since was in transit.
                 let Some(stream) = set.streams.peek(message.stream) else { return Ok(()) };
                 if stream.open || !is_connected(message.data) {
                     return Err(CircuitFault::Message);

@@ -9,48 +9,49 @@ use super::legs::Legs;
 use super::numbering::{AHEAD, Bases, Mark, Numbering};
 use crate::wire::resilient::LegSwitch;
 
-/// From this many messages on a run is long: as many numbers of 4 bytes fill the cell that SWITCH
-/// costs.
+/// Messages from which on a run is long: 124 numbers of 4 bytes fill the cell that a SWITCH costs.
 const LONG: u64 = 124;
 /// Bytes of a number.
 const NUMBER: usize = 4;
 
-/// Each leg is in one of two states, each way for itself: its messages bear the low 32 bits of
-/// their numbers, as in [`Explicit`](super::Explicit), or each has the number after the one before
-/// and bears none. SWITCH changes the state, or begins anew at another number.
+/// Numbering in which each leg has one of two states, separately in each direction. Either its
+/// messages carry the low 32 bits of their numbers, as in [`Explicit`](super::Explicit), or they
+/// carry none and their numbers are consecutive. SWITCH changes the state, or starts again at
+/// another number.
 ///
-/// A sender cannot know how long a run will be. It takes the last run for a guide: behind a long
-/// one it begins with SWITCH; behind a short one it writes numbers, and says SWITCH once they have
-/// cost as much as that.
+/// A sender cannot know how long a run will be, so it goes by the last one. After a long run it
+/// begins with SWITCH. After a short one it writes numbers, and sends SWITCH once they have cost as
+/// much.
 #[derive(Debug, Default)]
 pub struct Adaptive {
     legs: Legs<Numbers>,
     sent: u64,
-    /// The leg of the present run, its length so far, and that of the run before.
+    /// The leg of the present run (`current`), its length so far, and the length of the run before
+    /// (`previous`).
     current: Option<PathId>,
     length: u64,
     previous: u64,
 }
 
-/// Where a leg is. A number that follows is `Some` while messages bear none.
+/// A leg's state. The next number is `Some` while messages carry none.
 #[derive(Clone, Copy, Debug, Default)]
 struct Numbers {
     sends: Option<u64>,
     receives: Option<u64>,
-    /// SWITCH came, and no message since.
+    /// SWITCH has arrived, and no message since.
     switched: bool,
-    /// The highest number that came.
+    /// The highest number received.
     highest: u64,
 }
 
 impl Adaptive {
-    /// Without legs. What is lost with a leg may be sent again by another.
+    /// Returns a numbering without legs. Messages lost with a leg may be sent again on another.
     #[must_use]
     pub fn new() -> Adaptive {
         Adaptive::default()
     }
 
-    /// Notes the leg of the next message; whether it is one of a long run.
+    /// Notes the leg of the next message. Returns true if the message is in a long run.
     fn is_in_long_run(&mut self, leg: PathId) -> bool {
         if self.current != Some(leg) {
             (self.previous, self.length) = (self.length, 0);
@@ -62,7 +63,7 @@ impl Adaptive {
 }
 
 impl Numbers {
-    /// What tells this number.
+    /// Returns how the message conveys its number.
     fn mark(&mut self, number: u64, by_switch: bool) -> Mark {
         let low = number as u32;
         let follows = self.sends == Some(number);

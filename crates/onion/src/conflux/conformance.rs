@@ -1,6 +1,6 @@
-//! What every numbering must hold, and two ends of a set in memory to try it with.
+//! Rules that every numbering must obey, and two ends of a set in memory to test it.
 //!
-//! Call [`check`] from a test, or play with a [`Pair`] as the fuzz target `conflux` does.
+//! Call [`check`] from a test, or drive a [`Pair`] as the fuzz target `conflux` does.
 
 use std::collections::VecDeque;
 
@@ -12,20 +12,20 @@ use super::{Arrival, ConfluxEnd, Fate, Limits, Numbering};
 use crate::wire::conflux::{ConfluxLink, DesiredUx, SetNonce};
 use crate::wire::message::{Message, RelayCommand};
 
-/// Makes one end's numbering.
+/// A constructor of one end's numbering.
 pub type Make = fn() -> Box<dyn Numbering>;
 
 /// One of the two ends of a [`Pair`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Side {
-    /// Who builds the circuits.
+    /// The end that builds the circuits.
     Client,
-    /// Who answers.
+    /// The end that answers.
     Exit,
 }
 
 impl Side {
-    /// Who hears it.
+    /// Returns the other end.
     #[must_use]
     pub const fn other(self) -> Side {
         match self {
@@ -39,7 +39,7 @@ impl Side {
     }
 }
 
-/// What is under way on a leg.
+/// A message in transit on a leg.
 #[derive(Clone, Debug)]
 enum Said {
     Link(ConfluxLink),
@@ -48,15 +48,15 @@ enum Said {
     Message(RelayCommand, u16, Vec<u8>),
 }
 
-/// A leg: its places at both ends, and what is under way to each.
+/// A leg: its slot at each end, and the messages in transit to each.
 #[derive(Debug, Default)]
 struct Wire {
     places: [Option<PathId>; 2],
     to: [VecDeque<Said>; 2],
 }
 
-/// A client's end and an exit's, with any number of legs between. Each message bears its number, so
-/// that whoever delivers one knows whether it was its turn.
+/// A client's end and an exit's, with any number of legs between them. Each message carries its
+/// number in its data, so that the receiver can check the order.
 #[derive(Debug)]
 pub struct Pair {
     ends: [ConfluxEnd; 2],
@@ -67,7 +67,7 @@ pub struct Pair {
 }
 
 impl Pair {
-    /// Both ends of a new set.
+    /// Returns both ends of a new set.
     #[must_use]
     pub fn new(make: Make) -> Pair {
         let nonce = SetNonce::from([7; 32]);
@@ -77,45 +77,44 @@ impl Pair {
         Pair { ends, wires, sent: [0; 2], delivered: [0; 2], in_order: true }
     }
 
-    /// Order is no longer to be expected: an end has said what no honest one says, and was
-    /// believed.
+    /// Stops checking the order: an end has accepted a message that no honest end sends.
     pub fn distrust(&mut self) {
         self.in_order = false;
     }
 
-    /// An end.
+    /// Returns one end.
     pub fn end(&mut self, side: Side) -> &mut ConfluxEnd {
         &mut self.ends[side.index()]
     }
 
-    /// The place of a leg at an end, once it has one.
+    /// Returns the slot of a leg at an end, once it has one.
     #[must_use]
     pub fn place(&self, side: Side, wire: usize) -> Option<PathId> {
         self.wires.get(wire)?.places[side.index()]
     }
 
-    /// Legs so far.
+    /// Returns the number of legs launched so far.
     #[must_use]
     pub fn legs(&self) -> usize {
         self.wires.len()
     }
 
-    /// Messages sent towards an end, and delivered there.
+    /// Returns the numbers of messages sent to an end and delivered there.
     #[must_use]
     pub fn carried(&self, to: Side) -> (u64, u64) {
         (self.sent[to.other().index()], self.delivered[to.index()])
     }
 
-    /// Things under way to an end by a leg.
+    /// Returns the number of messages in transit to an end on a leg.
     #[must_use]
     pub fn under_way(&self, to: Side, wire: usize) -> usize {
         self.wires[wire].to[to.index()].len()
     }
 
-    /// The client launches a further leg.
+    /// Launches a further leg at the client.
     ///
     /// # Errors
-    /// As [`ConfluxEnd::launch`].
+    /// See [`ConfluxEnd::launch`].
     pub fn launch(&mut self, now: Time) -> Result<usize, ConfluxFault> {
         let client = &mut self.ends[Side::Client.index()];
         let (place, link) = client.launch(now, DesiredUx::HighThroughput)?;
@@ -125,10 +124,10 @@ impl Pair {
         Ok(self.wires.len() - 1)
     }
 
-    /// An end sends a message by a leg.
+    /// Sends a message from an end on a leg.
     ///
     /// # Errors
-    /// As [`ConfluxEnd::send`], and if it has no such leg.
+    /// See [`ConfluxEnd::send`]; also if the end has no such leg.
     pub fn send(&mut self, from: Side, wire: usize) -> Result<(), ConfluxFault> {
         let place = self.place(from, wire).ok_or(ConfluxFault::NotLinked)?;
         let mark = self.ends[from.index()].send(place)?;
@@ -143,19 +142,19 @@ impl Pair {
         Ok(())
     }
 
-    /// Something that no honest end says is put on a leg, behind what is under way.
+    /// Adds a message that no honest end sends to a leg, after those in transit.
     pub fn inject(&mut self, to: Side, wire: usize, command: RelayCommand, data: &[u8]) {
         let queue = &mut self.wires[wire].to[to.index()];
         queue.push_back(Said::Message(command, 1, data.to_vec()));
     }
 
-    /// The next thing that is under way to an end by a leg arrives; false if there is none.
+    /// Delivers the next message in transit to an end on a leg; returns false if there is none.
     ///
     /// # Errors
-    /// As the end's.
+    /// The errors of the receiving end.
     ///
     /// # Panics
-    /// If a message is delivered out of turn.
+    /// If a message is delivered out of order.
     pub fn deliver(&mut self, now: Time, to: Side, wire: usize) -> Result<bool, ConfluxFault> {
         let Some(said) = self.wires[wire].to[to.index()].pop_front() else { return Ok(false) };
         let end = &mut self.ends[to.index()];
@@ -188,7 +187,7 @@ impl Pair {
         self.wires[wire].to[from.other().index()].push_back(said);
     }
 
-    /// Takes a message whose turn it is, and those that waited for it.
+    /// Delivers a message whose turn it is, and then the messages that waited for it.
     fn take(&mut self, to: Side, data: &[u8]) {
         self.count(to, data);
         while let Some(held) = self.ends[to.index()].pop() {
@@ -203,7 +202,7 @@ impl Pair {
         assert!(in_order || !self.in_order, "rule: messages are delivered in their order");
     }
 
-    /// A leg breaks: nothing under way on it arrives. What each end makes of it.
+    /// Breaks a leg: messages in transit on it are lost. Returns the consequence for each end.
     pub fn cut(&mut self, wire: usize, unacknowledged: [bool; 2]) -> [Fate; 2] {
         self.wires[wire].to.iter_mut().for_each(VecDeque::clear);
         let places = std::mem::take(&mut self.wires[wire].places);
@@ -216,10 +215,10 @@ impl Pair {
         })
     }
 
-    /// Links so many legs at once.
+    /// Links `legs` legs at once.
     ///
     /// # Panics
-    /// If an end refuses what the other says.
+    /// If an end refuses a message of the other.
     pub fn link(&mut self, now: Time, legs: usize) {
         for _ in 0..legs {
             let wire = self.launch(now).expect("rule: a leg may join");
@@ -230,7 +229,7 @@ impl Pair {
     }
 }
 
-/// Runs every rule on a numbering.
+/// Checks every rule on a numbering.
 ///
 /// # Panics
 /// If a rule is broken.
@@ -245,12 +244,12 @@ pub fn check(make: Make) {
     refuses_legs_that_are_none(make);
 }
 
-/// A number below `n`.
+/// Returns a number below `n`.
 fn draw(stream: &mut seed::Stream, n: usize) -> usize {
     stream.next_u32() as usize % n
 }
 
-/// Delivers whatever is under way, a leg at a time, in the order of the legs.
+/// Delivers all messages in transit, leg by leg.
 fn drain(pair: &mut Pair) {
     for wire in 0..pair.legs() {
         for to in [Side::Client, Side::Exit] {
@@ -309,7 +308,7 @@ fn is_not_moved_by_what_it_refuses(make: Make) {
     for turn in 0..300 {
         pair.send(Side::Client, turn % 3).expect("rule: a linked leg may be sent by");
         let (command, data) = &hostile[turn % hostile.len()];
-        // At the third leg nothing is under way but this.
+        // On the third leg only this message is in transit.
         drain(&mut pair);
         pair.inject(Side::Exit, (turn + 1) % 3, *command, data);
         let refused = pair.deliver(Time::ZERO, Side::Exit, (turn + 1) % 3);

@@ -1,4 +1,4 @@
-//! Proposal 329's numbers: each leg counts, and SWITCH says by how much another is behind.
+//! Numbers of proposal 329: each leg counts, and SWITCH carries a leg's lag in messages.
 
 use anabranch_multipath::PathId;
 
@@ -6,18 +6,18 @@ use super::fault::ConfluxFault;
 use super::legs::Legs;
 use super::numbering::{AHEAD, Bases, Mark, Numbering};
 
-/// One leg's counters.
+/// Counters of one leg.
 #[derive(Clone, Copy, Debug)]
 struct Counters {
     bases: Bases,
-    /// SWITCH came, and no message since.
+    /// SWITCH has arrived, and no message since.
     switched: bool,
 }
 
-/// Numbers as proposal 329 has them (section 3; C tor's `last_seq_sent` and `last_seq_recv`).
+/// Numbering of proposal 329 (section 3; C tor's `last_seq_sent` and `last_seq_recv`).
 ///
-/// The leg that was used last always holds the highest number sent. Who changes to another leg says
-/// there by how much that one is behind, and from then on it leads. So SWITCH is never 0 and never
+/// The leg used last always has the highest number sent. A sender that changes to another leg first
+/// sends that leg's lag there, and from then on the leg leads. So SWITCH is never 0 and never
 /// stands alone, which C tor's senders do not promise and Arti's receivers demand.
 #[derive(Debug, Default)]
 pub struct Counted {
@@ -26,7 +26,7 @@ pub struct Counted {
 }
 
 impl Counted {
-    /// Without legs.
+    /// Returns a numbering without legs.
     #[must_use]
     pub fn new() -> Counted {
         Counted::default()
@@ -38,7 +38,7 @@ impl Numbering for Counted {
         "conflux"
     }
 
-    /// A SWITCH.
+    /// Returns 1: one SWITCH cell.
     fn turn(&self) -> u64 {
         1
     }

@@ -1,4 +1,4 @@
-//! How the messages of a set are dealt among its legs.
+//! Distribution of a set's messages among its legs.
 
 use std::fmt;
 
@@ -7,28 +7,28 @@ use anabranch_multipath::{Every, Silence, seed};
 
 use crate::wire::conflux::DesiredUx;
 
-/// Each cell is dealt anew.
+/// Length of runs of a single cell.
 const EACH: Every = Every::Packets { mean: 1, random: false };
 
 /// A scheduler, and the length of its runs in cells or in time.
 #[derive(Clone, Debug)]
 pub struct Dealing {
-    /// Which leg takes a run.
+    /// The scheduler that chooses the leg of each run.
     pub schedule: Spec,
-    /// How long a run is.
+    /// Length of a run.
     pub every: Every,
-    /// The silence after which the schedule is drawn anew, if it ever is.
+    /// Idle time after which the schedule is drawn again, if it ever is.
     pub redraw: Option<Silence>,
 }
 
 impl Dealing {
-    /// The scheduler of C tor where the other end does not wish for another.
+    /// Returns the scheduler of C tor for an end that asks for no particular one.
     #[must_use]
     pub fn usual() -> Spec {
         Spec::over_windows("lowrtt").expect("a scheduler of this name exists")
     }
 
-    /// A design's own scheduler and its length of runs.
+    /// Returns the scheduler of a design, with its default length of runs.
     ///
     /// # Panics
     /// If there is no scheduler of this name.
@@ -39,8 +39,8 @@ impl Dealing {
         Dealing { schedule, every: every.unwrap_or(EACH), redraw: None }
     }
 
-    /// Reads what the other end would like, as in `round-robin 1p`; `None` if no scheduler for so
-    /// many legs has this name, or no run is so long.
+    /// Parses the other end's wish, such as `round-robin 1p`. Returns `None` if no scheduler of
+    /// this name supports `legs` legs, or the length of runs is invalid.
     #[must_use]
     pub fn read(text: &str, legs: usize) -> Option<Dealing> {
         let (schedule, every) = text.split_once(' ')?;
@@ -49,7 +49,7 @@ impl Dealing {
         known.then_some(Dealing { schedule, every, redraw: None })
     }
 
-    /// As C tor deals to an end with this wish: each cell anew.
+    /// Returns C tor's dealing to an end with the wish `desired`: each cell is dealt separately.
     #[must_use]
     pub fn as_desired(desired: DesiredUx) -> Dealing {
         let schedule = Spec::over_windows(desired.scheduler()).unwrap_or_else(|_| Dealing::usual());

@@ -1,4 +1,4 @@
-//! Which designs of sets there are: what differs between them stands here.
+//! The designs of sets, and all differences between them.
 
 use std::fmt;
 use std::str::FromStr;
@@ -16,25 +16,25 @@ use crate::wire::ancestors::Ancestor;
 use crate::wire::conflux::SetNonce;
 use crate::wire::message::RelayCommand;
 
-/// Cells that go by one leg where each change of legs costs one: 3 % of them.
+/// Cells in a run where each change of legs costs one cell: about 3 % of them.
 const RUN: Every = Every::Packets { mean: 31, random: false };
 
 /// A design of sets of several circuits (`docs/spec/ancestors.md`).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Design {
-    /// Proposal 329, as C tor has it.
+    /// Proposal 329, as in C tor.
     #[default]
     Conflux,
-    /// One that came before it, and over what.
+    /// A design that precedes it, and the windows under it.
     Ancestor(Ancestor, Over),
-    /// Ours, whose legs may die and nothing is lost (`docs/spec/resilient-legs.md`).
+    /// Ours, whose legs may fail without loss (`docs/spec/resilient-legs.md`).
     Resilient,
-    /// The same, but the legs join at a middle, and one circuit goes on to an exit that knows
-    /// nothing of it (`docs/spec/middle-merge.md`).
+    /// The same, but the legs join at a middle, and one circuit continues to an exit that does not
+    /// know of the set (`docs/spec/middle-merge.md`).
     Merged,
 }
 
-/// What bounds the cells under way on a leg.
+/// Limit of the cells in flight on a leg.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Over {
     /// 1,000 cells of a circuit, 500 of a stream: circuits without congestion control.
@@ -43,21 +43,21 @@ pub enum Over {
     Vegas,
 }
 
-/// Where streams have windows of a fixed size, if they have.
+/// Fixed-size windows of streams, if there are any.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum StreamWindows {
-    /// A stream has one.
+    /// A stream has one window.
     One,
-    /// A stream has one on each leg.
+    /// A stream has one window on each leg.
     EachLeg,
 }
 
-/// No design has this name.
+/// Error for an unknown design name.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct UnknownDesign(String);
 
 impl Design {
-    /// All of them.
+    /// All designs.
     pub const ALL: [Design; 7] = [
         Design::Conflux,
         Design::Resilient,
@@ -68,7 +68,7 @@ impl Design {
         Design::Ancestor(Ancestor::MTor, Over::Vegas),
     ];
 
-    /// The name that a user writes.
+    /// Returns the name in configuration and messages.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
@@ -82,7 +82,7 @@ impl Design {
         }
     }
 
-    /// Which of the older designs it is, if one.
+    /// Returns the older design that this is, if it is one.
     #[must_use]
     pub const fn ancestor(self) -> Option<Ancestor> {
         match self {
@@ -91,27 +91,27 @@ impl Design {
         }
     }
 
-    /// The design on circuits with congestion control, or without.
+    /// Returns the design `ancestor` on circuits with congestion control, or without.
     #[must_use]
     pub const fn ancestor_over(ancestor: Ancestor, congestion_control: bool) -> Design {
         let windows = if congestion_control { Over::Vegas } else { Over::Fixed };
         Design::Ancestor(ancestor, windows)
     }
 
-    /// Whether what is lost with a leg is sent again: the set outlives its legs.
+    /// Returns true if messages lost with a leg are sent again, so that the set outlives its legs.
     #[must_use]
     pub const fn is_resilient(self) -> bool {
         matches!(self, Design::Resilient | Design::Merged)
     }
 
-    /// Whether its legs join at a middle: what goes by them is cells of one circuit, whole.
+    /// Returns true if its legs join at a middle, and carry whole cells of one circuit.
     #[must_use]
     pub const fn is_merged(self) -> bool {
         matches!(self, Design::Merged)
     }
 
-    /// The version of `Anabranch` among the protocols of a relay that links such sets; `None` for
-    /// Tor's own design.
+    /// Returns the version of the protocol `Anabranch` that a relay must list to link such sets;
+    /// `None` for Tor's own design.
     #[must_use]
     pub const fn protocol(self) -> Option<u8> {
         match self {
@@ -122,13 +122,13 @@ impl Design {
         }
     }
 
-    /// One end's part of it.
+    /// Returns the client's end of a set.
     #[must_use]
     pub fn client_end(self, nonce: SetNonce, limits: Limits) -> ConfluxEnd {
         self.kept(ConfluxEnd::client(nonce, self.numbering(), limits))
     }
 
-    /// The other's.
+    /// Returns the exit's end of a set.
     #[must_use]
     pub fn exit_end(self, nonce: SetNonce, limits: Limits) -> ConfluxEnd {
         self.kept(ConfluxEnd::exit(nonce, self.numbering(), limits))
@@ -138,13 +138,13 @@ impl Design {
         if self.is_resilient() { end.keeping() } else { end }
     }
 
-    /// Whether its circuits have congestion control.
+    /// Returns true if its circuits have congestion control.
     #[must_use]
     pub const fn has_congestion_control(self) -> bool {
         !matches!(self, Design::Ancestor(_, Over::Fixed))
     }
 
-    /// How it numbers messages.
+    /// Returns its numbering of messages.
     #[must_use]
     pub fn numbering(self) -> Box<dyn Numbering> {
         match self {
@@ -155,20 +155,20 @@ impl Design {
         }
     }
 
-    /// How it deals, if that does not follow the other end's wish.
+    /// Returns its dealing, unless that follows the other end's wish.
     #[must_use]
     pub fn dealing(self) -> Option<Dealing> {
         match self {
             Design::Conflux | Design::Resilient => None,
-            // A change of legs costs a cell; and who deals by round trips sends one leg all that
-            // came in one, for the next one's window is not in its way.
+            // A change of legs costs a cell. Dealing by round trips would send everything that
+            // arrives within one on a single leg, as the next leg's window does not limit it.
             Design::Merged => Some(Dealing { every: RUN, ..Dealing::of("pull") }),
             Design::Ancestor(Ancestor::Conflux2013, _) => Some(Dealing::of("conflux-2013")),
             Design::Ancestor(Ancestor::MTor, _) => Some(Dealing::of("pull")),
         }
     }
 
-    /// Where its streams have windows.
+    /// Returns the windows of its streams.
     pub(crate) const fn stream_windows(self) -> StreamWindows {
         match self {
             Design::Ancestor(Ancestor::MTor, Over::Fixed) => StreamWindows::EachLeg,
@@ -176,7 +176,8 @@ impl Design {
         }
     }
 
-    /// Cells of one stream that may be under way on so many legs, where a window says.
+    /// Returns the maximum cells of one stream in flight on `legs` legs where a fixed window limits
+    /// them; 0 with congestion control.
     pub(crate) const fn under_way(self, legs: usize) -> u64 {
         match (self.has_congestion_control(), self.stream_windows()) {
             (true, _) => 0,
@@ -185,7 +186,7 @@ impl Design {
         }
     }
 
-    /// The commands that link its legs: LINK, LINKED, LINKED_ACK.
+    /// Returns the commands that link its legs: LINK, LINKED, LINKED_ACK.
     #[must_use]
     pub const fn link_commands(self) -> [RelayCommand; 3] {
         match self {

@@ -1,4 +1,4 @@
-//! One end of a set of legs: who may join it, what comes by a leg, and what a leg's loss means.
+//! One end of a set of legs: joining of legs, received messages, and loss of legs.
 
 use std::time::Duration;
 
@@ -13,12 +13,12 @@ use crate::wire::conflux::{ConfluxLink, DesiredUx, SetNonce, read_switch};
 use crate::wire::message::{Message, RelayCommand};
 use crate::wire::resilient::LegSwitch;
 
-/// What an end allows.
+/// Limits of a set.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limits {
-    /// Legs of a set at once (`cfx_max_legs_set`).
+    /// Maximum legs of a set at a time (`cfx_max_legs_set`).
     pub legs: usize,
-    /// How long the other end may take to answer LINK, or LINKED. C tor has a timer for neither.
+    /// Time limit for the answer to LINK, or to LINKED. C tor has a timer for neither.
     pub answer: Duration,
 }
 
@@ -28,38 +28,38 @@ impl Default for Limits {
     }
 }
 
-/// What the loss of a leg means for the set (C tor's `cfx_del_leg`).
+/// Consequence of a leg's loss for the set (C tor's `cfx_del_leg`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fate {
-    /// The others go on.
+    /// The other legs continue.
     Lives,
-    /// What was on that leg is lost: the set and all its streams end.
+    /// Messages on that leg are lost: the set and all its streams end.
     Dies,
 }
 
-/// What becomes of a message that came by a leg.
+/// Outcome of a message received on a leg.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Arrival<'d> {
-    /// It is to be taken now, with this data; then what [`ConfluxEnd::pop`] gives.
+    /// It is to be handled now, with this data; then the messages of [`ConfluxEnd::pop`].
     Now(&'d [u8]),
-    /// Nothing is to be taken now: it waits, or it was SWITCH.
+    /// Nothing is to be handled now: the message waits, or it was SWITCH.
     Later,
-    /// Never: it was sent again, and has been taken.
+    /// It is a repetition of a message that has been handled.
     Known,
 }
 
-/// How far a leg is.
+/// State of a leg.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum State {
-    /// LINK was said at that time (client).
+    /// The client sent LINK at that time.
     Launched(Time),
-    /// LINKED was said at that time; LINKED_ACK is owed (exit).
+    /// The exit sent LINKED at that time; LINKED_ACK is expected.
     Linked(Time),
-    /// Measured: it may carry data.
+    /// Measured: the leg may carry data.
     Ready(Duration),
 }
 
-/// Which end this is.
+/// Role of this end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Role {
     Client,
@@ -75,24 +75,24 @@ pub struct ConfluxEnd {
     numbering: Box<dyn Numbering>,
     queue: ReorderQueue,
     legs: Legs<State>,
-    /// The leg that was sent by last.
+    /// The leg on which the last message was sent.
     current: Option<PathId>,
     desired: DesiredUx,
-    /// A leg was lost, perhaps with messages that nobody misses yet.
+    /// A leg was lost, perhaps with messages that are not yet missed.
     maimed: bool,
     gone: bool,
-    /// What was sent, where it is sent again if a leg dies with it.
+    /// Sent messages, if they are sent again when their leg fails.
     retransmitter: Option<Retransmitter>,
 }
 
 impl ConfluxEnd {
-    /// A client's, without legs.
+    /// Returns a client's end without legs.
     #[must_use]
     pub fn client(nonce: SetNonce, numbering: Box<dyn Numbering>, limits: Limits) -> ConfluxEnd {
         ConfluxEnd::new(Role::Client, nonce, numbering, limits)
     }
 
-    /// An exit's, without legs: a LINK came with a nonce that no set has. Give that to
+    /// Returns an exit's end without legs, for a LINK whose nonce no set has. Pass that LINK to
     /// [`ConfluxEnd::link`].
     #[must_use]
     pub fn exit(nonce: SetNonce, numbering: Box<dyn Numbering>, limits: Limits) -> ConfluxEnd {
@@ -120,29 +120,30 @@ impl ConfluxEnd {
         }
     }
 
-    /// The same, where what is lost with a leg is sent again: the set outlives its legs.
+    /// Returns the end with retransmission: messages lost with a leg are sent again, so that the
+    /// set outlives its legs.
     #[must_use]
     pub fn keeping(self) -> ConfluxEnd {
         let retransmitter = Some(Retransmitter::new(self.role == Role::Client));
         ConfluxEnd { retransmitter, ..self }
     }
 
-    /// What was sent and is not acknowledged, if that is kept.
+    /// Returns the sent and unacknowledged messages, if they are kept.
     pub const fn retransmitter_mut(&mut self) -> Option<&mut Retransmitter> {
         self.retransmitter.as_mut()
     }
 
-    /// The same to look at.
+    /// Returns the same for reading.
     #[must_use]
     pub const fn retransmitter(&self) -> Option<&Retransmitter> {
         self.retransmitter.as_ref()
     }
 
-    /// A circuit of the client's is to be a leg: its place, and the LINK to say. It says (0, 0),
-    /// and counts from there: so stock exits let legs join a set in use.
+    /// Launches a circuit of the client's as a leg. Returns its slot and the LINK to send. LINK
+    /// carries (0, 0), and the leg counts from there: so stock exits let legs join a set in use.
     ///
     /// # Errors
-    /// The set is full or gone.
+    /// The set is full or has ended.
     pub fn launch(
         &mut self,
         now: Time,
@@ -156,14 +157,15 @@ impl ConfluxEnd {
         Ok((leg, ConfluxLink { nonce: self.nonce, sent: 0, received: 0, ux }))
     }
 
-    /// LINK came: the leg's place, and the LINKED to say. `clean` says that the circuit never had a
-    /// stream or a look-up. The leg receives at once, and is sent data by once LINKED_ACK has come.
+    /// Handles LINK. Returns the leg's slot and the LINKED to send. `clean` is true if the circuit
+    /// never had a stream or a lookup. The leg may receive at once; data is sent on it once
+    /// LINKED_ACK has arrived.
     ///
     /// LINKED mirrors the numbers of LINK, so that C tor, Arti and legs that join late all count
     /// alike.
     ///
     /// # Errors
-    /// It may not join.
+    /// The leg may not join.
     pub fn link(
         &mut self,
         now: Time,
@@ -189,7 +191,7 @@ impl ConfluxEnd {
         Ok((leg, ConfluxLink { nonce: self.nonce, sent, received, ux }))
     }
 
-    /// A leg that was linked has this number, where legs have one.
+    /// Sets the number `serial` of the linked leg `leg`, in designs in which legs have one.
     pub fn name(&mut self, leg: PathId, serial: u32) {
         if let Some(retransmitter) = &mut self.retransmitter {
             retransmitter.join(leg, serial);
@@ -197,10 +199,10 @@ impl ConfluxEnd {
         }
     }
 
-    /// LINKED came by a leg: LINKED_ACK is to be said at once.
+    /// Handles LINKED on `leg`: LINKED_ACK is to be sent at once.
     ///
     /// # Errors
-    /// It is not owed, or of another set.
+    /// It is not expected, or belongs to another set.
     pub fn linked(
         &mut self,
         now: Time,
@@ -212,8 +214,8 @@ impl ConfluxEnd {
             return Err(ConfluxFault::Nonce);
         }
         match self.state(leg)? {
-            // C tor's exits say the numbers of a set in use; a leg counts from (0, 0) all the same,
-            // as they do.
+            // C tor's exits send the numbers of a set in use; a leg counts from (0, 0) anyway, as
+            // theirs do.
             State::Launched(said) => {
                 self.desired = linked.ux;
                 self.legs.set(leg, State::Ready(now.since(said)));
@@ -227,10 +229,10 @@ impl ConfluxEnd {
         }
     }
 
-    /// LINKED_ACK came by a leg.
+    /// Handles LINKED_ACK on `leg`.
     ///
     /// # Errors
-    /// It is not owed.
+    /// It is not expected.
     pub fn acknowledged(&mut self, now: Time, leg: PathId) -> Result<(), ConfluxFault> {
         self.check(Role::Exit)?;
         match self.state(leg)? {
@@ -245,10 +247,10 @@ impl ConfluxEnd {
         }
     }
 
-    /// A message came by a leg, which has a number, or is SWITCH.
+    /// Handles `message` on `leg`, which has a number or is SWITCH.
     ///
     /// # Errors
-    /// What it may not do: [`ConfluxFault::closes`] says what is to be closed.
+    /// A violation: [`ConfluxFault::closes`] returns what to close.
     pub fn receive<'d>(
         &mut self,
         leg: PathId,
@@ -274,10 +276,10 @@ impl ConfluxEnd {
         self.take(leg, message)
     }
 
-    /// A cell came by a leg that passes: as a message, all of which is its data.
+    /// Handles a passing cell on `leg`, as a message whose data is the whole cell.
     ///
     /// # Errors
-    /// As [`ConfluxEnd::receive`].
+    /// See [`ConfluxEnd::receive`].
     pub fn receive_cell<'d>(
         &mut self,
         leg: PathId,
@@ -289,7 +291,7 @@ impl ConfluxEnd {
         self.take(leg, cell)
     }
 
-    /// Takes a message that has a number, or keeps it for its turn.
+    /// Handles a numbered message, or keeps it until its turn.
     fn take<'d>(&mut self, leg: PathId, message: Message<'d>) -> Result<Arrival<'d>, ConfluxFault> {
         let Message { command, stream, data } = message;
         let next = self.queue.next_number();
@@ -305,15 +307,15 @@ impl ConfluxEnd {
         }
     }
 
-    /// The next message of those that waited, if its turn has come and the set still is.
+    /// Returns the next waiting message, if its turn has come and the set has not ended.
     pub fn pop(&mut self) -> Option<Held> {
         self.queue.pop()
     }
 
-    /// A message that has a number is sent by this leg, behind what the mark says.
+    /// Assigns a number to a message on `leg`. The returned mark is sent along with it.
     ///
     /// # Errors
-    /// The set is gone, the leg is not linked, or the number cannot be told.
+    /// The set has ended, the leg is not linked, or the number cannot be conveyed.
     pub fn send(&mut self, leg: PathId) -> Result<Mark, ConfluxFault> {
         self.alive()?;
         if matches!(self.state(leg)?, State::Launched(_)) {
@@ -324,11 +326,11 @@ impl ConfluxEnd {
         Ok(mark)
     }
 
-    /// A message that went by a leg which is gone is sent again by this one; its data leaves so
-    /// many bytes of the cell's free.
+    /// Marks a message of a lost leg that is sent again on this one; its data leaves `spare` bytes
+    /// of the cell free.
     ///
     /// # Errors
-    /// As [`ConfluxEnd::send`].
+    /// See [`ConfluxEnd::send`].
     pub fn again(&mut self, leg: PathId, number: u64, spare: usize) -> Result<Mark, ConfluxFault> {
         self.alive()?;
         if matches!(self.state(leg)?, State::Launched(_)) {
@@ -337,8 +339,8 @@ impl ConfluxEnd {
         self.numbering.again(leg, number, spare)
     }
 
-    /// A leg is gone. `unacknowledged` says that data was under way on it that a SENDME would have
-    /// covered.
+    /// Removes the closed leg `leg`. `unacknowledged` is true if it had data in flight that a
+    /// SENDME would have covered.
     pub fn lose(&mut self, leg: PathId, unacknowledged: bool) -> Fate {
         let Ok(state) = self.state(leg) else { return self.fate() };
         let was_linked = !matches!(state, State::Launched(_));
@@ -354,8 +356,8 @@ impl ConfluxEnd {
             return self.fate();
         }
         self.maimed |= was_linked;
-        // Legs that are being linked do not keep a set whose last linked leg has closed: who came
-        // to it then would find another set (TROVE-2026-026).
+        // Legs that are being linked do not keep a set whose last linked leg has closed: a later
+        // leg would join a different set (TROVE-2026-026).
         let alone = was_linked && self.linked_legs() == 0;
         if lost || alone || self.misses_what_is_lost() {
             self.die();
@@ -363,13 +365,13 @@ impl ConfluxEnd {
         self.fate()
     }
 
-    /// Whether the message that the others wait for went by a leg that is no more. The rules of C
-    /// tor let a set live that lost fewer cells than one SENDME covers; its streams would hang.
+    /// Returns true if the message for which the others wait was sent on a lost leg. By C tor's
+    /// rules a set survives that lost fewer cells than one SENDME covers; its streams would hang.
     fn misses_what_is_lost(&self) -> bool {
         self.maimed && self.bytes() > 0 && self.numbering.passed(self.queue.next_number())
     }
 
-    /// The set ends: nothing waits any more, and whatever comes is refused.
+    /// Ends the set: waiting messages are dropped, and later ones are refused.
     pub fn die(&mut self) {
         self.gone = true;
         self.legs.clear();
@@ -377,13 +379,13 @@ impl ConfluxEnd {
         self.retransmitter.iter_mut().for_each(Retransmitter::clear);
     }
 
-    /// The legs whose other end has not answered in time. They are to be closed.
+    /// Iterates over the legs whose other end has not answered in time. They are to be closed.
     pub fn late(&self, now: Time) -> impl Iterator<Item = PathId> + '_ {
         let due = move |state: &State| self.due(state).is_some_and(|due| due <= now);
         self.legs.iter().filter(move |(_, state)| due(state)).map(|(leg, _)| leg)
     }
 
-    /// When the first leg will be late.
+    /// Returns the time at which the first leg will be late.
     #[must_use]
     pub fn next_timeout(&self) -> Option<Time> {
         self.legs.iter().filter_map(|(_, state)| self.due(state)).min()
@@ -396,7 +398,8 @@ impl ConfluxEnd {
         }
     }
 
-    /// The round-trip time that linking measured; `None` before that, when a leg carries no data.
+    /// Returns the round-trip time measured by linking; `None` before that, while `leg` carries no
+    /// data.
     #[must_use]
     pub fn rtt(&self, leg: PathId) -> Option<Duration> {
         match self.state(leg) {
@@ -405,116 +408,116 @@ impl ConfluxEnd {
         }
     }
 
-    /// The longest of what linking measured.
+    /// Returns the longest round-trip time measured by linking.
     #[must_use]
     pub fn longest_rtt(&self) -> Duration {
         self.legs.iter().filter_map(|(leg, _)| self.rtt(leg)).max().unwrap_or_default()
     }
 
-    /// How the other end wants to be sent to.
+    /// Returns the other end's wish for its traffic.
     #[must_use]
     pub const fn desired(&self) -> DesiredUx {
         self.desired
     }
 
-    /// Whether a leg may be sent messages that are no data: it is linked.
+    /// Returns true if messages other than data may be sent on `leg`: it is linked and not silent.
     #[must_use]
     pub fn may_send(&self, leg: PathId) -> bool {
         let is_linked = matches!(self.state(leg), Ok(State::Linked(_) | State::Ready(_)));
         is_linked && !self.is_silent(leg)
     }
 
-    /// Legs that are measured: they may carry data.
+    /// Returns the number of measured legs, which may carry data.
     #[must_use]
     pub fn measured_legs(&self) -> usize {
         self.legs.iter().filter(|(_, state)| matches!(state, State::Ready(_))).count()
     }
 
-    /// Legs of a set at once.
+    /// Returns the maximum number of legs at a time.
     #[must_use]
     pub const fn most_legs(&self) -> usize {
         self.limits.legs
     }
 
-    /// Whether this is the exit's end.
+    /// Returns true if this is the exit's end.
     #[must_use]
     pub fn is_exit(&self) -> bool {
         self.role == Role::Exit
     }
 
-    /// What the set's circuits have in common.
+    /// Returns the nonce that the set's circuits share.
     #[must_use]
     pub const fn nonce(&self) -> &SetNonce {
         &self.nonce
     }
 
-    /// The number of our last message.
+    /// Returns the number of our last message.
     #[must_use]
     pub fn last_sent(&self) -> u64 {
         self.numbering.last_sent()
     }
 
-    /// By how much SWITCH would bring a leg forward.
+    /// Returns the lag of `leg` in messages, which SWITCH would make up for.
     #[must_use]
     pub fn behind(&self, leg: PathId) -> u64 {
         self.numbering.behind(leg)
     }
 
-    /// The leg that was sent by last.
+    /// Returns the leg on which the last message was sent.
     #[must_use]
     pub const fn current(&self) -> Option<PathId> {
         self.current
     }
 
-    /// Bytes by which a message's data is shorter than a cell's.
+    /// Returns the bytes of a cell's data that numbering uses.
     #[must_use]
     pub fn overhead(&self) -> usize {
         self.numbering.overhead()
     }
 
-    /// Legs that are linked.
+    /// Returns the number of linked legs.
     #[must_use]
     pub fn linked_legs(&self) -> usize {
         let launched = |state: &State| matches!(state, State::Launched(_));
         self.legs.iter().filter(|(_, state)| !launched(state)).count()
     }
 
-    /// Messages that wait for others.
+    /// Returns the queue of messages that wait for others.
     pub const fn queue(&mut self) -> &mut ReorderQueue {
         &mut self.queue
     }
 
-    /// The same to look at.
+    /// Returns the queue for reading.
     #[must_use]
     pub const fn waiting(&self) -> &ReorderQueue {
         &self.queue
     }
 
-    /// How messages are numbered, by name.
+    /// Returns the name of the numbering.
     #[must_use]
     pub fn design(&self) -> &'static str {
         self.numbering.name()
     }
 
-    /// Cells that a change of leg costs.
+    /// Returns the number of cells that a change of legs costs.
     #[must_use]
     pub fn turn(&self) -> u64 {
         self.numbering.turn()
     }
 
-    /// Bytes that wait.
+    /// Returns the bytes that wait for other messages.
     #[must_use]
     pub const fn bytes(&self) -> usize {
         self.queue.bytes()
     }
 
-    /// Bytes that wait for others, or for their acknowledgement.
+    /// Returns the bytes that wait for other messages, or for their acknowledgement.
     #[must_use]
     pub fn held(&self) -> usize {
         self.queue.bytes() + self.retransmitter.as_ref().map_or(0, Retransmitter::bytes)
     }
 
-    /// Whether a leg does not answer any more.
+    /// Returns true if `leg` does not answer any more.
     #[must_use]
     pub fn is_silent(&self, leg: PathId) -> bool {
         self.retransmitter.as_ref().is_some_and(|retransmitter| retransmitter.is_silent(leg))
@@ -538,7 +541,7 @@ impl ConfluxEnd {
         self.legs.get(leg).copied()
     }
 
-    /// Takes the first free place.
+    /// Adds a leg in the first free slot.
     fn add(&mut self, state: State, bases: Bases) -> Result<PathId, ConfluxFault> {
         if self.legs.iter().count() >= self.limits.legs {
             return Err(ConfluxFault::TooManyLegs);
@@ -550,8 +553,8 @@ impl ConfluxEnd {
     }
 }
 
-/// Whether a circuit that is a leg, or is being linked, may carry this message. Directory requests
-/// are answered with END (reason 14), and the circuit stays; a leg is not extended.
+/// Returns true if a circuit that is a leg, or is being linked, may carry this message. Directory
+/// requests are answered with END (reason 14), and the circuit stays; a leg is not extended.
 #[must_use]
 pub const fn may_carry(command: RelayCommand) -> bool {
     !matches!(command, RelayCommand::BEGIN_DIR | RelayCommand::EXTEND | RelayCommand::EXTEND2)

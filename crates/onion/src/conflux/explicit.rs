@@ -1,4 +1,4 @@
-//! Numbers that stand in each message: between ends of ours.
+//! Explicit numbers in each message, between ends of ours.
 
 use anabranch_multipath::PathId;
 
@@ -6,18 +6,19 @@ use super::fault::ConfluxFault;
 use super::legs::Legs;
 use super::numbering::{AHEAD, Bases, Mark, Numbering};
 
-/// The low 32 bits of a message's number stand before its data. That costs .8 % of a cell, and a
-/// change of legs nothing: SWITCH costs as much where runs are about 124 cells long.
+/// Numbering in which the low 32 bits of a message's number precede its data. That costs 0.8 % of a
+/// cell, and nothing for a change of legs; SWITCH costs as much where runs are about 124 cells
+/// long.
 ///
-/// Conflux of 2013 and mTor number their cells so. No end is sent such messages before it has
-/// agreed to them.
+/// Conflux of 2013 and mTor number their cells in this way. Such messages are sent only to ends
+/// that have agreed to them.
 #[derive(Debug, Default)]
 pub struct Explicit {
     legs: Legs<Last>,
     sent: u64,
 }
 
-/// The last numbers of a leg.
+/// Last numbers of a leg.
 #[derive(Clone, Copy, Debug, Default)]
 struct Last {
     sent: u64,
@@ -25,14 +26,14 @@ struct Last {
 }
 
 impl Explicit {
-    /// Without legs.
+    /// Returns a numbering without legs.
     #[must_use]
     pub fn new() -> Explicit {
         Explicit::default()
     }
 }
 
-/// The number with these low bits that is nearest to `next`.
+/// Returns the number with these low bits that is nearest to `next`.
 pub(super) fn nearest(low: u32, next: u64) -> u64 {
     let ahead = low.wrapping_sub(next as u32).cast_signed();
     next.saturating_add_signed(ahead.into())

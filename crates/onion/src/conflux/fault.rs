@@ -1,59 +1,59 @@
-//! What the other end of a set may not do, and what that closes.
+//! Faults of the other end of a set, and what they close.
 
 use std::fmt;
 
-/// What closes.
+/// Scope of a closing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Closes {
-    /// The leg by which it came. What that means for the set is another question
+    /// The leg on which the message arrived. The consequence for the set is separate
     /// ([`Fate`](super::Fate)).
     Leg,
     /// The whole set: all its legs, linked or not.
     Set,
 }
 
-/// What the other end of a set did that it may not do (C tor's `conflux_pool.c` and `conflux.c`).
+/// A violation by the other end of a set (C tor's `conflux_pool.c` and `conflux.c`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ConfluxFault {
-    /// A message that only the other role says.
+    /// A message that only the other role sends.
     Role,
-    /// A message that cannot be read.
+    /// A malformed message.
     Unreadable,
-    /// LINK, LINKED or LINKED_ACK where it has been said already.
+    /// A repeated LINK, LINKED or LINKED_ACK.
     Twice,
     /// LINK on a circuit that has or had streams.
     Streams,
     /// LINKED with the nonce of another set.
     Nonce,
-    /// A circuit of another design, or with windows of another kind, than its set.
+    /// A circuit of another design than its set, or with another kind of windows.
     Design,
     /// More legs than a set may have.
     TooManyLegs,
-    /// LINKED, LINKED_ACK or a message that has a number, on a circuit that is no leg.
+    /// LINKED, LINKED_ACK or a numbered message on a circuit that is no leg.
     NotLinked,
-    /// The set is gone.
+    /// The set has ended.
     Gone,
-    /// The other end sent what we never received, or received what we never sent.
+    /// The other end sent messages that we never received, or received messages that we never sent.
     DataLoss,
-    /// Our next message cannot be numbered: its leg is 2^32 - 1 messages or more behind the others,
+    /// Our next message cannot be numbered. Its leg lags the others by 2^32 - 1 messages or more,
     /// or the message before it got a number and could not be written.
     Incoherent,
-    /// SWITCH that does not go on.
+    /// SWITCH that does not advance the leg.
     SwitchZero,
-    /// SWITCH behind a SWITCH.
+    /// SWITCH directly after a SWITCH.
     SwitchTwice,
-    /// A number so far ahead that no window explains it.
+    /// A number farther ahead than any window allows.
     TooFar,
-    /// A number that has been before.
+    /// A repeated number.
     Repeated,
-    /// More waits for a missing message than may.
+    /// The queue of messages that wait for a missing one is full.
     Full,
-    /// Messages acknowledged that were never sent, or the same once more.
+    /// An acknowledgement of messages that were never sent, or a repeated one.
     Unsent,
 }
 
 impl ConfluxFault {
-    /// What closes: the leg, or the set where the streams of the set cannot go on whole.
+    /// Returns the scope to close: the leg, or the set if its streams cannot continue without loss.
     #[must_use]
     pub const fn closes(self) -> Closes {
         match self {

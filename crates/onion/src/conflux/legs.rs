@@ -1,10 +1,10 @@
-//! What is known of each leg of a set, by its place.
+//! Per-leg state of a set, by slot.
 
 use anabranch_multipath::PathId;
 
 use super::fault::ConfluxFault;
 
-/// A table of legs. Places are used again.
+/// A table of legs. Slots are reused.
 #[derive(Debug)]
 pub(crate) struct Legs<T>(Vec<Option<T>>);
 
@@ -15,12 +15,12 @@ impl<T> Default for Legs<T> {
 }
 
 impl<T> Legs<T> {
-    /// The first place without a leg.
+    /// Returns the first free slot.
     pub(crate) fn free(&self) -> PathId {
         PathId::at(self.0.iter().position(Option::is_none).unwrap_or(self.0.len()))
     }
 
-    /// A leg is there now, or is known otherwise.
+    /// Adds `leg`, or replaces its state.
     pub(crate) fn set(&mut self, leg: PathId, known: T) {
         if leg.index() >= self.0.len() {
             self.0.resize_with(leg.index() + 1, || None);
@@ -28,41 +28,41 @@ impl<T> Legs<T> {
         self.0[leg.index()] = Some(known);
     }
 
-    /// A leg is gone.
+    /// Removes `leg`.
     pub(crate) fn remove(&mut self, leg: PathId) {
         self.0.get_mut(leg.index()).into_iter().for_each(|place| *place = None);
     }
 
-    /// All legs are gone.
+    /// Removes all legs.
     pub(crate) fn clear(&mut self) {
         self.0.clear();
     }
 
-    /// A leg.
+    /// Returns a leg's state.
     ///
     /// # Errors
-    /// There is none at this place.
+    /// The slot is empty.
     pub(crate) fn get(&self, leg: PathId) -> Result<&T, ConfluxFault> {
         let known = self.0.get(leg.index()).and_then(Option::as_ref);
         known.ok_or(ConfluxFault::NotLinked)
     }
 
-    /// The same, to be changed.
+    /// Returns a leg's state, mutable.
     ///
     /// # Errors
-    /// There is none at this place.
+    /// The slot is empty.
     pub(crate) fn get_mut(&mut self, leg: PathId) -> Result<&mut T, ConfluxFault> {
         let known = self.0.get_mut(leg.index()).and_then(Option::as_mut);
         known.ok_or(ConfluxFault::NotLinked)
     }
 
-    /// All legs with their places, to be changed.
+    /// Iterates over all legs with their slots, mutable.
     pub(crate) fn iter_mut(&mut self) -> impl Iterator<Item = (PathId, &mut T)> {
         let places = self.0.iter_mut().enumerate();
         places.filter_map(|(at, leg)| Some((PathId::at(at), leg.as_mut()?)))
     }
 
-    /// All legs with their places.
+    /// Iterates over all legs with their slots.
     pub(crate) fn iter(&self) -> impl Iterator<Item = (PathId, &T)> {
         let places = self.0.iter().enumerate();
         places.filter_map(|(at, leg)| Some((PathId::at(at), leg.as_ref()?)))

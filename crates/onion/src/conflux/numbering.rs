@@ -1,4 +1,4 @@
-//! The numbers of messages that go by several legs.
+//! Numbers of messages that are sent over several legs.
 
 use std::fmt;
 
@@ -9,38 +9,38 @@ use crate::wire::conflux::put_switch;
 use crate::wire::message::RelayCommand;
 use crate::wire::resilient::LegSwitch;
 
-/// How far a number may be ahead of the next one: more cells are never under way on eight circuits
-/// (8 GB), so a larger number is an attack on the queue or an error.
+/// Maximum distance of a number ahead of the next one. Eight circuits never have more cells in
+/// flight (8 GB), so a larger number is an attack on the queue or an error.
 pub const AHEAD: u64 = 1 << 24;
 
-/// Where the numbers of a leg begin.
+/// First numbers of a leg.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Bases {
-    /// The number of our last message, as this leg counts.
+    /// Number of our last message, as counted on this leg.
     pub sent: u64,
-    /// The number of the other end's last message, as this leg counts.
+    /// Number of the other end's last message, as counted on this leg.
     pub received: u64,
 }
 
-/// What tells the other end a message's number.
+/// The sign that conveys a message's number to the other end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Mark {
-    /// It is clear.
+    /// No sign: the number is implied.
     Nothing,
-    /// SWITCH by so many goes before the message, on the same leg.
+    /// SWITCH by this many messages precedes the message on the same leg.
     Switch(u32),
-    /// These bytes stand before the message's data.
+    /// These bytes precede the message's data.
     Prefix([u8; 4]),
-    /// SWITCH of ours goes before the message: from this number on, the leg's messages follow each
-    /// other and bear none.
+    /// SWITCH of ours precedes the message: from this number on, the leg's messages are consecutive
+    /// and carry none.
     Run(u32),
-    /// SWITCH of ours goes before the message: from now on each bears its number, and this one
-    /// does.
+    /// SWITCH of ours precedes the message: from now on each message carries its number, beginning
+    /// with this one.
     Singly([u8; 4]),
 }
 
 impl Mark {
-    /// What stands before the message's data.
+    /// Returns the bytes that precede the message's data.
     #[must_use]
     pub const fn prefix(&self) -> &[u8] {
         match self {
@@ -49,7 +49,7 @@ impl Mark {
         }
     }
 
-    /// The message that goes before, if one does: its command and its data.
+    /// Returns the command and data of the message to send first, if there is one.
     #[must_use]
     pub fn before(&self) -> Option<(RelayCommand, Vec<u8>)> {
         let switch = |switch: LegSwitch| (RelayCommand::RESILIENT_SWITCH, switch.write().to_vec());
@@ -64,53 +64,54 @@ impl Mark {
     }
 }
 
-/// Which number a message has. Each direction counts for itself, from 1.
+/// Assignment of numbers to messages. Each direction counts separately, from 1.
 ///
 /// A call that fails changes nothing.
 pub trait Numbering: fmt::Debug + Send {
-    /// What people call it.
+    /// Returns its common name.
     fn name(&self) -> &'static str;
 
-    /// Cells that a change of leg costs.
+    /// Returns the number of cells that a change of legs costs.
     fn turn(&self) -> u64;
 
-    /// A leg is added, at a place where there is none.
+    /// Adds a leg in a free slot.
     ///
     /// # Errors
-    /// The other end says that it received what we never sent.
+    /// The other end claims to have received messages that we never sent.
     fn join(&mut self, leg: PathId, bases: Bases) -> Result<(), ConfluxFault>;
 
-    /// A leg is gone.
+    /// Removes `leg`.
     fn leave(&mut self, leg: PathId);
 
-    /// Bytes by which the data of each message is shorter.
+    /// Returns the bytes of each message's data that numbering uses.
     fn overhead(&self) -> usize;
 
-    /// A message is sent by this leg, behind what the mark says: both or neither.
+    /// Assigns a number to a message on `leg`. The mark is sent before the message, or neither is
+    /// sent.
     ///
     /// # Errors
-    /// The number cannot be told.
+    /// The number cannot be conveyed.
     fn send(&mut self, leg: PathId) -> Result<Mark, ConfluxFault>;
 
-    /// SWITCH came by this leg; `next` is the number of the message that is to be delivered next.
+    /// Handles SWITCH on `leg`; `next` is the number of the next message to deliver.
     ///
     /// # Errors
-    /// It may not come.
+    /// It is not allowed here.
     fn switched(&mut self, leg: PathId, by: u32, next: u64) -> Result<(), ConfluxFault>;
 
-    /// A message that went by a leg which is gone is sent again by this one; its data leaves so
-    /// many bytes of the cell's free.
+    /// Marks a message of a lost leg that is sent again on this one; its data leaves `spare` bytes
+    /// of the cell free.
     ///
     /// # Errors
-    /// Nothing is sent again, or there is no such leg.
+    /// Messages are never sent again, or there is no such leg.
     fn again(&mut self, _leg: PathId, _number: u64, _spare: usize) -> Result<Mark, ConfluxFault> {
         Err(ConfluxFault::Role)
     }
 
-    /// SWITCH of ours came by this leg.
+    /// Handles SWITCH of ours on this leg.
     ///
     /// # Errors
-    /// It may not come.
+    /// It is not allowed here.
     fn renumbered(
         &mut self,
         _leg: PathId,
@@ -120,7 +121,8 @@ pub trait Numbering: fmt::Debug + Send {
         Err(ConfluxFault::Role)
     }
 
-    /// A message with this data came by this leg: its number, and its data without ours.
+    /// Handles a message with this data on `leg`. Returns its number, and its data without the
+    /// number.
     ///
     /// # Errors
     /// It has no number, or one too far ahead of `next`.
@@ -131,26 +133,28 @@ pub trait Numbering: fmt::Debug + Send {
         next: u64,
     ) -> Result<(u64, &'d [u8]), ConfluxFault>;
 
-    /// Whether a number that was there before is no fault: it was sent again.
+    /// Returns true if a repeated number is allowed: messages are sent again.
     fn resends(&self) -> bool;
 
-    /// Whether what this leg alone knows is lost with it: its number of the last message sent, or
+    /// Returns true if messages known to `leg` alone are lost with it: its last number sent, or
     /// received, is above those of all others.
     fn leads(&self, leg: PathId) -> bool;
 
-    /// How far the numbers sent by this leg are behind our last message's, where SWITCH must tell.
+    /// Returns the lag of `leg`: the distance of its last sent number from our last message's,
+    /// which SWITCH must make up for.
     fn behind(&self, leg: PathId) -> u64;
 
-    /// Whether every leg has received this number or a later one: who has not got it yet never
-    /// will, because each leg's numbers grow.
+    /// Returns true if every leg has received this number or a later one. As each leg's numbers
+    /// grow, a missing message will then never arrive.
     fn passed(&self, number: u64) -> bool;
 
-    /// The number of our last message.
+    /// Returns the number of our last message.
     fn last_sent(&self) -> u64;
 }
 
-/// Whether a message has a number (proposal 329, section 3; C tor's `conflux_should_multiplex`, and
-/// what `connection_edge_process_relay_cell` drops before it counts).
+/// Returns true if a message has a number (proposal 329, section 3; C tor's
+/// `conflux_should_multiplex`, and what `connection_edge_process_relay_cell` drops before it
+/// counts).
 #[must_use]
 pub const fn is_counted(command: RelayCommand, stream: u16) -> bool {
     match command {

@@ -1,19 +1,21 @@
-//! The consensus' parameters of sets (proposal 329, section 5; C tor's `conflux_params.c`).
+//! Consensus parameters of sets (proposal 329, section 5; C tor's `conflux_params.c`).
 
 use std::collections::BTreeMap;
 
-/// What a consensus says of sets. What is absent or out of bounds is as if it had been within.
+/// Parameters of sets. Absent values are replaced by their defaults, and others are clamped to
+/// their bounds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ConfluxParams {
-    /// `cfx_enabled`: whether circuits may be linked at all.
+    /// `cfx_enabled`: true if circuits may be linked at all.
     pub enabled: bool,
-    /// `cfx_num_legs_set`: circuits that a client launches for a set.
+    /// `cfx_num_legs_set`: number of circuits that a client launches for a set.
     pub legs: usize,
-    /// `cfx_max_legs_set`: circuits of a set at once.
+    /// `cfx_max_legs_set`: maximum number of circuits of a set at a time.
     pub max_legs: usize,
-    /// `cfx_max_unlinked_leg_retry`: circuits that a client launches in place of those that failed.
+    /// `cfx_max_unlinked_leg_retry`: number of circuits that a client launches to replace failed
+    /// ones.
     pub retries: usize,
-    /// `cfx_low_exit_threshold`: below this share of exits with `Conflux=1`, of 10,000, clients
+    /// `cfx_low_exit_threshold`: share of exits with `Conflux=1`, in 10,000, below which clients
     /// keep no set ready.
     pub low_exits: u32,
 }

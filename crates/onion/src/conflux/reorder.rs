@@ -1,4 +1,4 @@
-//! Messages that wait for others: those that came by a quicker leg.
+//! Messages that wait for earlier ones, because they arrived on a faster leg.
 
 use anabranch_multipath::{Insertion, PathId, Reorder};
 
@@ -6,21 +6,21 @@ use crate::wire::message::RelayCommand;
 
 /// Bytes that a queue may always hold.
 const LEAST: usize = 1 << 20;
-/// How many of the largest window seen it may hold.
+/// Capacity of a queue in multiples of the largest window seen.
 const WINDOWS: usize = 4;
-/// Bytes that a message costs besides its data: its place in the tree, and what it is.
+/// Bytes that a message costs in addition to its data: its node in the tree, and its metadata.
 const BESIDES: usize = 96;
-/// Bytes of a cell's message.
+/// Bytes of a cell's message in the queue.
 const CELL: usize = 498 + BESIDES;
 
 /// A message that waits.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Held {
-    /// The leg that it came by.
+    /// The leg on which it arrived.
     pub leg: PathId,
-    /// What it is.
+    /// Its command.
     pub command: RelayCommand,
-    /// The stream that it is of.
+    /// Its stream.
     pub stream: u16,
     /// Its data.
     pub data: Vec<u8>,
@@ -32,21 +32,21 @@ impl Held {
     }
 }
 
-/// What became of a message.
+/// Outcome of a message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Offer {
-    /// It is the next: it is the caller's, and [`ReorderQueue::pop`] has those that follow it.
+    /// It is the next: the caller handles it, and then the messages from [`ReorderQueue::pop`].
     Next,
-    /// It must wait.
+    /// It waits.
     Waits,
-    /// It was there before.
+    /// Its number was received before.
     Repeated,
-    /// It would have to wait, and too much does already.
+    /// It would have to wait, and the queue is full.
     Full,
 }
 
-/// The queue of a set, bounded in bytes: four times the largest window seen, at least 1 MiB. (C
-/// tor's default is 2 GiB, Arti's is not bounded.)
+/// The reorder queue of a set, bounded in bytes: four times the largest window seen, at least 1
+/// MiB. C tor's default is 2 GiB, and Arti's queue is not bounded.
 #[derive(Debug)]
 pub struct ReorderQueue {
     waiting: Reorder<Held>,
@@ -64,42 +64,42 @@ impl Default for ReorderQueue {
 }
 
 impl ReorderQueue {
-    /// Empty; the first message has number 1.
+    /// Returns an empty queue; the first message has number 1.
     #[must_use]
     pub fn new() -> ReorderQueue {
         ReorderQueue::default()
     }
 
-    /// A leg's window was so many cells.
+    /// Notes a leg's window in cells.
     pub fn saw_window(&mut self, cells: u64) {
         self.window = self.window.max(usize::try_from(cells).unwrap_or(usize::MAX));
     }
 
-    /// Bytes that may wait.
+    /// Returns the maximum bytes that may wait.
     #[must_use]
     pub fn budget(&self) -> usize {
         self.window.saturating_mul(WINDOWS * CELL).max(LEAST)
     }
 
-    /// Bytes that wait.
+    /// Returns the bytes that wait.
     #[must_use]
     pub const fn bytes(&self) -> usize {
         self.bytes
     }
 
-    /// The most bytes that ever waited.
+    /// Returns the maximum bytes that ever waited.
     #[must_use]
     pub const fn most(&self) -> usize {
         self.most
     }
 
-    /// The number of the message that is to be delivered next.
+    /// Returns the number of the next message to deliver.
     #[must_use]
     pub fn next_number(&self) -> u64 {
         self.waiting.next_number()
     }
 
-    /// A message of this number came.
+    /// Offers a received message with the number `number`.
     pub fn offer(&mut self, number: u64, message: impl FnOnce() -> Held) -> Offer {
         if self.waiting.advance(number) {
             return Offer::Next;
@@ -121,14 +121,14 @@ impl ReorderQueue {
         }
     }
 
-    /// The next message, if it waits.
+    /// Returns the next message, if it waits here.
     pub fn pop(&mut self) -> Option<Held> {
         let (_, held) = self.waiting.pop()?;
         self.bytes -= held.cost();
         Some(held)
     }
 
-    /// Whether the streams should be told to rest (XOFF): from half of the budget on, until a
+    /// Returns true if the streams should be paused (XOFF): from half of the budget on, until a
     /// quarter is left.
     pub fn is_pressed(&mut self) -> bool {
         let budget = self.budget();
@@ -136,7 +136,7 @@ impl ReorderQueue {
         self.pressed
     }
 
-    /// Forgets all that waits.
+    /// Drops all waiting messages.
     pub fn clear(&mut self) {
         let ReorderQueue { window, most, .. } = *self;
         *self = ReorderQueue { window, most, ..ReorderQueue::default() };

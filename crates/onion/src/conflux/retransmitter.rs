@@ -1,8 +1,8 @@
-//! What one end of a set sent and the other has not acknowledged: kept, and sent again by another
-//! leg if its own dies (`docs/spec/resilient-legs.md#acknowledgements`).
+//! Sent and unacknowledged messages of one end of a set. They are kept, and sent again on another
+//! leg if their own fails (`docs/spec/resilient-legs.md#acknowledgements`).
 //!
-//! It knows no circuit and no bytes of cells. It is told what was sent, what came and what
-//! was acknowledged by which leg, and says what is to be done when ([`LegAction`]).
+//! It is independent of circuits and of cell formats. It is notified of sent, received and
+//! acknowledged messages by leg, and returns the actions that are due ([`LegAction`]).
 
 use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
@@ -14,39 +14,40 @@ use super::legs::Legs;
 use crate::wire::message::RelayCommand;
 use crate::wire::resilient::Received;
 
-/// So many messages are acknowledged together, as cells are by SENDME.
+/// Number of messages acknowledged together, as cells are by SENDME.
 const EVERY: u32 = 31;
-/// Fewer are after this time.
+/// Delay after which fewer messages are acknowledged.
 const DELAY: Duration = Duration::from_millis(50);
-/// A leg is silent that has been owing an acknowledgement for so long, or for three round trips.
+/// Time for which a leg owes an acknowledgement before it is silent; or three round trips, if
+/// longer.
 const SILENCE: Duration = Duration::from_secs(1);
-/// A further leg is silent whose LINK has no answer after this time, or after three of the longest
-/// round trips of the set. (The first has the 60 s of `Limits`: nothing is lost with it.)
+/// Time after which a further leg without an answer to its LINK is silent; or three of the set's
+/// longest round trips, if longer. The first leg has the 60 s of `Limits`: nothing is lost with it.
 const LINKING: Duration = Duration::from_secs(2);
-/// A client that nothing reaches any more asks after this time, or after two round trips.
+/// Time without any message after which a client sends PROBE; or two round trips, if longer.
 const QUIET: Duration = Duration::from_secs(1);
-/// A client's set lives so long without a leg that answers; an exit's twice as long.
+/// Time for which a client's set lives without a leg that answers; an exit's lives twice as long.
 const PATIENCE: Duration = Duration::from_secs(10);
-/// Bytes of a set that are kept before it sends nothing new: 1.3 s of 100 Mbit/s.
+/// Bytes kept for a set above which it sends nothing new: 1.3 s at 100 Mbit/s.
 const MOST: usize = 16 << 20;
-/// Bytes that a kept message costs besides its data.
+/// Bytes that a kept message costs in addition to its data.
 const BESIDES: usize = 96;
-/// Buffers of acknowledged messages that are kept for the next: of two acknowledgements.
+/// Buffers of acknowledged messages that are kept for reuse: those of two acknowledgements.
 const SPARE: usize = 2 * EVERY as usize;
-/// Dead legs that the other end is told of together.
+/// Maximum number of failed legs reported to the other end together.
 const MOST_GONE: usize = 64;
-/// So many messages at most that other legs owe are sent again by one that lives, before these are
-/// known to be dead.
+/// Maximum number of unacknowledged messages of other legs that a working leg repeats before those
+/// are known to have failed.
 const MOST_REPEATED: usize = EVERY as usize;
 
-/// A message that was sent.
+/// A sent message.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SentMessage {
     /// Its number in the set.
     pub number: u64,
-    /// What it is.
+    /// Its command.
     pub command: RelayCommand,
-    /// The stream that it is of.
+    /// Its stream.
     pub stream: u16,
     /// Its data, without a number.
     pub data: Vec<u8>,
@@ -58,67 +59,68 @@ impl SentMessage {
     }
 }
 
-/// What is to be done, because time has passed or a leg has come or gone.
+/// An action that is due because time has passed, or a leg was added or lost.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LegAction {
-    /// Say [`Retransmitter::told`] by this leg.
+    /// Send [`Retransmitter::told`] on this leg.
     Tell(PathId),
-    /// Say PROBE by this leg.
+    /// Send PROBE on this leg.
     Probe(PathId),
-    /// The leg answers no more, and no other does: another is to be built.
+    /// The leg does not answer any more, nor does any other: build another.
     Silent(PathId),
-    /// The leg answers no more, and another does: it is to be closed.
+    /// The leg does not answer any more, but another does: close it.
     GiveUp(PathId),
-    /// Say by any leg that this one is gone.
+    /// Send on any leg that the leg with this serial number is closed.
     Gone(u32),
-    /// No leg has answered for too long: the set ends.
+    /// No leg has answered for too long: end the set.
     Over,
 }
 
-/// What RECEIVED told.
+/// Content of a RECEIVED message.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Acknowledged {
-    /// Messages that were not acknowledged before.
+    /// Number of newly acknowledged messages.
     pub messages: u64,
-    /// How long ago the last of them was sent, if as many are acknowledged as are without waiting
-    /// for time to pass.
+    /// Time since the last of them was sent, if the acknowledgement was sent for their number and
+    /// not after a delay.
     pub rtt: Option<Duration>,
 }
 
-/// What is known of a leg.
+/// State of a leg.
 #[derive(Debug)]
 struct OnLeg {
     serial: u32,
-    /// Both ends have it: it may be sent by.
+    /// Both ends have linked it: messages may be sent on it.
     linked: bool,
-    /// When a client said LINK.
+    /// Time at which a client sent LINK.
     launched: Option<Time>,
-    /// What went by it and is not acknowledged, oldest first, and when it went.
+    /// Unacknowledged messages sent on it, oldest first, each with its time.
     kept: VecDeque<(Time, SentMessage)>,
-    /// Messages that the other end has got by it, as it says.
+    /// Number of its messages that are acknowledged.
     acknowledged: u32,
-    /// Messages that came by it, and how many of them the other end was told of.
+    /// Number of messages received on it, and how many of them we have acknowledged.
     came: u32,
     told: u32,
     tell_at: Option<Time>,
-    /// When something of ours was acknowledged last.
+    /// Time of the last acknowledgement of our messages.
     progress: Time,
-    /// From a message to its acknowledgement, smoothed.
+    /// Smoothed time from a message to its acknowledgement.
     rtt: Duration,
     probed: Option<Time>,
     silent: bool,
 }
 
 impl OnLeg {
-    /// When it will have been silent for too long, if it owes an answer. `longest` is the longest
-    /// round trip of the set's legs; `None` where the set has none yet, and waits for its first.
+    /// Returns the time at which the leg counts as silent, if it owes an answer. `longest` is the
+    /// longest round-trip time of the set's legs, or `None` while the set waits for its first leg.
     fn silent_at(&self, longest: Option<Duration>) -> Option<Time> {
         if !self.linked {
             return Some(self.launched? + LINKING.max(3 * longest?));
         }
         let sent = self.kept.front().map(|(sent, _)| (*sent).max(self.progress));
         let asked = [sent, self.probed].into_iter().flatten().min()?;
-        // What was on its way back while the leg died counts as an answer: a round trip less.
+        // An answer that was in transit while the leg failed counts as an answer: one round trip
+        // less.
         Some(asked + (SILENCE.max(3 * self.rtt) - self.rtt.min(SILENCE)))
     }
 
@@ -127,30 +129,31 @@ impl OnLeg {
     }
 }
 
-/// What is kept of one end of a set.
+/// Retransmission state of one end of a set.
 #[derive(Debug)]
 pub struct Retransmitter {
     is_client: bool,
     legs: Legs<OnLeg>,
     last_serial: u32,
-    /// What is to be sent again, by number.
+    /// Messages to send again, by number.
     again: BTreeMap<u64, SentMessage>,
     bytes: usize,
-    /// Buffers for what is sent next.
+    /// Buffers for reuse.
     spare: Vec<Vec<u8>>,
-    /// Legs that the other end is to be told of.
+    /// Serial numbers of closed legs to report to the other end.
     gone: VecDeque<u32>,
-    /// When something came last, and whether the legs were asked for an answer since.
+    /// Time of the last received message (`heard`), and whether the legs have been probed since
+    /// (`probing`).
     heard: Option<Time>,
     probing: bool,
-    /// A leg was linked once.
+    /// A leg has been linked before.
     was_linked: bool,
-    /// Since when no leg answers.
+    /// Time since which no leg answers.
     alone: Option<Time>,
 }
 
 impl Retransmitter {
-    /// Without legs.
+    /// Returns a state without legs.
     #[must_use]
     pub fn new(is_client: bool) -> Retransmitter {
         Retransmitter {
@@ -168,7 +171,7 @@ impl Retransmitter {
         }
     }
 
-    /// The client's next leg: its number.
+    /// Adds the client's next leg and returns its serial number.
     pub fn launch(&mut self, now: Time, leg: PathId) -> u32 {
         let serial = self.last_serial.saturating_add(1);
         self.join(leg, serial);
@@ -176,7 +179,7 @@ impl Retransmitter {
         serial
     }
 
-    /// A leg of this number is there.
+    /// Adds a leg with the number `serial`.
     pub fn join(&mut self, leg: PathId, serial: u32) {
         self.last_serial = self.last_serial.max(serial);
         let joined = OnLeg {
@@ -196,7 +199,7 @@ impl Retransmitter {
         self.legs.set(leg, joined);
     }
 
-    /// A leg may be sent by.
+    /// Notes that messages may be sent on `leg`.
     pub fn linked(&mut self, leg: PathId) {
         self.was_linked = true;
         if let Ok(on) = self.legs.get_mut(leg) {
@@ -204,34 +207,34 @@ impl Retransmitter {
         }
     }
 
-    /// The round trip that linking measured.
+    /// Stores the round-trip time that linking measured.
     pub fn measured(&mut self, leg: PathId, rtt: Duration) {
         self.legs.get_mut(leg).into_iter().for_each(|on| on.rtt = rtt);
     }
 
-    /// Whether a leg was linked once.
+    /// Returns true if a leg has been linked before.
     #[must_use]
     pub const fn was_linked(&self) -> bool {
         self.was_linked
     }
 
-    /// The number of a leg.
+    /// Returns the serial number of `leg`.
     #[must_use]
     pub fn serial(&self, leg: PathId) -> Option<u32> {
         self.legs.get(leg).ok().map(|on| on.serial)
     }
 
-    /// The leg of this number.
+    /// Returns the leg with the number `serial`.
     #[must_use]
     pub fn leg(&self, serial: u32) -> Option<PathId> {
         self.legs.iter().find(|(_, on)| on.serial == serial).map(|(leg, _)| leg)
     }
 
-    /// The other end says by leg `by` that the leg of this number is gone; `None` if it is here
-    /// as well.
+    /// Handles a report on leg `by` that the leg `serial` is closed. Returns that leg, or `None` if
+    /// it is closed here as well.
     ///
     /// # Errors
-    /// There never was such a leg, or it speaks itself.
+    /// There never was such a leg, or the report arrived on it.
     pub fn leg_said_gone(&self, serial: u32, by: PathId) -> Result<Option<PathId>, ConfluxFault> {
         let leg = self.leg(serial);
         if serial > self.last_serial || leg == Some(by) {
@@ -240,31 +243,31 @@ impl Retransmitter {
         Ok(leg)
     }
 
-    /// Whether a leg owes an answer for too long.
+    /// Returns true if `leg` has owed an answer for too long.
     #[must_use]
     pub fn is_silent(&self, leg: PathId) -> bool {
         self.legs.get(leg).is_ok_and(|on| on.silent)
     }
 
-    /// Bytes that are kept.
+    /// Returns the bytes that are kept.
     #[must_use]
     pub const fn bytes(&self) -> usize {
         self.bytes
     }
 
-    /// Whether nothing new is to be sent before something is acknowledged.
+    /// Returns true if nothing new may be sent before an acknowledgement.
     #[must_use]
     pub const fn is_full(&self) -> bool {
         self.bytes >= MOST
     }
 
-    /// Whether nothing is kept: the other end has all that was sent.
+    /// Returns true if nothing is kept: the other end has received everything.
     #[must_use]
     pub const fn is_empty(&self) -> bool {
         self.bytes == 0
     }
 
-    /// A copy of data that is to be sent, in a buffer that was in use before if there is one.
+    /// Returns a copy of data to send, in a reused buffer if there is one.
     #[must_use]
     pub fn copy_of(&mut self, data: &[u8]) -> Vec<u8> {
         let mut buffer = self.spare.pop().unwrap_or_default();
@@ -272,7 +275,7 @@ impl Retransmitter {
         buffer
     }
 
-    /// A message went by a leg.
+    /// Stores a message that was sent on `leg`.
     pub fn sent(&mut self, now: Time, leg: PathId, kept: SentMessage) {
         self.bytes += kept.cost();
         if let Ok(on) = self.legs.get_mut(leg) {
@@ -280,22 +283,22 @@ impl Retransmitter {
         }
     }
 
-    /// The next message that is to be sent again.
+    /// Returns the next message to send again.
     #[must_use]
     pub fn next_again(&self) -> Option<&SentMessage> {
         self.again.values().next()
     }
 
-    /// Takes it: [`Retransmitter::sent`] follows.
+    /// Removes the next message to send again: [`Retransmitter::sent`] follows.
     pub fn take_again(&mut self) -> Option<SentMessage> {
         let (_, kept) = self.again.pop_first()?;
         self.bytes -= kept.cost();
         Some(kept)
     }
 
-    /// What other legs than this one owe is to be sent again by it, if it is little: what comes
-    /// behind it is to be heard soon, and must not wait for a leg that may have died unnoticed. It
-    /// stays kept; the other end drops what it has.
+    /// Repeats unacknowledged messages of other legs on the leg `lively`, if they are few. The
+    /// following message is wanted soon, and must not wait for a leg that may have failed
+    /// unnoticed. The originals stay kept; the other end drops duplicates.
     pub fn repeat(&mut self, lively: PathId) {
         let others = self.legs.iter().filter(|(leg, _)| *leg != lively);
         let owed = others.flat_map(|(_, on)| &on.kept).map(|(_, kept)| kept.clone());
@@ -311,13 +314,13 @@ impl Retransmitter {
         }
     }
 
-    /// Messages that are to be sent again.
+    /// Returns the number of messages to send again.
     #[must_use]
     pub fn to_send_again(&self) -> usize {
         self.again.len()
     }
 
-    /// A message with a number came by a leg.
+    /// Notes that a numbered message arrived on `leg`.
     pub fn came(&mut self, now: Time, leg: PathId) {
         (self.heard, self.probing) = (Some(now), false);
         if let Ok(on) = self.legs.get_mut(leg) {
@@ -326,23 +329,24 @@ impl Retransmitter {
         }
     }
 
-    /// Whether so many came by a leg that they are to be acknowledged now.
+    /// Returns true if `EVERY` messages on `leg` are unacknowledged, so that RECEIVED is due.
     #[must_use]
     pub fn owes(&self, leg: PathId) -> bool {
         self.legs.get(leg).is_ok_and(|on| on.came.wrapping_sub(on.told) >= EVERY)
     }
 
-    /// What is said of how much came by a leg.
+    /// Returns the RECEIVED message to send on `leg`; `asked` is true if it answers PROBE.
     pub fn told(&mut self, leg: PathId, asked: bool) -> Option<Received> {
         let on = self.legs.get_mut(leg).ok()?;
         (on.told, on.tell_at) = (on.came, None);
         Some(Received { asked, count: on.came })
     }
 
-    /// RECEIVED came by a leg.
+    /// Handles RECEIVED on `leg`.
     ///
     /// # Errors
-    /// It acknowledges what was not sent, or nothing more than before, or was not asked for.
+    /// It acknowledges messages that were not sent, or none that are new, or answers no PROBE of
+    /// ours.
     pub fn acknowledged(
         &mut self,
         now: Time,
@@ -380,14 +384,14 @@ impl Retransmitter {
         Ok(Acknowledged { messages: fresh as u64, rtt })
     }
 
-    /// A leg is gone: what it owes is to be sent again. False if the set cannot go on: no leg was
-    /// ever linked, and this was the last.
+    /// Removes a closed leg: its unacknowledged messages are to be sent again. Returns false if the
+    /// set cannot continue: no leg was ever linked, and this was the last.
     pub fn lose(&mut self, leg: PathId) -> bool {
         if let Ok(on) = self.legs.get_mut(leg) {
             let (serial, linked) = (on.serial, on.linked);
             for (_, kept) in std::mem::take(&mut on.kept) {
                 let cost = kept.cost();
-                // A repetition that waits is the same message.
+                // A waiting repetition is the same message.
                 if self.again.insert(kept.number, kept).is_some() {
                     self.bytes -= cost;
                 }
@@ -400,7 +404,7 @@ impl Retransmitter {
         self.was_linked || self.legs.iter().next().is_some()
     }
 
-    /// Forgets everything.
+    /// Drops everything.
     pub fn clear(&mut self) {
         *self = Retransmitter { was_linked: self.was_linked, ..Retransmitter::new(self.is_client) };
     }
@@ -409,14 +413,14 @@ impl Retransmitter {
         self.legs.iter().any(|(_, on)| on.is_living())
     }
 
-    /// When a client asks whether anybody is there: nothing has come for so long while streams
-    /// are open. It asks once, until something comes.
+    /// Returns the time at which a client probes its legs: after `QUIET` without a message while
+    /// streams are open. It does so once, until a message arrives.
     fn quiet_at(&self, streams: bool) -> Option<Time> {
         let asks = self.is_client && streams && !self.probing && self.has_living();
         self.heard.filter(|_| asks).map(|heard| heard + QUIET.max(2 * self.longest()))
     }
 
-    /// The longest round trip of its legs.
+    /// Returns the longest round-trip time of its legs.
     fn longest(&self) -> Duration {
         self.legs.iter().map(|(_, on)| on.rtt).max().unwrap_or_default()
     }
@@ -426,8 +430,8 @@ impl Retransmitter {
         self.alone.map(|since| since + most)
     }
 
-    /// When there will be something to do, though nothing happens; [`Time::ZERO`] for at once.
-    /// `streams` says whether the set has any.
+    /// Returns the time of the next action if nothing happens before; [`Time::ZERO`] for now.
+    /// `streams` is true if the set has any.
     #[must_use]
     pub fn next_timeout(&self, streams: bool) -> Option<Time> {
         let living = self.has_living();
@@ -442,13 +446,14 @@ impl Retransmitter {
         legs.chain([self.quiet_at(streams), self.over_at()]).flatten().min()
     }
 
-    /// Whether nobody needs the set, and it has no leg. An exit cannot know: a stream may have been
-    /// lost on its way, which is sent again.
+    /// Returns true if the set is unused and has no leg. An exit cannot know that: a stream's first
+    /// message may have been lost, and is sent again.
     fn is_idle(&self, streams: bool) -> bool {
         self.is_client && !streams && self.is_empty() && self.legs.iter().next().is_none()
     }
 
-    /// What is to be done now. A leg that is to be told is, by [`Retransmitter::told`].
+    /// Returns the actions that are due. For [`LegAction::Tell`] the caller sends
+    /// [`Retransmitter::told`].
     pub fn actions(&mut self, now: Time, streams: bool) -> Vec<LegAction> {
         let mut actions = Vec::new();
         let quiet = self.quiet_at(streams).is_some_and(|at| at <= now);

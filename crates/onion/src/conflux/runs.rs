@@ -1,4 +1,4 @@
-//! The numbers of cells that pass a relay where legs join (`docs/spec/middle-merge.md#numbers`).
+//! Numbers of cells that pass a relay where legs join (`docs/spec/middle-merge.md#numbers`).
 
 use anabranch_multipath::PathId;
 
@@ -8,20 +8,20 @@ use super::legs::Legs;
 use super::numbering::{AHEAD, Bases, Mark, Numbering};
 use crate::wire::resilient::LegSwitch;
 
-/// A passing cell has no room for a number. On a leg each has the number after the one before;
-/// SWITCH says another for the next. A leg begins at 1.
+/// Numbering without room for a number in a cell. The cells of a leg are numbered consecutively
+/// from 1; SWITCH sets the number of the next cell.
 #[derive(Debug, Default)]
 pub struct Runs {
     legs: Legs<Numbers>,
     sent: u64,
 }
 
-/// The numbers of a leg's next cells.
+/// Numbers of a leg's next cells.
 #[derive(Clone, Copy, Debug)]
 struct Numbers {
     sends: u64,
     receives: u64,
-    /// SWITCH came, and no cell since.
+    /// SWITCH has arrived, and no cell since.
     switched: bool,
 }
 
@@ -32,7 +32,7 @@ impl Default for Numbers {
 }
 
 impl Numbers {
-    /// What tells this number.
+    /// Returns how the cell conveys its number.
     fn mark(&mut self, number: u64) -> Mark {
         let follows = self.sends == number;
         self.sends = number + 1;
@@ -41,7 +41,7 @@ impl Numbers {
 }
 
 impl Runs {
-    /// Without legs. What is lost with a leg may be sent again by another.
+    /// Returns a numbering without legs. Cells lost with a leg may be sent again on another.
     #[must_use]
     pub fn new() -> Runs {
         Runs::default()

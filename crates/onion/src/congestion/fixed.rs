@@ -1,4 +1,4 @@
-//! Windows of a fixed size: 1,000 cells for a circuit, 500 for a stream.
+//! Fixed-size windows: 1,000 cells for a circuit, 500 for a stream.
 
 use std::time::Duration;
 
@@ -6,23 +6,24 @@ use anabranch_multipath::{LegView, PathView};
 
 use super::{Control, Outlet};
 
-/// A window that SENDMEs open again by steps.
+/// A fixed-size window that each SENDME reopens by one step.
 #[derive(Clone, Debug)]
 pub struct Fixed {
     room: u64,
     size: u64,
     step: u64,
-    /// How long the last SENDME took, not smoothed: Conflux of 2013 deals by it. And the least.
+    /// Round-trip time of the last SENDME, not smoothed, as Conflux of 2013 deals by it; and the
+    /// minimum.
     rtt: Option<(Duration, Duration)>,
 }
 
 impl Fixed {
-    /// Of a circuit.
+    /// Returns a circuit's window.
     pub fn circuit() -> Fixed {
         Fixed { room: 1000, size: 1000, step: 100, rtt: None }
     }
 
-    /// Of a stream.
+    /// Returns a stream's window.
     pub fn stream() -> Fixed {
         Fixed { room: 500, size: 500, step: 50, rtt: None }
     }

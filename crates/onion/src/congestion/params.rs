@@ -1,63 +1,63 @@
-//! The consensus parameters of congestion and flow control (proposal 324, section 6.5).
+//! Consensus parameters of congestion and flow control (proposal 324, section 6.5).
 
-/// Parameters with the defaults and limits of proposal 324. Cells, unless said otherwise.
+/// Parameters with the defaults and limits of proposal 324; in cells unless noted otherwise.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Params {
-    /// `cc_alg`: whether relays of this network grant congestion control.
+    /// `cc_alg`: true if relays of this network grant congestion control.
     pub enabled: bool,
-    /// `sendme_accept_min_version`: the least version of SENDMEs of circuits that is taken.
+    /// `sendme_accept_min_version`: minimum accepted version of circuits' SENDMEs.
     pub sendme_accept_min: u8,
-    /// `cc_sendme_inc`: cells that one SENDME stands for.
+    /// `cc_sendme_inc`: cells that one SENDME acknowledges.
     pub sendme_inc: u8,
-    /// `cc_cwnd_init`: the first window.
+    /// `cc_cwnd_init`: initial window.
     pub cwnd_init: u64,
-    /// `cc_cwnd_min`: the least window.
+    /// `cc_cwnd_min`: minimum window.
     pub cwnd_min: u64,
-    /// `cc_cwnd_max`: the largest window.
+    /// `cc_cwnd_max`: maximum window.
     pub cwnd_max: u64,
-    /// `cc_cwnd_inc`: by how much the window changes at once.
+    /// `cc_cwnd_inc`: step of window changes.
     pub cwnd_inc: u64,
-    /// `cc_cwnd_inc_rate`: how often it changes in a window's time.
+    /// `cc_cwnd_inc_rate`: number of changes per window.
     pub cwnd_inc_rate: u64,
     /// `cc_cwnd_inc_pct_ss`: growth in slow start, percent.
     pub cwnd_inc_pct_ss: u64,
-    /// `cc_cwnd_full_gap`: a window is full if at most so many SENDMEs' worth are missing.
+    /// `cc_cwnd_full_gap`: a window counts as full if at most this number of SENDMEs' worth of
+    /// cells is unused.
     pub cwnd_full_gap: u64,
-    /// `cc_cwnd_full_minpct`: below so many percent it is not.
+    /// `cc_cwnd_full_minpct`: usage in percent below which a window does not count as full.
     pub cwnd_full_minpct: u64,
-    /// `cc_cwnd_full_per_cwnd`: whether fullness is judged once a window, else at each change.
+    /// `cc_cwnd_full_per_cwnd`: true if fullness is reset once a window, false if at each change.
     pub cwnd_full_per_cwnd: bool,
-    /// `cc_ewma_cwnd_pct`: SENDMEs that the average of round-trip times spans, percent of a
-    /// window's.
+    /// `cc_ewma_cwnd_pct`: SENDMEs in the average of round-trip times, in percent of a window's.
     pub ewma_cwnd_pct: u64,
-    /// `cc_ewma_max`: at most so many.
+    /// `cc_ewma_max`: maximum number of SENDMEs in the average.
     pub ewma_max: u64,
-    /// `cc_ewma_ss`: so many in slow start.
+    /// `cc_ewma_ss`: number of SENDMEs in the average in slow start.
     pub ewma_ss: u64,
-    /// `cc_rtt_reset_pct`: how far the least round-trip time gives way when the window is at its
-    /// least, percent.
+    /// `cc_rtt_reset_pct`: rise of the minimum round-trip time towards the average when the window
+    /// is at its minimum, percent.
     pub rtt_reset_pct: u64,
-    /// `cc_ss_max`: slow start ends here.
+    /// `cc_ss_max`: window at which slow start ends.
     pub ss_cwnd_max: u64,
-    /// `cc_sscap_exit`: slow start is limited from here on (RFC 3742).
+    /// `cc_sscap_exit`: window from which slow start is limited (RFC 3742).
     pub ss_cap: u64,
-    /// `cc_vegas_alpha_exit`: fewer queued cells let the window grow.
+    /// `cc_vegas_alpha_exit`: queued cells below which the window grows.
     pub alpha: u64,
-    /// `cc_vegas_beta_exit`: more let it shrink.
+    /// `cc_vegas_beta_exit`: queued cells above which it shrinks.
     pub beta: u64,
-    /// `cc_vegas_gamma_exit`: as many end slow start.
+    /// `cc_vegas_gamma_exit`: queued cells that end slow start.
     pub gamma: u64,
-    /// `cc_vegas_delta_exit`: more cut it back at once.
+    /// `cc_vegas_delta_exit`: queued cells above which it is cut at once.
     pub delta: u64,
-    /// `cc_xoff_client`: cells that wait for a client's program before it says XOFF.
+    /// `cc_xoff_client`: cells waiting for a client's program above which it sends XOFF.
     pub xoff_client: u64,
-    /// `cc_xoff_exit`: cells that wait for a destination before an exit says XOFF.
+    /// `cc_xoff_exit`: cells waiting for a destination above which an exit sends XOFF.
     pub xoff_exit: u64,
-    /// `cc_xon_rate`: cells between two measurements of how fast a program takes data.
+    /// `cc_xon_rate`: cells between two measurements of the rate at which a program reads data.
     pub xon_rate: u64,
-    /// `cc_xon_change_pct`: a rate that changed by so many percent is told.
+    /// `cc_xon_change_pct`: change of that rate, in percent, that is reported by XON.
     pub xon_change_pct: u64,
-    /// `cc_xon_ewma_cnt`: measurements that the average spans.
+    /// `cc_xon_ewma_cnt`: number of measurements in the average.
     pub xon_ewma_cnt: u64,
 }
 
@@ -95,7 +95,7 @@ impl Default for Params {
     }
 }
 
-/// Name, least and largest value of a parameter, and where it is kept.
+/// A parameter's name, minimum, maximum, and field.
 type Limits = (&'static str, i32, i32, fn(&mut Params) -> &mut u64);
 
 const LIMITS: &[Limits] = &[
@@ -125,8 +125,7 @@ const LIMITS: &[Limits] = &[
 ];
 
 impl Params {
-    /// Takes one parameter of a consensus, clamped to its limits; names that are not ours are
-    /// passed over.
+    /// Sets one parameter of a consensus, clamped to its limits; other names are ignored.
     pub fn set(&mut self, name: &str, value: i32) {
         match name {
             "cc_alg" => self.enabled = value == 2,

@@ -1,5 +1,5 @@
-//! TOR_VEGAS (proposal 324, section 3.3): the window follows how many cells wait somewhere on the
-//! circuit, which is the window less what the least round-trip time explains.
+//! TOR_VEGAS (proposal 324, section 3.3): the window depends on the cells queued somewhere on the
+//! circuit. Their number is the window minus the part that the minimum round-trip time explains.
 
 use std::time::Duration;
 
@@ -7,11 +7,11 @@ use anabranch_multipath::{LegView, PathView};
 
 use super::{Control, Outlet, Params};
 
-/// A round-trip time that is so many times the average tells of a clock or a peer that stood still,
-/// not of congestion.
+/// Ratio of a round-trip time to the average above which a clock or a peer stood still: such a
+/// measurement is no sign of congestion.
 const JUMP: u64 = 5_000;
 
-/// The sender's window of one circuit.
+/// A circuit's sender window.
 #[derive(Clone, Debug)]
 pub struct Vegas {
     params: Params,
@@ -19,16 +19,17 @@ pub struct Vegas {
     window: u64,
     inflight: u64,
     slow_start: bool,
-    /// Whether the window was in full use lately: else it need not grow.
+    /// True if the window was fully used recently; it grows only then.
     full: bool,
     blocked: bool,
-    /// SENDMEs until the window may change again, and until a whole window is acknowledged.
+    /// SENDMEs until the window may change again (`until_change`), and until a whole window is
+    /// acknowledged (`until_window`).
     until_change: u64,
     until_window: u64,
     rtt: Rtt,
 }
 
-/// Round-trip times in microseconds; 0 where none is known.
+/// Round-trip times in microseconds; 0 if unknown.
 #[derive(Clone, Debug, Default)]
 struct Rtt {
     average: u64,
@@ -36,7 +37,7 @@ struct Rtt {
 }
 
 impl Vegas {
-    /// The window of a new circuit.
+    /// Returns the window of a new circuit.
     pub fn new(sendme_inc: u8, params: &Params) -> Vegas {
         let mut vegas = Vegas {
             params: params.clone(),
@@ -54,12 +55,12 @@ impl Vegas {
         vegas
     }
 
-    /// SENDMEs that a window's worth of cells brings.
+    /// Returns the number of SENDMEs for a window's worth of cells.
     fn per_window(&self) -> u64 {
         ((self.window + self.sendme_inc / 2) / self.sendme_inc).max(1)
     }
 
-    /// SENDMEs between two changes of the window.
+    /// Returns the number of SENDMEs between two changes of the window.
     fn change_rate(&self) -> u64 {
         if self.slow_start {
             return 1;
@@ -68,7 +69,7 @@ impl Vegas {
         ((self.window + rate / 2) / rate).max(1)
     }
 
-    /// Takes a measurement; false if it says nothing.
+    /// Adds a measurement; returns false if it is discarded.
     fn measure(&mut self, rtt: u64) -> bool {
         let stalled = rtt == 0
             || (self.rtt.average > 0
@@ -86,7 +87,8 @@ impl Vegas {
         if self.rtt.least == 0 {
             self.rtt.least = average;
         } else if self.window == self.params.cwnd_min && !self.slow_start {
-            // A round-trip time that was once too good would hold the window at its least for good.
+            // A single round-trip time that was too low would otherwise hold the window at its
+            // minimum for good.
             let (high, low) = (average.max(self.rtt.least), average.min(self.rtt.least));
             let pct = self.params.rtt_reset_pct;
             self.rtt.least = (pct * high + (100 - pct) * low) / 100;
@@ -96,7 +98,7 @@ impl Vegas {
         true
     }
 
-    /// SENDMEs that the average spans.
+    /// Returns the number of SENDMEs in the average.
     fn span(&self) -> u64 {
         let span = match self.slow_start {
             true => self.params.ewma_ss,
@@ -107,7 +109,7 @@ impl Vegas {
         span.max(2)
     }
 
-    /// Cells that the path holds by itself.
+    /// Returns the number of cells that the path holds without queues.
     fn bdp(&self) -> u64 {
         match self.rtt.average {
             0 => self.window,
@@ -160,7 +162,7 @@ impl Vegas {
         }
     }
 
-    /// Limited slow start (RFC 3742).
+    /// Returns the growth in limited slow start (RFC 3742).
     fn slow_increment(&self) -> u64 {
         if self.window <= self.params.ss_cap {
             return (self.params.cwnd_inc_pct_ss * self.sendme_inc + 50) / 100;

@@ -1,10 +1,10 @@
 //! Counter Galois Onion (proposal 359; Degabriele, Melloni, Münch and Stam, "Onion encryption
-//! revisited", 2025): a cell is one wide block, so that whoever changes a bit of it on the way
-//! leaves noise to every relay behind, and keys change with every cell that ends at a hop.
+//! revisited", 2025). A cell is one wide block: a changed bit turns the whole cell into noise for
+//! every later relay. Keys change with every cell that ends at a hop.
 //!
-//! A cell's first 16 bytes are its tag, the rest is its content. A relay always encrypts and a
-//! client always decrypts, whichever way a cell goes: what the client "decrypts" with the nonce as
-//! tag, the relay encrypts back to that nonce, and so knows it for its own.
+//! The first 16 bytes of a cell are its tag, the rest is its content. A relay always encrypts and a
+//! client always decrypts, in both directions. The client "decrypts" with the nonce as tag; the
+//! relay encrypts the result back to that nonce, and so recognizes the cell as its own.
 
 use aes::cipher::consts::U16;
 use aes::cipher::{BlockDecrypt, BlockEncrypt, KeyInit};
@@ -21,13 +21,14 @@ use crate::wire::message::Format;
 pub const TAG: usize = 16;
 /// Bytes of key material for one direction: four keys and the first nonce.
 pub const SEED: usize = KEYS + TAG;
-/// Bytes of key material for a layer: away from the client, then to it.
+/// Bytes of key material for a layer: first away from the client, then towards it.
 pub const KEY_BYTES: usize = 2 * SEED;
 
 const KEYS: usize = 64;
-/// Bytes of a cell behind its tag.
+/// Bytes of a cell after its tag.
 const CONTENT: usize = BODY - TAG;
-/// Where in the key stream of a tag the next keys begin, in blocks: behind what covers a cell.
+/// Index of the block at which the next keys begin in the key stream of a tag: after the blocks
+/// that cover a cell.
 const NEXT_KEYS: usize = 31;
 const _: () = assert!(NEXT_KEYS * TAG >= CONTENT);
 /// Blocks of a tag's key stream. The counter starts at a multiple of 64.
@@ -49,7 +50,7 @@ pub struct CgoClient {
 }
 
 impl CgoRelay {
-    /// The layer that a handshake agreed on.
+    /// Returns the layer on which a handshake agreed.
     pub fn new(seed: &[u8; KEY_BYTES]) -> CgoRelay {
         let (out, back) = directions(seed);
         CgoRelay { out, back }
@@ -57,7 +58,7 @@ impl CgoRelay {
 }
 
 impl CgoClient {
-    /// The layer that a handshake agreed on.
+    /// Returns the layer on which a handshake agreed.
     pub fn new(seed: &[u8; KEY_BYTES]) -> CgoClient {
         let (out, back) = directions(seed);
         CgoClient { out, back }
@@ -116,14 +117,14 @@ impl ClientLayer for CgoClient {
     }
 }
 
-/// One direction of a layer; `C` is AES-128 the way this end uses it.
+/// One direction of a layer; `C` is AES-128 as this end uses it.
 struct Direction<C> {
     keys: Keys<C>,
-    /// The tag by which the next cell that is for us is known.
+    /// Tag that identifies the next cell for this hop.
     nonce: Block,
-    /// The tag of the last cell, on the side that is farther from the client.
+    /// Tag of the last cell, on the side that is farther from the client.
     last: Block,
-    /// The keys and the nonce that follow if the last cell ended at this hop.
+    /// Keys and nonce to use next if the last cell ended at this hop.
     next: [u8; SEED],
 }
 
@@ -137,7 +138,7 @@ impl<C: KeyInit<KeySize = U16>> Direction<C> {
         body[..TAG].ct_eq(&self.nonce).into()
     }
 
-    /// Behind a cell: replaces keys and nonce, which nobody can compute from the new ones (the
+    /// Replaces keys and nonce after a cell; the old ones cannot be computed from the new ones (the
     /// proposal's `Update`).
     fn renew(&mut self) {
         let (keys, nonce) = self.next.split_at(KEYS);
@@ -192,20 +193,20 @@ impl<C: KeyInit<KeySize = U16>> Keys<C> {
         }
     }
 
-    /// What a tag is blinded with before and behind the block cipher: POLYVAL over the last tag,
-    /// the command, and the content.
+    /// Returns the mask of a tag before and after the block cipher: POLYVAL over the last tag, the
+    /// command, and the content.
     fn blind(&self, last: &Block, command: Command, content: &[u8]) -> Block {
         let mut bytes = [0; (TAG + 1 + CONTENT).next_multiple_of(TAG)];
         bytes[..TAG].copy_from_slice(last);
         bytes[TAG] = command.0;
         bytes[TAG + 1..][..CONTENT].copy_from_slice(content);
         let mut hash = self.wide_hash.clone();
-        // All at once: the library takes blocks by fours.
+        // In one call: the library processes four blocks at a time.
         hash.update_padded(&bytes);
         hash.finalize().into()
     }
 
-    /// XORs `content` with the key stream of a tag; what of it is behind that.
+    /// XORs `content` with the key stream of `tag`, and returns the bytes of the stream after that.
     fn cover(&self, tag: &Block, content: &mut [u8]) -> [u8; SEED] {
         let mut hash = self.stream_hash.clone();
         hash.update(&[(*tag).into()]);
@@ -233,7 +234,7 @@ fn tag(body: &Body) -> Block {
     block(&body[..TAG])
 }
 
-/// The bytes as a block; they are one.
+/// Returns 16 bytes as a block.
 fn block(bytes: &[u8]) -> Block {
     bytes.try_into().expect("16 bytes")
 }

@@ -1,8 +1,8 @@
-//! AES-128 in counter mode, a cell at a time.
+//! AES-128 in counter mode, one cell at a time.
 //!
-//! The blocks of a cell are handed to the cipher together, which works on eight at once; counter
-//! modes that work on more do what is fewer one after the other, and take twice as long for the 32
-//! of a cell (`docs/notes/relay-performance.md`).
+//! The blocks of a cell are passed to the cipher together, which processes eight at a time. Other
+//! counter modes process more at a time and the remainder one by one, and take twice as long for
+//! the 32 blocks of a cell (`docs/notes/relay-performance.md`).
 
 use aes::cipher::{BlockEncrypt, KeyInit};
 use aes::{Aes128Enc, Block};
@@ -10,28 +10,27 @@ use aes::{Aes128Enc, Block};
 use crate::wire::cell::BODY;
 
 const BLOCK: usize = 16;
-/// Blocks that are computed at once: as many as a cell can touch but for what is left of the last
-/// one's.
+/// Blocks computed together: as many as a cell can touch in addition to the rest of the last block.
 const BATCH: usize = BODY.div_ceil(BLOCK);
 
 /// A key stream, from its start.
 pub struct KeyStream {
     cipher: Aes128Enc,
-    /// The next block's number.
+    /// Number of the next block.
     counter: u128,
-    /// The last block, of which the first `used` bytes are spent.
+    /// The last block; its first `used` bytes are consumed.
     last: [u8; BLOCK],
     used: usize,
 }
 
 impl KeyStream {
-    /// The stream of a key whose counter begins at 0.
+    /// Returns the stream of a key with the counter at 0.
     pub fn new(key: &[u8; 16]) -> KeyStream {
         let cipher = Aes128Enc::new(&(*key).into());
         KeyStream { cipher, counter: 0, last: [0; BLOCK], used: BLOCK }
     }
 
-    /// XORs `bytes` with the next ones of the stream.
+    /// XORs `bytes` with the next bytes of the stream.
     pub fn apply(&mut self, bytes: &mut [u8]) {
         let left = &self.last[self.used..];
         let (head, rest) = bytes.split_at_mut(left.len().min(bytes.len()));
@@ -40,7 +39,7 @@ impl KeyStream {
         rest.chunks_mut(BATCH * BLOCK).for_each(|chunk| self.apply_blocks(chunk));
     }
 
-    /// The same, where nothing is left of the last block.
+    /// XORs `bytes` with the stream, given that the last block is consumed.
     fn apply_blocks(&mut self, bytes: &mut [u8]) {
         let mut blocks = [Block::default(); BATCH];
         let blocks = &mut blocks[..bytes.len().div_ceil(BLOCK)];
@@ -55,7 +54,7 @@ impl KeyStream {
     }
 }
 
-/// XORs as many bytes as there are with those of the blocks, which are no fewer.
+/// XORs `bytes` with the first bytes of `blocks`, which are at least as long.
 pub(super) fn xor_blocks(bytes: &mut [u8], blocks: &[Block]) {
     let (whole, rest) = bytes.as_chunks_mut::<BLOCK>();
     for (bytes, block) in whole.iter_mut().zip(blocks) {
@@ -67,7 +66,7 @@ pub(super) fn xor_blocks(bytes: &mut [u8], blocks: &[Block]) {
     }
 }
 
-/// XORs as many bytes as there are of both.
+/// XORs `bytes` with `stream`, up to the shorter length.
 fn xor(bytes: &mut [u8], stream: &[u8]) {
     bytes.iter_mut().zip(stream).for_each(|(byte, key)| *byte ^= key);
 }

@@ -1,11 +1,11 @@
 //! Layers without cryptography, for simulations of large networks: they cost next to nothing, and
-//! all code above them runs as with the others.
+//! all code above them is the same.
 //!
-//! No handshake ends in these keys. [`Node::elide_crypto`](crate::Node::elide_crypto) puts them in
-//! the place of those that a handshake has agreed on, and the simulator alone calls it.
+//! No handshake results in these keys. Only the simulator calls
+//! [`Node::elide_crypto`](crate::Node::elide_crypto), which substitutes them for the agreed ones.
 //!
-//! A cell stays readable. The field that tor1 calls "recognised" counts the layers that are still
-//! on; the field of its digest has the number of the cell among those of its hop and direction.
+//! A cell stays readable. The field that tor1 calls "recognised" counts the remaining layers. The
+//! digest field has the number of the cell among those of its hop and direction.
 
 use super::{ClientLayer, RelayLayer, Tag};
 use crate::wire::cell::{Body, Command};
@@ -17,17 +17,17 @@ pub struct NullRelay(Layer);
 /// A client's layer for one hop.
 pub struct NullClient(Layer);
 
-/// State that both ends of a layer have.
+/// State at either end of a layer.
 struct Layer {
     cgo: bool,
-    /// Cells that were sent, and that came.
+    /// Numbers of cells sent and received.
     originated: u32,
     recognised: u32,
 }
 
 impl Layer {
-    /// A layer in place of Counter Galois Onion, if `cgo`, or of tor1: its cells have the same
-    /// format and tags of the same length.
+    /// Returns a layer in place of Counter Galois Onion, if `cgo`, or of tor1: its cells have the
+    /// same format and tags of the same length.
     fn new(cgo: bool) -> Layer {
         Layer { cgo, originated: 0, recognised: 0 }
     }
@@ -57,7 +57,7 @@ impl Layer {
         body[RECOGNISED].copy_from_slice(&layers.to_be_bytes());
     }
 
-    /// Takes a layer off. Some if it was the last, and the cell is the next one.
+    /// Removes a layer. Returns the tag if it was the last layer, and the cell is the next one.
     fn open(&mut self, body: &mut Body) -> Option<Tag> {
         let layers = u16::from_be_bytes([body[1], body[2]]).wrapping_sub(1);
         body[RECOGNISED].copy_from_slice(&layers.to_be_bytes());
@@ -71,7 +71,7 @@ impl Layer {
 }
 
 impl NullRelay {
-    /// The layer in place of that of Counter Galois Onion, if `cgo`, or of tor1.
+    /// Returns the layer in place of Counter Galois Onion, if `cgo`, or of tor1.
     pub fn new(cgo: bool) -> NullRelay {
         NullRelay(Layer::new(cgo))
     }

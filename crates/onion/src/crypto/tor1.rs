@@ -1,4 +1,4 @@
-//! The construction of tor-spec, "Routing relay cells": AES-128 in counter mode, and a running
+//! Relay encryption of tor-spec, "Routing relay cells": AES-128 in counter mode, and a running
 //! SHA-1 over all cells for a hop.
 
 use digest::Digest;
@@ -23,7 +23,7 @@ pub struct Tor1Client {
 }
 
 impl Tor1Relay {
-    /// The layer that a handshake agreed on.
+    /// Returns the layer on which a handshake agreed.
     pub fn new(keys: &KeyMaterial) -> Tor1Relay {
         let (out, back) = directions(keys);
         Tor1Relay { out, back }
@@ -31,7 +31,7 @@ impl Tor1Relay {
 }
 
 impl Tor1Client {
-    /// The layer that a handshake agreed on.
+    /// Returns the layer on which a handshake agreed.
     pub fn new(keys: &KeyMaterial) -> Tor1Client {
         let (out, back) = directions(keys);
         Tor1Client { out, back }
@@ -87,7 +87,7 @@ fn directions(keys: &KeyMaterial) -> (Direction, Direction) {
 }
 
 impl Direction {
-    /// Writes the digest of all cells so far and this one, whose field for it is zero before.
+    /// Writes the digest of all cells so far and this one, with a zero digest field.
     fn authenticate(&mut self, body: &mut Body) -> Tag {
         body[DIGEST].fill(0);
         self.digest.update(&body[..]);
@@ -96,8 +96,8 @@ impl Direction {
         Tag::from(digest)
     }
 
-    /// Whether the cell is the next one for us. Nearly all that are not have something else than
-    /// zero in the first field: the digest is computed for the others alone.
+    /// Returns the tag if the cell is the next one for this hop. Nearly all others have a nonzero
+    /// first field: the digest is computed only if it is zero.
     fn recognise(&mut self, body: &mut Body) -> Option<Tag> {
         if body[RECOGNISED] != [0, 0] {
             return None;

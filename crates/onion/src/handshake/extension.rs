@@ -1,14 +1,14 @@
-//! What client and relay say inside ntor-v3: extensions (proposal 324, section 10.3).
+//! Extensions of client and relay inside ntor-v3 (proposal 324, section 10.3).
 
 use super::Refused;
 use crate::wire::extend::{self, Extension};
 use crate::wire::message::Format;
 
-/// The protocol `Relay`, in the numbers of tor-spec ("Subprotocol versioning"), and the version
-/// that is Counter Galois Onion.
+/// The protocol `Relay` by its number in tor-spec ("Subprotocol versioning"), and the version for
+/// Counter Galois Onion.
 const CGO: (u8, u8) = (2, 6);
 
-/// What a client asks a hop for.
+/// A client's request to a hop.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Wish {
     /// Fixed windows and tor1.
@@ -16,30 +16,30 @@ pub enum Wish {
     Plain,
     /// Congestion control, with tor1.
     CongestionControl,
-    /// Congestion control and Counter Galois Onion (proposal 359), which is never without it: its
-    /// cells know no SENDMEs of streams.
+    /// Congestion control and Counter Galois Onion (proposal 359). The latter requires the former,
+    /// as its cells have no SENDMEs of streams.
     Cgo,
 }
 
-/// What the two ends of a circuit agreed on.
+/// Result of the negotiation between the two ends of a circuit.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Agreed {
-    /// Cells that one SENDME stands for, if congestion control is used (proposal 324); `None` for
+    /// Cells that one SENDME acknowledges, if congestion control is used (proposal 324); `None` for
     /// fixed windows.
     pub sendme_inc: Option<u8>,
-    /// Whether the relay crypto is Counter Galois Onion.
+    /// True if the relay crypto is Counter Galois Onion.
     pub cgo: bool,
 }
 
 impl Agreed {
-    /// How messages lie in cells.
+    /// Returns the format of messages in cells.
     #[must_use]
     pub fn format(self) -> Format {
         if self.cgo { Format::V1 } else { Format::V0 }
     }
 }
 
-/// A client's message: what it wants.
+/// Returns a client's message with its request.
 pub fn request(wish: Wish) -> Vec<u8> {
     let mut wanted = Vec::new();
     if wish != Wish::Plain {
@@ -51,12 +51,12 @@ pub fn request(wish: Wish) -> Vec<u8> {
     extend::put_extensions(&wanted)
 }
 
-/// A relay's answer to a client's message, and what is thereby agreed; `sendme_inc` is the
-/// consensus' parameter, `None` where the consensus does not want congestion control.
+/// Returns a relay's answer to a client's message, and the result. `sendme_inc` is the consensus
+/// parameter, or `None` if the consensus does not want congestion control.
 ///
 /// # Errors
-/// [`Refused::Malformed`], or [`Refused::Unsupported`] for subprotocols that we do not do, or that
-/// need what is not granted.
+/// [`Refused::Malformed`]; or [`Refused::Unsupported`] for subprotocols that we do not support, or
+/// that need an extension which is not granted.
 pub fn answer(message: &[u8], sendme_inc: Option<u8>) -> Result<(Vec<u8>, Agreed), Refused> {
     let asked = extend::read_requests(message).ok_or(Refused::Malformed)?;
     let wanted = asked.contains(&Extension::CongestionRequest);
@@ -74,13 +74,13 @@ pub fn answer(message: &[u8], sendme_inc: Option<u8>) -> Result<(Vec<u8>, Agreed
     Ok((extend::put_extensions(said.as_slice()), Agreed { sendme_inc, cgo }))
 }
 
-/// What a relay's message says was agreed. `sendme_inc` is the consensus' parameter, to which the
-/// relay's may be at most twice and at least half (proposal 324, section 10.3). A relay that does
-/// not refuse a handshake grants the subprotocols that it asked for.
+/// Parses a relay's answer to the request `wish`. `sendme_inc` is the consensus parameter; the
+/// relay's value may be at most twice and at least half of it (proposal 324, section 10.3). A relay
+/// that accepts a handshake grants the subprotocols requested in it.
 ///
 /// # Errors
-/// [`Refused::Malformed`] if it cannot be read, says what was not asked for, or does not grant what
-/// the other wish needs.
+/// [`Refused::Malformed`] if it cannot be parsed, grants what was not requested, or does not grant
+/// congestion control although the request needs it.
 pub fn read_answer(message: &[u8], wish: Wish, sendme_inc: u8) -> Result<Agreed, Refused> {
     let said = extend::read_answers(message).ok_or(Refused::Malformed)?;
     let granted = said.iter().find_map(|extension| match extension {

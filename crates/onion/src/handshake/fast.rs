@@ -1,4 +1,4 @@
-//! CREATE_FAST: no public keys; the link alone protects it (tor-spec, "CREATE_FAST/CREATED_FAST
+//! CREATE_FAST: no public keys; only the link protects it (tor-spec, "CREATE_FAST/CREATED_FAST
 //! cells").
 
 use digest::Digest;
@@ -9,7 +9,7 @@ use super::{Accepted, Refused};
 use crate::crypto::{KEY_BYTES, KeyMaterial};
 use crate::wire::crypto::{Sha1, random};
 
-/// Bytes of either side's random value, and of the proof.
+/// Bytes of each side's random value, and of the proof.
 const HALF: usize = 20;
 
 /// A client's side, waiting for the answer.
@@ -18,16 +18,16 @@ pub struct Client {
 }
 
 impl Client {
-    /// Begins: the client, and the body of its CREATE_FAST cell.
+    /// Starts a handshake. Returns the client's side, and the body of its CREATE_FAST cell.
     pub fn start(rng: &mut dyn CryptoRng) -> (Client, Vec<u8>) {
         let ours = random(rng);
         (Client { ours }, ours.to_vec())
     }
 
-    /// Takes the body of CREATED_FAST.
+    /// Handles the body of CREATED_FAST.
     ///
     /// # Errors
-    /// [`Refused`] if it is cut short or does not prove that its sender has our half.
+    /// [`Refused`] if it is truncated, or does not prove that its sender has our half.
     pub fn finish(self, created: &[u8]) -> Result<KeyMaterial, Refused> {
         let (theirs, rest) = created.split_first_chunk::<HALF>().ok_or(Refused::Malformed)?;
         let (proof, keys) = derive(&self.ours, theirs);
@@ -36,10 +36,10 @@ impl Client {
     }
 }
 
-/// The relay's side of it all.
+/// Performs the relay's side of the handshake.
 ///
 /// # Errors
-/// [`Refused::Malformed`] if the client's half is cut short.
+/// [`Refused::Malformed`] if the client's half is truncated.
 pub fn accept(rng: &mut dyn CryptoRng, create: &[u8]) -> Result<Accepted, Refused> {
     let theirs = create.first_chunk::<HALF>().ok_or(Refused::Malformed)?;
     let ours: [u8; HALF] = random(rng);
@@ -47,7 +47,7 @@ pub fn accept(rng: &mut dyn CryptoRng, create: &[u8]) -> Result<Accepted, Refuse
     Ok(Accepted { reply: [ours, proof].concat(), keys, nonce: proof })
 }
 
-/// KDF-TOR: SHA-1 over both halves and a counter.
+/// Derives proof and keys by KDF-TOR: SHA-1 over both halves and a counter.
 fn derive(client: &[u8; HALF], relay: &[u8; HALF]) -> ([u8; HALF], KeyMaterial) {
     let mut stream = [0; HALF + KEY_BYTES + 8];
     for (counter, block) in (0u8..).zip(stream.chunks_mut(HALF)) {

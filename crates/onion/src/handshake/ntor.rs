@@ -1,5 +1,5 @@
 //! ntor (tor-spec, "The 'ntor' handshake"): one curve25519 exchange with a key for this circuit,
-//! one with the relay's onion key.
+//! and one with the relay's onion key.
 
 use hmac::{Hmac, Mac};
 use rand_core::CryptoRng;
@@ -24,8 +24,8 @@ pub struct Client {
 }
 
 impl Client {
-    /// Begins with the relay of this RSA fingerprint and onion key: the client, and the handshake
-    /// of its CREATE2.
+    /// Starts a handshake with the relay of this RSA fingerprint and onion key. Returns the
+    /// client's side, and the handshake data of its CREATE2.
     pub fn start(
         rng: &mut dyn CryptoRng,
         relay: [u8; 20],
@@ -39,7 +39,7 @@ impl Client {
         (self, message)
     }
 
-    /// Takes the handshake of CREATED2.
+    /// Handles the handshake data of CREATED2.
     ///
     /// # Errors
     /// [`Refused`] if it does not prove that its sender has the onion key.
@@ -55,10 +55,11 @@ impl Client {
     }
 }
 
-/// The relay's side of it all; `onion_keys` are the present one and those that are still honoured.
+/// Performs the relay's side of the handshake; `onion_keys` are the present one and older ones
+/// still accepted.
 ///
 /// # Errors
-/// [`Refused`] if it is cut short, for another relay or key, or degenerate.
+/// [`Refused`] if it is truncated, for another relay or key, or degenerate.
 pub fn accept(
     rng: &mut dyn CryptoRng,
     relay: &[u8; 20],
@@ -87,10 +88,11 @@ fn accept_with(
     Ok(Accepted { reply: [*ours.public(), proof].concat(), keys, nonce })
 }
 
-/// The circuit's keys, and what binds messages to it.
+/// A circuit's keys, and the value that binds messages to it.
 type Derived = (KeyMaterial, [u8; NONCE]);
 
-/// The relay's proof, and what was derived; `keys` are onion key, client's key, relay's key.
+/// Returns the relay's proof, and the derived values; `keys` are onion key, client's key, relay's
+/// key.
 fn derive(
     ephemeral: &[u8; 32],
     lasting: &[u8; 32],
@@ -105,7 +107,7 @@ fn derive(
     (proof, expand(&seed))
 }
 
-/// HKDF's second half (RFC 5869) with ntor's label.
+/// Expands the seed by HKDF's second step (RFC 5869) with ntor's label.
 fn expand(seed: &[u8; 32]) -> Derived {
     let mut stream = [0; 96];
     let mut last: [u8; 32] = hash(&[M_EXPAND, &[1]], seed);
@@ -117,7 +119,7 @@ fn expand(seed: &[u8; 32]) -> Derived {
     (KeyMaterial::from(keys), *rest.first_chunk().expect("so they are"))
 }
 
-/// HMAC-SHA256 over the parts.
+/// Returns HMAC-SHA256 over the concatenated parts.
 fn hash(parts: &[&[u8]], key: &[u8]) -> [u8; 32] {
     let mut mac = Hmac::<Sha256>::new_from_slice(key).expect("HMAC takes keys of any length");
     parts.iter().for_each(|part| mac.update(part));

@@ -1,7 +1,7 @@
-//! QUIC links beside others (`docs/spec/quic-links.md`): a neighbour that has reached us is told
-//! where they come in, and one that we have reached tells us. Circuits that are made from then on
-//! go by the QUIC link; those that there are stay where they are. Where a QUIC link breaks, its
-//! circuits move to the link beside it (`detour`).
+//! QUIC links alongside TLS links (`docs/spec/quic-links.md`). The end that accepted a TLS link
+//! offers its QUIC port to the end that opened it. Circuits created from then on use the QUIC link;
+//! existing ones stay where they are. If a QUIC link breaks, its circuits move to the link
+//! alongside it (`detour`).
 
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -14,13 +14,13 @@ use crate::io::LinkOutput;
 use crate::wire::extend::Target;
 use crate::wire::link::{BesideToken, Identity};
 
-/// How long after a failure the next attempt is made: twice as long after each further one, up to
-/// the longest.
+/// Delay after a failure before the next attempt, doubled with each further failure up to the
+/// maximum.
 const PAUSE: Duration = Duration::from_secs(60);
 const LONGEST: Duration = Duration::from_secs(3_600);
 
 impl<R: NodeRole> Node<R> {
-    /// QUIC links come in at this port of a link's neighbour.
+    /// Handles the offer of a link's neighbour to accept QUIC links at `port`.
     pub(super) fn offered(&mut self, id: LinkId, port: u16, token: BesideToken) {
         if let Some(link) = self.channels.link(id) {
             link.beside = Some(Beside { port, failed: 0, again: None, token, is_opening: false });
@@ -28,7 +28,7 @@ impl<R: NodeRole> Node<R> {
         }
     }
 
-    /// Has a QUIC link opened beside this one, unless there is one to that relay.
+    /// Requests a QUIC link alongside the link `id`, unless there is one to that relay.
     pub(super) fn open_beside(&mut self, id: LinkId) {
         let Some(link) = self.channels.link(id) else { return };
         let Some(beside) = link.beside.as_mut() else { return };
@@ -51,8 +51,9 @@ impl<R: NodeRole> Node<R> {
         links.any(|(_, link)| link.channel.has_lanes())
     }
 
-    /// Whether a QUIC link to this relay is being opened. One at a time: it names the TLS link that
-    /// it was opened for, which may be in another thread of the relay than a second one is.
+    /// Returns true if a QUIC link to this relay is being opened. Only one is at a time: it names
+    /// the TLS link for which it was opened, and a second one could belong to another thread of the
+    /// relay.
     fn is_opening(&self, rsa: &[u8; 20]) -> bool {
         let mut links = self.channels.reaching(rsa);
         links.any(|(_, link)| link.beside.is_some_and(|beside| beside.is_opening))
@@ -64,7 +65,7 @@ impl<R: NodeRole> Node<R> {
         }
     }
 
-    /// No QUIC link could be opened beside this one: it is tried again later.
+    /// Handles a failure to open a QUIC link alongside the link `id`: it is tried again later.
     pub(super) fn none_beside(&mut self, now: Time, id: LinkId) {
         self.set_opening(id, false);
         let Some(link) = self.channels.link(id) else { return };
@@ -83,8 +84,8 @@ impl<R: NodeRole> Node<R> {
         }
     }
 
-    /// The time of another attempt has come: it is made where circuits are, and put off where none
-    /// are, as a QUIC link that nobody used has been closed for that.
+    /// Makes another attempt if there are circuits. Otherwise postpones it, as an unused QUIC link
+    /// has been closed for that reason.
     pub(super) fn beside_due(&mut self, now: Time, id: LinkId) {
         match self.channels.circuits_with_besides(id) {
             0 => self.try_again(id, now + PAUSE),
@@ -92,7 +93,8 @@ impl<R: NodeRole> Node<R> {
         }
     }
 
-    /// Both ends of a QUIC link know whether it stands beside another: circuits may be made.
+    /// Notes that both ends of a QUIC link know whether it is alongside another link: circuits may
+    /// be created.
     pub(super) fn joined(&mut self, now: Time, id: LinkId) {
         let Some(link) = self.channels.link(id) else { return };
         link.is_joined = true;
@@ -110,7 +112,8 @@ impl<R: NodeRole> Node<R> {
         }
     }
 
-    /// A QUIC link to this relay is gone: another is opened where it was offered, after a while.
+    /// Notes that a QUIC link to this relay is closed: another is opened after a while, if one was
+    /// offered.
     pub(super) fn quic_gone(&mut self, now: Time, rsa: &[u8; 20]) {
         let offering = self.offering(rsa);
         offering.iter().for_each(|id| self.set_opening(*id, false));
@@ -119,7 +122,7 @@ impl<R: NodeRole> Node<R> {
         }
     }
 
-    /// The links to a relay by which it said where QUIC links come in.
+    /// Returns the links to a relay on which it offered QUIC links.
     fn offering(&self, rsa: &[u8; 20]) -> Vec<LinkId> {
         let links = self.channels.reaching(rsa);
         links.filter(|(_, link)| link.beside.is_some()).map(|(id, _)| id).collect()

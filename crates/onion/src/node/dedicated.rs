@@ -1,7 +1,7 @@
 //! Links that are opened for one circuit each (a TCP connection for each circuit: AlSabah and
-//! Goldberg, "PCTCP", CCS 2013, whose connections are a relay's alone here: the neighbour sees
-//! usual links). Such a link closes when no circuit is on it any more: its own, and those of which
-//! the neighbour had the idea to send them by it.
+//! Goldberg, "PCTCP", CCS 2013). Here only one relay does so; its neighbour sees ordinary links.
+//! Such a link closes when it has no more circuits: neither its own, nor circuits that the
+//! neighbour placed on it.
 
 use std::time::Duration;
 
@@ -11,20 +11,20 @@ use super::{Node, NodeRole, Timer};
 use crate::channels::LinkId;
 use crate::wire::extend::Target;
 
-/// How long a link stays without a circuit: what the neighbour has sent meanwhile is not lost.
+/// Time for which a link stays open without circuits, so that cells in transit are not lost.
 pub(super) const REST: Duration = Duration::from_secs(1);
 
-/// How a circuit comes to the next relay.
+/// Connection of a circuit to its next relay.
 pub(crate) enum Way {
-    /// By a link that is there: there are as many as may be.
+    /// An existing link: the maximum number of links is open.
     Shared(LinkId),
-    /// By a link that is being opened.
+    /// A link that is being opened.
     Dialled,
 }
 
 impl<R: NodeRole> Node<R> {
-    /// A circuit is to go on by a link of its own, or by the one with the fewest circuits where
-    /// there are `most` links to a relay.
+    /// Requests a link of its own for `circuit`. If there are `most` links to the relay `target`,
+    /// returns the one with the fewest circuits.
     pub(crate) fn dial_dedicated(&mut self, target: &Target, circuit: u32, most: usize) -> Way {
         let open = self.channels.dedicated(target).count();
         let room = most.saturating_sub(open);
@@ -38,7 +38,7 @@ impl<R: NodeRole> Node<R> {
         }
     }
 
-    /// Lets a link that was opened for a circuit go, once none is on it.
+    /// Starts the closing of a dedicated link once it has no circuits.
     pub(super) fn let_go(&mut self, now: Time, id: LinkId) {
         let Some(link) = self.channels.link(id) else { return };
         let until = now + REST;

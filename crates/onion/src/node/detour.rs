@@ -1,4 +1,4 @@
-//! Circuits of a QUIC link that breaks go on by the link beside it (`docs/spec/quic-links.md`).
+//! Moves circuits of a broken QUIC link to the link alongside it (`docs/spec/quic-links.md`).
 
 use std::time::Duration;
 
@@ -13,13 +13,13 @@ use crate::wire::cell::{CELL, Cell, Command, HEADER, Width, head};
 use crate::wire::crypto::random;
 use crate::wire::link::{Identity, put_beside, read_beside, read_counts, read_move};
 
-/// What came by a QUIC link is told the neighbour after so long, if not before.
+/// Delay after which cells on a QUIC link are acknowledged, if not before.
 const SAY: Duration = Duration::from_secs(1);
-/// A neighbour that does not say by then which cells came loses the circuits.
+/// Time limit for a neighbour's list of received cells, after which the circuits are lost.
 const MOVING: Duration = Duration::from_secs(60);
 
 impl<R: NodeRole> Node<R> {
-    /// Says where QUIC links come in, and how they name this one.
+    /// Offers QUIC links to the neighbour of the link `id`, with a token that names this link.
     pub(super) fn offer(&mut self, id: LinkId) {
         let Some(link) = self.channels.link(id) else { return };
         if link.channel.offers().is_some() {
@@ -28,7 +28,8 @@ impl<R: NodeRole> Node<R> {
         }
     }
 
-    /// A QUIC link is open: who opened it says beside which other it stands.
+    /// Handles the opening of the QUIC link `id`: the end that opened it names the link alongside
+    /// it.
     pub(super) fn quic_opened(&mut self, id: LinkId, identity: Option<Identity>) {
         let initiated = self.channels.link(id).is_some_and(|link| link.channel.is_initiator());
         if let Some(identity) = identity.filter(|_| initiated) {
@@ -38,10 +39,10 @@ impl<R: NodeRole> Node<R> {
         }
     }
 
-    /// A cell about a QUIC link and the one beside it.
+    /// Handles `cell`, which concerns a QUIC link and the link alongside it.
     ///
     /// # Errors
-    /// A violation that ends the link.
+    /// A violation that closes the link.
     pub(super) fn take_beside(
         &mut self,
         now: Time,
@@ -49,7 +50,7 @@ impl<R: NodeRole> Node<R> {
         cell: &mut Cell<'_>,
     ) -> Result<(), LinkFault> {
         match cell.command {
-            // These came by the QUIC link itself.
+            // These cells arrive on the QUIC link itself.
             Command::BESIDE | Command::ARRIVED if self.channels.has_moved(id) => {
                 Err(out_of_place(cell))
             }
@@ -81,21 +82,22 @@ impl<R: NodeRole> Node<R> {
         Ok(())
     }
 
-    /// A cell of a circuit of a QUIC link was taken: the neighbour is to know.
+    /// Notes a received cell of a circuit on a QUIC link, which is to be acknowledged.
     pub(super) fn note_arrival(&mut self, now: Time, lane: Lane) {
         if self.channels.came(lane) {
             self.timers.insert((now + SAY, Timer::Arrived(lane.link)));
         }
     }
 
-    /// What carried a link was closed. If its circuits have moved, that is nothing to them.
+    /// Handles the closing of a link's carrier. It does not affect circuits that have moved.
     pub(super) fn carrier_closed(&mut self, now: Time, id: LinkId) {
         if !self.channels.has_moved(id) {
             self.closed(now, id);
         }
     }
 
-    /// The neighbour broke the protocol of what carried a link: no circuit moves from it.
+    /// Handles a violation of the carrier's protocol by the neighbour of the link `id`: no circuit
+    /// moves from it.
     pub(super) fn carrier_broke(&mut self, now: Time, id: LinkId, fault: CarrierFault) {
         if self.channels.link(id).is_some_and(|link| !link.has_moved()) {
             self.violated(id, LinkFault::Carrier(fault));
@@ -103,7 +105,8 @@ impl<R: NodeRole> Node<R> {
         }
     }
 
-    /// What carried a link was lost: its circuits go on by the one beside it, where they can.
+    /// Handles the loss of the carrier of the link `id`: its circuits move to the link alongside
+    /// it, if they can.
     pub(super) fn carrier_lost(&mut self, now: Time, id: LinkId) {
         let has_circuits = self.channels.link(id).is_some_and(|link| link.circuits() > 0);
         if !(has_circuits && self.start_move(now, id)) {
@@ -124,7 +127,7 @@ impl<R: NodeRole> Node<R> {
         true
     }
 
-    /// The neighbour has waited for long enough with what it was to say of circuits that move.
+    /// Closes a link whose neighbour has not completed its list of moving circuits in time.
     pub(super) fn moving_due(&mut self, now: Time, id: LinkId) {
         if self.channels.is_moving(id) {
             self.closed(now, id);
@@ -153,7 +156,7 @@ impl<R: NodeRole> Node<R> {
         let Some((number, inner)) = cell.body.split_first_chunk_mut() else {
             return Err(malformed);
         };
-        // Of one whose last circuit has ended here, cells may be under way.
+        // If the link's last circuit has closed here, cells may still be in transit.
         let Some(quic) = self.channels.numbered(id, u32::from_be_bytes(*number)) else {
             return Ok(());
         };
@@ -183,8 +186,9 @@ impl<R: NodeRole> Node<R> {
         Ok(())
     }
 
-    /// A link closes: circuits that went by it from QUIC links are lost, those of QUIC links beside
-    /// it stay there; and if its own went by another, the neighbour is told.
+    /// Closes the detours of a closing link. Circuits that moved to it from QUIC links are lost,
+    /// and those of QUIC links alongside it stay there. If its own had moved to another link, the
+    /// neighbour is notified.
     pub(super) fn close_detours(&mut self, now: Time, id: LinkId) {
         for quic in self.channels.besides(id) {
             match self.channels.has_moved(quic) {

@@ -1,4 +1,4 @@
-//! Links come and go, and cells come by them.
+//! Opening and closing of links, and the cells on them.
 
 use anabranch_multipath::Time;
 
@@ -14,9 +14,9 @@ use crate::wire::extend::Target;
 use crate::wire::link::Padding;
 
 impl<R: NodeRole> Node<R> {
-    /// A new link.
+    /// Adds a new link.
     pub(super) fn open(&mut self, now: Time, id: LinkId, target: Option<Target>, start: Start) {
-        // To put cells back into order, ours and the neighbour's would have to be numbered.
+        // Restoring the order of cells would need numbers on ours and on the neighbour's.
         let role =
             R::channel_role(self, target.is_some(), &start).filter(|_| start.capabilities.whole);
         let Some(role) = role else {
@@ -35,9 +35,9 @@ impl<R: NodeRole> Node<R> {
         }
     }
 
-    /// Bytes of a link.
+    /// Handles received bytes of the link `id`.
     pub(super) fn receive(&mut self, now: Time, id: LinkId, bytes: &[u8]) {
-        // What comes by a QUIC link that was given up comes again by the other.
+        // Cells on a QUIC link that was given up are sent again on the other link.
         let Some(link) = self.channels.link(id).filter(|link| !link.has_moved()) else { return };
         link.inbox.extend_from_slice(bytes);
         if !link.waits {
@@ -45,7 +45,7 @@ impl<R: NodeRole> Node<R> {
         }
     }
 
-    /// The secret that a link waited for.
+    /// Handles the secret for which the link `id` waited.
     pub(super) fn exported(&mut self, now: Time, id: LinkId, secret: [u8; 32]) {
         let Some(link) = self.channels.link(id) else { return };
         link.waits = false;
@@ -55,7 +55,7 @@ impl<R: NodeRole> Node<R> {
         }
     }
 
-    /// Takes all whole cells that came.
+    /// Handles all whole cells that have arrived.
     fn work(&mut self, now: Time, id: LinkId) {
         let Some(link) = self.channels.link(id) else { return };
         let mut inbox = std::mem::take(&mut link.inbox);
@@ -76,10 +76,10 @@ impl<R: NodeRole> Node<R> {
         self.let_go(now, id);
     }
 
-    /// Takes cells until none is whole, or the link must wait.
+    /// Handles cells until none is whole, or the link `id` must wait.
     ///
     /// # Errors
-    /// A violation that ends the link.
+    /// A violation that closes the link.
     fn take_cells(
         &mut self,
         now: Time,
@@ -104,10 +104,10 @@ impl<R: NodeRole> Node<R> {
         Ok(())
     }
 
-    /// Takes the cells of a circuit of an unordered link that waited for the last one.
+    /// Handles the cells of `circuit` on an unordered link that waited for the last one.
     ///
     /// # Errors
-    /// A violation that ends the link.
+    /// A violation that closes the link.
     fn take_held(&mut self, now: Time, id: LinkId, circuit: u32) -> Result<(), LinkFault> {
         loop {
             let lane = Lane { link: id, id: circuit };
@@ -124,10 +124,10 @@ impl<R: NodeRole> Node<R> {
         }
     }
 
-    /// Takes a cell whose turn it is.
+    /// Handles a cell whose turn it is.
     ///
     /// # Errors
-    /// A violation that ends the link.
+    /// A violation that closes the link.
     pub(super) fn take_cell(
         &mut self,
         now: Time,
@@ -163,14 +163,15 @@ impl<R: NodeRole> Node<R> {
         Ok(())
     }
 
-    /// An unordered link whose NETINFO has gone and come has records of one size.
+    /// Requests records of one size on an unordered link once its NETINFO cells have been
+    /// exchanged.
     pub(super) fn fix_records(&mut self, id: LinkId) {
         if self.channels.link(id).is_some_and(|link| link.channel.wants_fixed()) {
             self.put(LinkOutput::FixRecords { link: id, content: NUMBERED_CELL });
         }
     }
 
-    /// It has.
+    /// Notes that the link's records have one size.
     pub(super) fn records_fixed(&mut self, id: LinkId) {
         if let Some(link) = self.channels.link(id) {
             link.channel.fixed();
@@ -178,10 +179,10 @@ impl<R: NodeRole> Node<R> {
         }
     }
 
-    /// A link's handshake is done.
+    /// Notes that a link's handshake is complete.
     ///
     /// # Errors
-    /// It leads to somebody else.
+    /// It leads to another relay.
     fn opened(&mut self, now: Time, id: LinkId) -> Result<(), LinkFault> {
         let Some(link) = self.channels.link(id) else { return Ok(()) };
         let (identity, wanted) = (link.channel.identity(), link.wanted.clone());
@@ -192,7 +193,7 @@ impl<R: NodeRole> Node<R> {
         }
         let has_lanes = link.channel.has_lanes();
         match has_lanes {
-            // Circuits wait until both know what stands beside it.
+            // Circuits wait until both ends know which link is alongside.
             true => self.quic_opened(id, identity),
             false => self.channels.opened(id),
         }
@@ -206,14 +207,14 @@ impl<R: NodeRole> Node<R> {
         Ok(())
     }
 
-    /// There is a link by which circuits come to a relay.
+    /// Passes the link `id` to the circuits that wait for one to the relay `target`.
     pub(super) fn found(&mut self, now: Time, target: &Target, id: LinkId) {
         let waiting = self.dialling.take(target);
         waiting.into_iter().for_each(|circuit| R::reached(self, now, circuit, id));
     }
 
-    /// What an open link has from the first: a time for which it stays without circuits, and what
-    /// we wish of padding.
+    /// Initializes an open link: the time for which it stays without circuits, and our preference
+    /// for padding.
     fn settle(&mut self, now: Time, id: LinkId) {
         let Some(link) = self.channels.link(id) else { return };
         link.quiet.rest = self.rules.rest(link.channel.is_clients(), &mut *self.rng);
@@ -228,7 +229,7 @@ impl<R: NodeRole> Node<R> {
         self.rest_until(id, until);
     }
 
-    /// A link that broke the rules is closed, with what it still has to say.
+    /// Closes the link `id` because of a violation, after the rest of its outbox.
     pub(super) fn fail(&mut self, now: Time, id: LinkId, fault: LinkFault) {
         self.violated(id, fault);
         let link = self.channels.link(id).filter(|link| !link.channel.has_lanes());
@@ -240,39 +241,39 @@ impl<R: NodeRole> Node<R> {
         self.put(LinkOutput::Close { link: id });
     }
 
-    /// A link is gone, and what was on it.
+    /// Removes a closed link and its circuits.
     pub(super) fn closed(&mut self, now: Time, id: LinkId) {
         self.disarm(id);
         self.close_detours(now, id);
         let Some(link) = self.channels.link(id) else { return };
         let (has_lanes, wanted) = (link.channel.has_lanes(), link.wanted.take());
         let was_open = link.channel.is_open();
-        // Whom we wanted, as one that breaks early has not said who it is, or was somebody else's.
+        // Use the dialled identity: a link that breaks early has no verified one, or the wrong one.
         let proven = link.channel.identity().map(|identity| identity.rsa);
         let relay = wanted.as_ref().map(|target| target.rsa).or(proven);
         self.channels.close(id).into_iter().for_each(|owner| R::lost(self, now, owner));
         if let Some(rsa) = relay.filter(|_| has_lanes) {
             self.quic_gone(now, &rsa);
         }
-        // Nobody waits for a QUIC link.
+        // No circuit waits for a QUIC link.
         let wanted = wanted.filter(|_| !was_open && !has_lanes);
         if let Some(target) = wanted {
             self.unreachable(&target, Why::Unreached);
         }
     }
 
-    /// A relay cannot be reached: whoever waits for it need not.
+    /// Gives up the circuits that wait for a relay which cannot be reached.
     pub(super) fn unreachable(&mut self, target: &Target, why: Why) {
         let waiting = self.dialling.take(target);
         waiting.into_iter().for_each(|circuit| R::give_up(self, circuit, why));
     }
 
-    /// A circuit waits for a link to this relay.
+    /// Requests a link to a relay for `circuit`.
     pub(crate) fn dial(&mut self, target: Target, circuit: u32) {
         self.dial_up_to(target, circuit, 1);
     }
 
-    /// The same, where so many links may be opened at a time.
+    /// Requests a link to a relay for `circuit`; at most `most` links are being opened at a time.
     pub(super) fn dial_up_to(&mut self, target: Target, circuit: u32, most: usize) {
         if self.dialling.add(&target, circuit, most) {
             self.put(LinkOutput::Dial { target });

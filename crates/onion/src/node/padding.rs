@@ -1,4 +1,4 @@
-//! When links are padded, and when they close.
+//! Timers for padding and closing links.
 
 use anabranch_multipath::Time;
 
@@ -7,19 +7,19 @@ use crate::channels::LinkId;
 use crate::padding::{PaddingParams, Rules, Silence, Usage};
 
 impl<R: NodeRole> Node<R> {
-    /// What the consensus says of padding, from now on.
+    /// Sets the consensus parameters of padding.
     pub fn set_padding(&mut self, params: PaddingParams) {
         self.set_rules(Rules { params, ..self.rules });
     }
 
-    /// The consensus says something else of padding. Links that are padded from now on are watched.
+    /// Sets the rules of padding. Timers are set on links that are padded from now on.
     pub(crate) fn set_rules(&mut self, rules: Rules) {
         self.rules = rules;
         let links: Vec<LinkId> = self.channels.iter().map(|(id, _)| id).collect();
         links.into_iter().for_each(|id| self.watch(id));
     }
 
-    /// A link is used for this, at least.
+    /// Raises the usage of a link to at least `usage`.
     pub(crate) fn mark_link(&mut self, id: LinkId, usage: Usage) {
         if let Some(link) = self.channels.link(id).filter(|link| link.quiet.usage < usage) {
             link.quiet.usage = usage;
@@ -27,13 +27,13 @@ impl<R: NodeRole> Node<R> {
         }
     }
 
-    /// The silence after which a link is padded, if it is.
+    /// Returns the idle time after which the link `id` is padded, if it is.
     pub(crate) fn silence(&mut self, id: LinkId) -> Option<Silence> {
         let link = self.channels.link(id).filter(|link| link.channel.has_padding())?;
         self.rules.silence(link.seen())
     }
 
-    /// Sets the timer of a link that is padded, if it is not set.
+    /// Sets the timer of a padded link, unless it is set.
     pub(crate) fn watch(&mut self, id: LinkId) {
         let Some(silence) = self.silence(id) else { return };
         let Some(link) = self.channels.link(id) else { return };
@@ -44,7 +44,7 @@ impl<R: NodeRole> Node<R> {
         }
     }
 
-    /// Looks whether a link has been silent for long enough.
+    /// Pads the link `id` if it has been idle for long enough.
     pub(crate) fn look(&mut self, now: Time, id: LinkId) {
         let silence = self.silence(id);
         let Some(link) = self.channels.link(id) else { return };
@@ -60,14 +60,15 @@ impl<R: NodeRole> Node<R> {
         }
     }
 
-    /// Whether a link has been without circuits for so long that it is to be closed.
+    /// Returns true if the link `id` has been without circuits for long enough to be closed at
+    /// `now`.
     pub(crate) fn is_spare(&mut self, now: Time, id: LinkId) -> bool {
         let circuits = self.channels.circuits_with_besides(id);
         let Some(link) = self.channels.link(id) else { return false };
         let until = match circuits {
             0 => link.quiet.rests_until(),
             _ if link.is_dedicated => {
-                // The timer is set again when its last circuit is gone.
+                // The timer is set again when its last circuit closes.
                 link.quiet.resting = None;
                 return false;
             }
@@ -79,15 +80,15 @@ impl<R: NodeRole> Node<R> {
         until <= now
     }
 
-    /// Sets the timer that asks whether a link is spare.
+    /// Sets the timer for the check whether the link `id` is spare.
     pub(crate) fn rest_until(&mut self, id: LinkId, until: Time) {
         let Some(link) = self.channels.link(id) else { return };
         link.quiet.resting = Some(until);
         self.timers.insert((until, Timer::Rest(id)));
     }
 
-    /// Forgets the timers of a link that closes: links that come and go must not leave an hour's
-    /// worth of them.
+    /// Removes the timers of a closing link: short-lived links must not leave an hour's worth of
+    /// timers.
     pub(crate) fn disarm(&mut self, id: LinkId) {
         let Some(link) = self.channels.link(id) else { return };
         let watched = link.quiet.watched.take().map(|time| (time, Timer::Padding(id)));

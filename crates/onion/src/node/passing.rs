@@ -1,9 +1,9 @@
-//! Sets whose legs join at a middle: cells of the circuit beyond, by which legs they go, and those
-//! that come by them (`docs/spec/middle-merge.md`).
+//! Sets whose legs join at a middle: distribution of the trunk's cells among the legs, and handling
+//! of received ones (`docs/spec/middle-merge.md`).
 //!
-//! The circuit beyond, the *trunk*, is one like others at its two ends, but for what carries its
-//! cells: the legs of a set. A client's trunk has the layers of the hops beyond the joining relay,
-//! and the streams; the joining relay's has the lane to the next hop.
+//! The circuit beyond the legs, the *trunk*, is like any other at its two ends, except that the
+//! legs of a set carry its cells. A client's trunk has the layers of the hops beyond the joining
+//! relay, and the streams; the joining relay's has the lane to the next hop.
 
 use anabranch_multipath::{PathId, Time};
 
@@ -19,14 +19,14 @@ use crate::wire::cell::{Body, Command};
 use crate::wire::message::{DestroyReason, RelayCommand};
 
 impl<R: NodeRole> Node<R> {
-    /// A cell of the trunk is to go by the legs of a set.
+    /// Queues a cell of the trunk for the legs of the set `id`.
     pub(crate) fn pass(&mut self, now: Time, id: SetId, command: Command, body: &Body) {
         self.several(id).into_iter().for_each(|several| several.push_cell(command, body));
         self.deal_cells(now, id);
         self.await_leg_actions(id);
     }
 
-    /// Many cells of the trunk are.
+    /// Queues many cells of the trunk for the legs of the set `id`.
     pub(super) fn pass_all(&mut self, now: Time, id: SetId, cells: &[Body]) {
         if let Some(several) = self.several(id) {
             cells.iter().for_each(|body| several.push_cell(Command::RELAY, body));
@@ -35,8 +35,8 @@ impl<R: NodeRole> Node<R> {
         self.await_leg_actions(id);
     }
 
-    /// A cell that passes came together with others: the legs of its set are seen to when all of
-    /// those are taken. For each alone that would cost more than the cell itself.
+    /// Postpones service of a set's legs until all cells received together are handled. Doing it
+    /// for each cell would cost more than the cell itself.
     pub(crate) fn deal_later(&mut self, id: SetId) {
         let passing = self.several(id).and_then(|several| several.passing.as_mut());
         if passing.is_some_and(Passing::becomes_undealt) {
@@ -44,7 +44,7 @@ impl<R: NodeRole> Node<R> {
         }
     }
 
-    /// Sees to the legs of all sets that cells came for.
+    /// Serves the legs of all sets that received cells.
     pub(super) fn deal_undealt(&mut self, now: Time) {
         while let Some(id) = self.undealt.pop() {
             let passing = self.several(id).and_then(|several| several.passing.as_mut());
@@ -52,14 +52,15 @@ impl<R: NodeRole> Node<R> {
             self.deal_cells(now, id);
             self.recount(id);
             self.await_leg_actions(id);
-            // Cells that waited have gone: the streams beyond may make others.
+            // Queued cells have been sent: the streams beyond may produce more.
             if let Some(above) = self.streams_set_over(id) {
                 self.pump(now, above);
             }
         }
     }
 
-    /// Cells of a circuit that wait for what carries them; `None` if there is no such circuit.
+    /// Returns the number of a circuit's cells that wait for their carrier; `None` if there is no
+    /// such circuit.
     pub(crate) fn waiting_of(&mut self, circuit: u32) -> Option<usize> {
         let (carrier, ..) = self.circuits.get_mut(circuit).and_then(R::Circuit::parts)?;
         match carrier {
@@ -70,12 +71,12 @@ impl<R: NodeRole> Node<R> {
         }
     }
 
-    /// The set of streams that goes by the trunk of another set, if that has one here.
+    /// Returns the set of streams on the trunk of another set, if that has one here.
     pub(crate) fn streams_set_over(&self, id: SetId) -> Option<SetId> {
         self.set_of(self.trunk_of(id)?)
     }
 
-    /// The trunk of a set.
+    /// Returns the trunk of the set `id`.
     pub(crate) fn trunk_of(&self, id: SetId) -> Option<u32> {
         match &self.sets.get(id.0)?.route {
             Route::One(_) => None,
@@ -83,20 +84,20 @@ impl<R: NodeRole> Node<R> {
         }
     }
 
-    /// How many streams go by the legs of a set.
+    /// Returns the number of streams on the legs of the set `id`.
     pub(super) fn streams_over(&self, id: SetId) -> usize {
         let of = self.streams_set_over(id).unwrap_or(id);
         self.sets.get(of.0).map_or(0, |set| set.streams.len())
     }
 
-    /// Bytes of streams that went by the legs of a set: received, sent.
+    /// Returns the bytes of streams carried by the legs of the set `id`: received, sent.
     pub(super) fn carried_over(&self, id: SetId) -> [u64; 2] {
         let of = self.streams_set_over(id).unwrap_or(id);
         self.sets.get(of.0).map_or([0; 2], |set| set.streams.carried)
     }
 
-    /// What lies beyond a set is gone: the other end is to hear it by every leg. (Who only destroys
-    /// a leg says that this is gone itself.)
+    /// Notes that the circuit beyond the set `id` is closed, which is reported to the other end on
+    /// every leg. Destroying a leg would only report the closing of that leg.
     pub(crate) fn cut_trunk(&mut self, id: SetId, reason: DestroyReason) {
         let passing = self.several(id).and_then(|several| several.passing.as_mut());
         passing.into_iter().for_each(|passing| passing.cut(reason));
@@ -104,7 +105,7 @@ impl<R: NodeRole> Node<R> {
         self.timers.insert((Time::ZERO, Timer::LegActions(id)));
     }
 
-    /// Says so, if it was not said before.
+    /// Reports the closing of the trunk on every leg, once.
     pub(super) fn tell_of_cut(&mut self, now: Time, id: SetId) {
         let Some(several) = self.several(id) else { return };
         let circuits: Vec<u32> = several.circuits().collect();
@@ -115,7 +116,7 @@ impl<R: NodeRole> Node<R> {
         }
     }
 
-    /// Sends cells that pass, by the legs that the scheduler names.
+    /// Sends queued cells of the trunk on the legs that the scheduler selects.
     pub(super) fn deal_cells(&mut self, now: Time, id: SetId) {
         let Some(several) = self.sets.get_mut(id.0).and_then(|set| set.several()) else { return };
         if !several.has_cells() {
@@ -155,7 +156,7 @@ impl<R: NodeRole> Node<R> {
         Ok(())
     }
 
-    /// The other end has so many more of the cells that passed by a leg.
+    /// Handles an acknowledgement of cells of the trunk sent on a leg.
     pub(super) fn cells_acknowledged(&mut self, id: SetId, index: u32, told: Acknowledged) {
         let Some(set) = self.sets.get_mut(id.0).filter(|set| set.is_merged()) else { return };
         let wanting = set.several().is_some_and(|several| several.held() > 0);
@@ -167,11 +168,11 @@ impl<R: NodeRole> Node<R> {
         leg.settled(told.messages, told.rtt, outlet);
     }
 
-    /// A cell that is not for us came by a leg: it passes if its turn has come, and then all that
-    /// waited for it.
+    /// Handles a cell of the trunk received on a leg: passes it on if it is next, followed by the
+    /// cells that waited for it.
     ///
     /// # Errors
-    /// What the other end did that it may not do.
+    /// A violation by the other end.
     pub(crate) fn take_cell_by_leg(
         &mut self,
         now: Time,
@@ -196,7 +197,7 @@ impl<R: NodeRole> Node<R> {
         let several = self.several(id).ok_or(CircuitFault::Unrecognised)?;
         let leg = several.leg(index).ok_or(ConfluxFault::NotLinked)?;
         match &several.passing {
-            // What the client sent before it heard is nobody's fault.
+            // Cells that the client sent before the report of the closing are no violation.
             Some(passing) if passing.is_cut() => return Ok(()),
             Some(passing) if passing.trunk.is_some() => {}
             _ => return Err(CircuitFault::Unrecognised),
@@ -224,7 +225,7 @@ impl<R: NodeRole> Node<R> {
         }
     }
 
-    /// Takes what waited, as long as it is next and the set lives: any cell may end it.
+    /// Handles waiting cells as long as they are next and the set `id` lives: any cell may end it.
     fn take_cells_that_waited(&mut self, now: Time, id: SetId) -> Result<(), CircuitFault> {
         while let Some(held) = self.several(id).and_then(|several| several.end.pop()) {
             if let Some((command, mut body)) = as_cell(held.command, &held.data) {
@@ -242,7 +243,8 @@ impl<R: NodeRole> Node<R> {
         body: &mut Body,
     ) -> Result<(), CircuitFault> {
         let Some(several) = self.several(id) else { return Ok(()) };
-        // Who only sends what must wait tells of no window.
+        // Only cells in turn count towards the window: a peer that sends only cells that must wait
+        // does not enlarge the queue's budget.
         several.came(now);
         let Some(passing) = &mut several.passing else { return Ok(()) };
         if !passing.may_go_on(command) {

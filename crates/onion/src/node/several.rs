@@ -1,4 +1,5 @@
-//! Sets of several legs: what goes by which of them, what comes by them, and their end.
+//! Sets of several legs: distribution of messages among the legs, handling of received ones, and
+//! the end of sets.
 
 use std::cmp::Reverse;
 
@@ -21,7 +22,7 @@ use crate::wire::cell::{BODY, Body, Command};
 use crate::wire::message::{self, Format, Message, RelayCommand};
 use crate::wire::resilient::{Received, put_gone, read_gone};
 
-/// Where a leg's cells go, and what is put on them.
+/// A leg's lane, flow control and layers, for sending cells.
 pub(super) struct Port<'a> {
     lane: Lane,
     control: &'a mut Leg,
@@ -32,7 +33,7 @@ pub(super) struct Port<'a> {
 }
 
 impl<'a> Port<'a> {
-    /// Of a circuit that is a leg.
+    /// Returns the port of a circuit that is a leg.
     pub(super) fn of<C: Ending>(
         circuits: &'a mut Slab<C>,
         channels: &'a mut Channels,
@@ -47,7 +48,7 @@ impl<'a> Port<'a> {
         Ok(Port { lane, control, layers, format, channels, rng })
     }
 
-    /// Says what goes before a message, if something does.
+    /// Sends the message that precedes another, if its mark has one.
     pub(super) fn say_before(&mut self, now: Time, mark: &Mark) {
         let Some((command, data)) = mark.before() else { return };
         let mut body = [0; BODY];
@@ -63,7 +64,7 @@ impl<'a> Port<'a> {
         self.channels.push(now, self.lane, command, body);
     }
 
-    /// Sends a cell, which counts as data or not.
+    /// Sends a cell, and counts it as data if `is_data` is true.
     fn push(&mut self, now: Time, mut body: Body, is_data: bool) {
         let tag = self.layers.seal(Command::RELAY, &mut body);
         if let Some(tag) = tag.filter(|_| is_data) {
@@ -74,22 +75,22 @@ impl<'a> Port<'a> {
 }
 
 impl<R: NodeRole> Node<R> {
-    /// Sends what the set's streams have, by the legs that its scheduler names.
+    /// Sends pending cells of the set's streams on the legs that its scheduler selects.
     pub(super) fn deal(&mut self, now: Time, id: SetId) {
         let Some(set) = self.sets.get_mut(id.0) else { return };
         if set.is_merged() {
             return self.deal_cells(now, id);
         }
         let again = set.several().is_some_and(|several| several.next_again().is_some());
-        // Which legs are open, and with them what may go, is known after a look at them.
+        // Only a look at the legs shows which are open, and so which cells may be sent.
         if !again && !set.streams.have_leg_windows() && set.streams.next(now, true).is_none() {
             return;
         }
         let only_data = set.streams.next(now, false).is_none();
         let mut waiting = set.streams.waiting(Format::V0);
         let Some(several) = set.several() else { return };
-        // Queues drain cell by cell: as long as every window is used up, a look each would cost
-        // the exit more than the dealing.
+        // Queues drain cell by cell: as long as every window is used up, a look at each cell would
+        // cost the exit more than the dealing.
         if !again && only_data && !several.sees_links() && !several.has_window(&self.circuits) {
             return;
         }
@@ -109,7 +110,7 @@ impl<R: NodeRole> Node<R> {
         self.recount(id);
     }
 
-    /// Sends up to so many cells of one kind by a leg; returns how many.
+    /// Sends up to `cells` cells of one kind on `leg`, and returns how many.
     fn send_run(
         &mut self,
         now: Time,
@@ -132,7 +133,7 @@ impl<R: NodeRole> Node<R> {
             let has_room = next == Next::Data;
             let onto = OutLeg { by: leg, format: port.format, has_room, prefix: mark.prefix() };
             let mut body = [0; BODY];
-            // A number that no message bears would desynchronise the set for good.
+            // A number that no message carries would desynchronise the set for good.
             let filled = streams.fill(now, onto, &mut body, port.rng);
             let filled = filled.ok_or(ConfluxFault::Incoherent)?;
             if counted {
@@ -145,7 +146,7 @@ impl<R: NodeRole> Node<R> {
         Ok(sent)
     }
 
-    /// Sends up to so many messages again that went by a leg which is gone, or may be.
+    /// Sends again up to `cells` messages of legs that are lost, or may be.
     fn send_again(
         &mut self,
         now: Time,
@@ -181,7 +182,7 @@ impl<R: NodeRole> Node<R> {
         Ok(())
     }
 
-    /// Looks at a leg again, by which something went.
+    /// Updates the scheduler's view of `leg` after sending on it.
     pub(super) fn look_again(&mut self, now: Time, id: SetId, leg: PathId, index: u32) {
         let several = self.sets.get_mut(id.0).and_then(Set::several);
         if let (Some(several), Some(circuit)) = (several, self.circuits.get(index)) {
@@ -189,11 +190,11 @@ impl<R: NodeRole> Node<R> {
         }
     }
 
-    /// A message that came by a leg of a set of several: it is taken if its turn has come, and then
-    /// all that waited for it.
+    /// Handles `message`, received on a leg of a set of several, if its turn has come, and then the
+    /// messages that waited for it.
     ///
     /// # Errors
-    /// What the other end did that it may not do.
+    /// A violation by the other end.
     pub(crate) fn take_by_leg(
         &mut self,
         now: Time,
@@ -254,20 +255,20 @@ impl<R: NodeRole> Node<R> {
         Ok(())
     }
 
-    /// Counts what waits in a set for messages of other legs.
+    /// Updates the count of bytes that wait in a set for messages of other legs.
     pub(super) fn recount(&mut self, id: SetId) {
         let Some([before, now]) = self.several(id).map(Several::recount) else { return };
         self.reordered = self.reordered + now - before;
     }
 
-    /// The set in which most waits for messages of other legs, or is kept.
+    /// Returns the set that holds the most bytes, waiting for messages of other legs or kept.
     pub(super) fn fullest_set(&self) -> Option<SetId> {
         let waiting = self.all_several().map(|(id, several)| (several.held(), id));
         waiting.max().map(|(_, id)| SetId(id))
     }
 
-    /// Sets that several circuits can join, those first in which most waits, and no more than so
-    /// many.
+    /// Returns the numbers of at most `most` sets that several circuits can join, beginning with
+    /// those in which most bytes wait.
     pub fn fullest_sets(&self, most: usize) -> Vec<SetNumbers> {
         let waiting = self.all_several().map(|(id, several)| (Reverse(several.end.bytes()), id));
         let mut waiting: Vec<_> = waiting.collect();
@@ -282,18 +283,19 @@ impl<R: NodeRole> Node<R> {
         Some(SetNumbers { streams, carried, ..several.numbers(&self.circuits, &self.channels) })
     }
 
-    /// All legs of sets.
+    /// Iterates over all legs of sets.
     pub(crate) fn legs_of_sets(&self) -> impl Iterator<Item = LegNumbers> {
         self.all_several().flat_map(|(_, several)| several.legs(&self.circuits, &self.channels))
     }
 
-    /// The most bytes that ever waited in one set for messages of other legs.
+    /// Returns the maximum bytes that ever waited in one set for messages of other legs.
     pub(crate) fn most_reordered(&self) -> usize {
         let living = self.all_several().map(|(_, several)| several.end.waiting().most());
         living.max().unwrap_or_default().max(self.most_reordered)
     }
 
-    /// What has to do with several legs, of all sets that may have them, by their numbers.
+    /// Iterates over the multi-leg state of all sets that may have several legs, with their
+    /// numbers.
     fn all_several(&self) -> impl Iterator<Item = (u32, &Several)> {
         self.sets.numbered().filter_map(|(id, set)| match &set.route {
             Route::One(_) => None,
@@ -301,7 +303,8 @@ impl<R: NodeRole> Node<R> {
         })
     }
 
-    /// Takes what waited, as long as it is next and the set lives: any message may end it.
+    /// Handles waiting messages as long as they are next and the set `id` lives: any message may
+    /// end it.
     fn take_waiting(&mut self, now: Time, id: SetId, index: u32) {
         while let Some(held) = self.several(id).and_then(|several| several.end.pop()) {
             let circuit = self.several(id).and_then(|several| several.circuit(held.leg));
@@ -316,8 +319,8 @@ impl<R: NodeRole> Node<R> {
         }
     }
 
-    /// Streams rest while much waits for messages that have not come, in their set or in all, and
-    /// go on then.
+    /// Pauses the streams of the set `id` while much waits for missing messages, in the set or in
+    /// all sets, and resumes them later.
     fn rest_or_go_on(&mut self, now: Time, id: SetId) {
         let scarce = self.is_scarce();
         let Some(Set { streams, route: Route::Several(several) }) = self.sets.get_mut(id.0) else {
@@ -331,13 +334,13 @@ impl<R: NodeRole> Node<R> {
         }
     }
 
-    /// The legs of a set, if it may have several.
+    /// Returns the multi-leg state of the set `id`, if it may have several legs.
     pub(crate) fn several(&mut self, id: SetId) -> Option<&mut Several> {
         self.set_mut(id).and_then(Set::several)
     }
 
-    /// A circuit is gone, and with it its set if that was the only leg, or if what was on it is
-    /// lost. `unacknowledged` says whether data was under way on it.
+    /// Removes a closed circuit from its set, which ends if that was the only leg, or data on it is
+    /// lost. `unacknowledged` is true if data was in flight on it.
     pub(crate) fn leave_set(&mut self, id: SetId, circuit: u32, unacknowledged: bool) {
         let Some(Set { streams, route: Route::Several(several) }) = self.sets.get_mut(id.0) else {
             return self.dissolve(id);
@@ -355,7 +358,7 @@ impl<R: NodeRole> Node<R> {
         circuits.into_iter().for_each(|circuit| R::give_up(self, circuit, why));
     }
 
-    /// Ends a set of several legs and its streams; its circuits, which are to go.
+    /// Ends a set of several legs and its streams. Returns its circuits, which are to be closed.
     pub(crate) fn forget_set(&mut self, id: SetId) -> Vec<u32> {
         self.several(id).into_iter().for_each(Several::die);
         self.recount(id);
@@ -368,7 +371,7 @@ impl<R: NodeRole> Node<R> {
         circuits
     }
 
-    /// Legs whose other end has not answered in time are closed.
+    /// Closes the legs whose other end has not answered in time.
     pub(super) fn look_for_late_legs(&mut self, now: Time, id: SetId) {
         let Some(several) = self.several(id) else { return };
         let late: Vec<PathId> = several.end.late(now).collect();
@@ -377,13 +380,13 @@ impl<R: NodeRole> Node<R> {
         self.await_links(id);
     }
 
-    /// The other end has so long to answer what was said to link a leg.
+    /// Sets the timer for the answer to a message that links a leg.
     pub(crate) fn await_links(&mut self, id: SetId) {
         let due = self.several(id).and_then(|several| several.end.next_timeout());
         self.timers.extend(due.map(|time| (time, Timer::Linking(id))));
     }
 
-    /// Looks after the legs of a set that outlives them, when time has come.
+    /// Performs the actions that are due on the legs of a resilient set.
     pub(super) fn tend(&mut self, now: Time, id: SetId) {
         self.tell_of_cut(now, id);
         let streams = self.streams_over(id) > 0;
@@ -416,7 +419,7 @@ impl<R: NodeRole> Node<R> {
         circuit.into_iter().for_each(|circuit| R::give_up(self, circuit, Why::Silent));
     }
 
-    /// Says how much came by a leg.
+    /// Acknowledges the messages received on `leg`.
     pub(super) fn say_received(&mut self, now: Time, id: SetId, leg: PathId, asked: bool) {
         let retransmitter = self.several(id).and_then(|several| several.end.retransmitter_mut());
         let Some(received) = retransmitter.and_then(|retransmitter| retransmitter.told(leg, asked))
@@ -438,7 +441,7 @@ impl<R: NodeRole> Node<R> {
         circuit.into_iter().for_each(|at| self.say(now, at, Command::RELAY, command, data));
     }
 
-    /// The set's core is to look after it at that time.
+    /// Sets the timer for the next actions on the legs of the set `id`.
     pub(crate) fn await_leg_actions(&mut self, id: SetId) {
         let streams = self.streams_over(id) > 0;
         let Some(several) = self.several(id) else { return };
@@ -446,10 +449,10 @@ impl<R: NodeRole> Node<R> {
         self.timers.extend(due.map(|time| (time, Timer::LegActions(id))));
     }
 
-    /// Takes what the other end says of legs of a set that outlives them.
+    /// Handles `message` about the legs of a resilient set.
     ///
     /// # Errors
-    /// What it may not say.
+    /// A violation by the other end.
     pub(crate) fn take_of_legs(
         &mut self,
         now: Time,

@@ -1,4 +1,4 @@
-//! Streams: what their programs write and read, and the cells that carry it.
+//! Streams: bytes that their programs write and read, and the cells that carry them.
 
 use std::collections::VecDeque;
 
@@ -18,7 +18,7 @@ use crate::wire::cell::{BODY, Command};
 use crate::wire::message::{EndReason, Message, RelayCommand, put_sendme, read_sendme};
 
 impl<R: NodeRole> Node<R> {
-    /// Takes bytes of a stream's program; returns how many.
+    /// Takes bytes from a stream's program and returns how many.
     pub(crate) fn write_stream(&mut self, now: Time, stream: StreamKey, bytes: &[u8]) -> usize {
         let Some((set, id)) = self.streams.live(stream) else { return bytes.len() };
         let set_mut = self.set_mut(set);
@@ -28,7 +28,7 @@ impl<R: NodeRole> Node<R> {
         taken
     }
 
-    /// The bytes that wait for a stream's program: two pieces, in order.
+    /// Returns the bytes that wait for a stream's program: two pieces, in order.
     pub(crate) fn read_stream(&self, stream: StreamKey) -> (&[u8], &[u8]) {
         if let Some((set, id)) = self.streams.live(stream) {
             let stream = self.sets.get(set.0).and_then(|set| set.streams.peek(id));
@@ -37,7 +37,7 @@ impl<R: NodeRole> Node<R> {
         self.streams.left(stream).map_or((&[], &[]), VecDeque::as_slices)
     }
 
-    /// The program took the first `bytes` of [`Node::read_stream`].
+    /// Removes the first `bytes` of [`Node::read_stream`], which the program has consumed.
     pub(crate) fn consume_stream(&mut self, now: Time, stream: StreamKey, bytes: usize) {
         let Some((key, id)) = self.streams.live(stream) else {
             if let Some(reason) = self.streams.consumed(stream, bytes) {
@@ -51,7 +51,7 @@ impl<R: NodeRole> Node<R> {
         }
     }
 
-    /// The program has ended a stream; what it wrote before goes first.
+    /// Closes the stream `key` on behalf of its program; data written before is sent first.
     pub(crate) fn end(&mut self, now: Time, key: StreamKey, reason: EndReason) {
         let Some((set, id)) = self.streams.live(key) else { return self.streams.remove(key) };
         if let Some(set) = self.set_mut(set) {
@@ -60,18 +60,18 @@ impl<R: NodeRole> Node<R> {
         self.pump(now, set);
     }
 
-    /// The set of which a circuit is a leg.
+    /// Returns the set that has the circuit `circuit` as a leg.
     pub(crate) fn set_of(&self, circuit: u32) -> Option<SetId> {
         self.circuits.get(circuit).and_then(R::Circuit::set)
     }
 
-    /// The streams of a set.
+    /// Returns the set `set`.
     pub(crate) fn set_mut(&mut self, set: SetId) -> Option<&mut Set> {
         self.sets.get_mut(set.0)
     }
 
-    /// A circuit's queue has room again: sends what the set has that it is a leg of. (If no cell
-    /// waits to pass, whoever makes them has made all that it may.)
+    /// Sends pending cells of a circuit's set, as the circuit's queue has room again. If no passing
+    /// cells are waiting, their source has already produced its full share.
     pub(super) fn pump_by(&mut self, now: Time, circuit: u32) {
         let Some(id) = self.set_of(circuit) else { return };
         let Some(set) = self.sets.get_mut(id.0) else { return };
@@ -80,7 +80,7 @@ impl<R: NodeRole> Node<R> {
         }
     }
 
-    /// Sends what the set's streams have, as far as windows and queues of its legs allow.
+    /// Sends pending cells of the set's streams, as far as windows and queues of its legs allow.
     pub(crate) fn pump(&mut self, now: Time, id: SetId) {
         match self.sets.get_mut(id.0).map(|set| &set.route) {
             Some(&Route::One(leg)) => while self.send_by_one(now, id, leg) {},
@@ -98,8 +98,8 @@ impl<R: NodeRole> Node<R> {
         self.tell(id);
     }
 
-    /// Sends what the streams have by the only leg; whether there may be more, because others carry
-    /// its cells.
+    /// Sends pending cells of the streams on the only leg. Returns true if there may be more,
+    /// because a set's legs carry its cells.
     fn send_by_one(&mut self, now: Time, id: SetId, leg: u32) -> bool {
         let Some(waiting) = self.waiting_of(leg) else { return false };
         let Some(set) = self.sets.get_mut(id.0) else { return false };
@@ -132,7 +132,7 @@ impl<R: NodeRole> Node<R> {
         }
     }
 
-    /// Passes on what happened to streams.
+    /// Outputs the events of a set's streams.
     fn tell(&mut self, id: SetId) {
         let Some(set) = self.sets.get_mut(id.0) else { return };
         while let Some(happened) = set.streams.happened() {
@@ -152,7 +152,7 @@ impl<R: NodeRole> Node<R> {
         }
     }
 
-    /// The only leg of a set is gone: so are its streams.
+    /// Removes a set whose only leg is closed, with its streams.
     pub(crate) fn dissolve(&mut self, id: SetId) {
         let Some(mut set) = self.sets.remove(id.0) else { return };
         for stream in set.streams.take_all() {
@@ -163,10 +163,10 @@ impl<R: NodeRole> Node<R> {
         }
     }
 
-    /// A message of a stream, or a leg's SENDME, that comes at either end of a circuit.
+    /// Handles a message of a stream, or a leg's SENDME, at either end of the circuit `index`.
     ///
     /// # Errors
-    /// What the other end did that it may not do.
+    /// A violation by the other end.
     pub(crate) fn take_stream_message(
         &mut self,
         now: Time,

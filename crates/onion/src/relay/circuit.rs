@@ -1,4 +1,4 @@
-//! A relay's circuits: made, passed through, torn down.
+//! A relay's circuits: creating them, passing cells, closing them.
 
 use anabranch_multipath::Time;
 
@@ -21,36 +21,35 @@ use crate::wire::extend::{self, Extend};
 use crate::wire::message::{self, DestroyReason, RelayCommand};
 use crate::wire::rend::NONCE;
 
-/// RELAY_EARLY cells that a circuit may have (tor-spec, "Relay cells").
+/// Maximum RELAY_EARLY cells of a circuit (tor-spec, "Relay cells").
 const MAX_EARLY: u8 = 8;
 
 /// One circuit.
 pub struct Circuit {
-    /// Towards the client; nowhere for a trunk.
+    /// Lane towards the client; `NOWHERE` for a trunk.
     pub(super) lane: Lane,
-    /// The set whose trunk it is: its cells come and go by the legs of that.
+    /// The set whose trunk it is: the legs of that set carry its cells.
     pub(super) trunk_of: Option<SetId>,
     pub(super) next: Next,
-    /// Its client asked for an introduction: once is all it may.
+    /// Its client has asked for an introduction, which it may do once.
     pub(super) introduced: bool,
-    /// What is ours of it; `None` for a circuit of another shard that goes on by a link of this
-    /// one.
+    /// Our end of it; `None` for a circuit of another shard that continues on a link of this one.
     own: Option<Own>,
-    /// A cell that may be of a stream has gone on.
+    /// A cell that may belong to a stream has been passed on.
     carried: bool,
-    /// The number by which another shard was to ask for what was ours of it.
+    /// Ticket under which another shard was to fetch our end of it.
     pub(super) ticket: Option<u64>,
 }
 
-/// What a relay has of a circuit: a layer, and what it takes to be a leg.
+/// A relay's end of a circuit: a layer, and the state of a leg.
 pub(super) struct Own {
     layer: Box<dyn RelayLayer>,
     leg: Leg,
     pub(super) set: SetId,
-    /// Whether it came to us from a relay, if it came to another shard.
+    /// For a circuit from another shard: true if it reached that shard from a relay.
     pub(super) by_relay: Option<bool>,
     early: u8,
-    /// What the handshake left both ends with to bind messages to the circuit.
+    /// Value from the handshake that binds messages to the circuit.
     nonce: [u8; NONCE],
 }
 
@@ -78,27 +77,27 @@ impl Ending for Circuit {
 /// The introduction or rendezvous point that a circuit is.
 pub(super) struct ServicePoint {
     pub(super) point: Point,
-    /// How many INTRODUCE2 its service takes, if it says.
+    /// Rate limit of INTRODUCE2, if the service has one.
     pub(super) limit: Option<Bucket>,
 }
 
-/// What lies beyond us.
+/// Continuation of a circuit after us.
 pub(super) enum Next {
-    /// We are the last.
+    /// None: we are the last hop.
     Nothing,
     /// A link to the next relay is being opened.
     Dialling(Box<Extend>),
-    /// CREATE2 has gone.
+    /// CREATE2 has been sent.
     Creating(Lane),
-    /// The circuit goes on.
+    /// The circuit continues on this lane.
     Open(Lane),
-    /// Services and clients meet here.
+    /// Services and clients meet on this circuit.
     Point(Box<ServicePoint>),
-    /// Another shard was asked to introduce the client.
+    /// Another shard has been asked to introduce the client.
     Introducing(Lane),
-    /// The circuit of ours that it met at a rendezvous point.
+    /// The circuit of ours that it was joined to at a rendezvous point.
     Joined(u32),
-    /// The lane to the shard whose circuit it met.
+    /// The lane to the shard whose circuit it was joined to.
     Across(Lane),
 }
 
@@ -109,40 +108,40 @@ impl Circuit {
         Circuit { lane, trunk_of, next, introduced, own, carried, ticket }
     }
 
-    /// What goes on from the legs of this set.
+    /// Returns the circuit that continues from the legs of `set`.
     pub(super) fn trunk(set: SetId) -> Circuit {
         Circuit { trunk_of: Some(set), ..Circuit::new(Lane::NOWHERE, None) }
     }
 
-    /// Whether its end is here, and it is no other shard's that passes.
+    /// Returns true if the circuit ends here, and is not passing on behalf of another shard.
     pub(super) fn is_ours(&self) -> bool {
         self.own.is_some() || self.trunk_of.is_some()
     }
 
-    /// It is a leg of this set from now on.
+    /// Makes the circuit a leg of `set`.
     pub(super) fn move_to(&mut self, set: SetId) {
         self.own.iter_mut().for_each(|own| own.set = set);
     }
 
-    /// Another shard takes what was ours of it, and it goes on to there.
+    /// Gives our end of the circuit to another shard; the circuit continues there on `lane`.
     pub(super) fn give_away(&mut self, lane: Lane) -> Option<Own> {
         self.next = Next::Open(lane);
         self.own.take()
     }
 
-    /// Whether it came to us from a relay, if it came to another shard.
+    /// For a circuit from another shard, returns true if it reached that shard from a relay.
     pub(super) fn by_relay(&self) -> Option<bool> {
         self.own.as_ref().and_then(|own| own.by_relay)
     }
 
-    /// What binds messages to the circuit, if it is ours.
+    /// Returns the value that binds messages to the circuit, if it ends here.
     pub(super) fn nonce(&self) -> Option<[u8; NONCE]> {
         self.own.as_ref().map(|own| own.nonce)
     }
 }
 
 impl Next {
-    /// Whether services and clients meet there, or have met.
+    /// Returns true if services and clients meet there, or have met.
     pub(super) fn is_of_services(&self) -> bool {
         matches!(self, Next::Point(_) | Next::Introducing(_) | Next::Joined(_) | Next::Across(_))
     }
@@ -158,9 +157,9 @@ impl Next {
     }
 }
 
-/// What a new circuit's handshake ended in.
+/// Result of a new circuit's handshake.
 struct Handshake {
-    /// The answer's command and body.
+    /// Command and body of the answer.
     answer: (Command, Vec<u8>),
     keys: Keys,
     agreed: Agreed,
@@ -168,10 +167,10 @@ struct Handshake {
 }
 
 impl Relay {
-    /// Takes a cell that the channel left to circuits.
+    /// Handles a cell of a circuit.
     ///
     /// # Errors
-    /// A violation that ends the link.
+    /// A violation that closes the link.
     pub(super) fn take_circuit_cell(
         &mut self,
         now: Time,
@@ -235,7 +234,7 @@ impl Relay {
                 body[..reply.len()].copy_from_slice(&reply);
                 self.channels.push(now, lane, answer, &body);
             }
-            // TAP is refused as C tor may; that alone is no violation.
+            // TAP is refused, as C tor may do; a request for it alone is no violation.
             Err(refused) => {
                 self.channels.destroy(lane, DestroyReason::PROTOCOL);
                 if command != Command::CREATE {
@@ -245,7 +244,7 @@ impl Relay {
         }
     }
 
-    /// A circuit of another shard is to go on by a link of ours.
+    /// Continues a circuit of another shard on a link of ours.
     fn bridge(&mut self, now: Time, lane: Lane, body: &Body) {
         let circuit = self.circuits.next_index();
         let Some(wish) = Extend::read(body) else {
@@ -292,7 +291,7 @@ impl Relay {
     }
 
     fn relay(&mut self, now: Time, lane: Lane, command: Command, body: &mut Body) {
-        // A cell of a circuit that is gone: it was under way.
+        // The circuit of the cell is closed: the cell was in transit.
         let Some(owner) = self.channels.owner(lane) else { return };
         if owner.outward {
             self.inbound(now, owner.circuit, command, body);
@@ -320,7 +319,7 @@ impl Relay {
         }
     }
 
-    /// A cell that is not for us goes on.
+    /// Passes a cell on that is not for us.
     pub(super) fn pass_on(&mut self, now: Time, index: u32, command: Command, body: &mut Body) {
         let Some(circuit) = self.circuits.get_mut(index) else { return };
         match circuit.next {
@@ -353,7 +352,7 @@ impl Relay {
         if let Some(set) = circuit.trunk_of {
             return self.pass_back(set, command, body);
         }
-        // What comes from a circuit that it met was counted there.
+        // Cells from a joined circuit were counted there.
         let comes_by_link = matches!(circuit.next, Next::Open(_));
         if let Some(own) = &mut circuit.own {
             self.role.stats.relayed += u64::from(comes_by_link);
@@ -364,7 +363,7 @@ impl Relay {
         }
     }
 
-    /// A circuit's links are used for this.
+    /// Raises the usage of a circuit's links.
     pub(super) fn mark_circuit(&mut self, index: u32, usage: Usage) {
         let Some(circuit) = self.circuits.get(index) else { return };
         let lanes = [Some(circuit.lane), circuit.next.lane()];
@@ -382,7 +381,7 @@ impl Relay {
         self.left_by(now, owner, reason);
     }
 
-    /// A lane is gone. If it was the client's, what the client says of why is passed on.
+    /// Handles the loss of a lane. If it was the client's, the client's reason is passed on.
     pub(super) fn left_by(&mut self, now: Time, owner: Owner, reason: DestroyReason) {
         if owner.outward {
             self.cut_off(now, owner.circuit, reason);
@@ -391,15 +390,15 @@ impl Relay {
         }
     }
 
-    /// What was beyond us is gone, and so is the circuit: a client that was told by TRUNCATED would
-    /// leave relays before us queueing cells (C tor since 0.4.7.11, its issue 40623).
+    /// Closes a circuit that has lost its continuation. TRUNCATED would make the client leave
+    /// relays before us with queued cells (C tor since 0.4.7.11, its issue 40623).
     fn cut_off(&mut self, now: Time, index: u32, reason: DestroyReason) {
         if !self.introduced_by_sibling(now, index, reason) {
             self.tear_down(index, reason);
         }
     }
 
-    /// Tears a circuit down on both sides.
+    /// Closes the circuit `index` on both sides.
     pub(super) fn tear_down(&mut self, index: u32, reason: DestroyReason) {
         let Some(circuit) = self.circuits.get(index) else { return };
         if let Some(set) = circuit.trunk_of {
@@ -411,7 +410,7 @@ impl Relay {
         self.drop_circuit(index, reason);
     }
 
-    /// Forgets a circuit whose lane to the client is gone, and tells the next relay.
+    /// Removes a circuit whose lane to the client is lost, and closes its continuation.
     pub(super) fn drop_circuit(&mut self, index: u32, reason: DestroyReason) {
         let Some(circuit) = self.circuits.remove(index) else { return };
         self.channels.leave(circuit.lane);
@@ -428,7 +427,7 @@ impl Relay {
         }
     }
 
-    /// Refuses a cell: the circuit of its ID, if there is one, is closed.
+    /// Rejects a cell, and closes the circuit with its ID, if there is one.
     pub(super) fn refuse(&mut self, lane: Lane, fault: CircuitFault) {
         self.violated(lane.link, fault);
         match self.channels.owner(lane) {

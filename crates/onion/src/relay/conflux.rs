@@ -1,8 +1,7 @@
-//! Circuits that clients link to sets (proposal 329, and the designs before it): this end is the
-//! exit's.
+//! Circuits that clients link to sets (proposal 329, and earlier designs): the exit's end.
 //!
-//! A set lives whole in the shard of its first leg. A leg that came to another shard is handed over
-//! with its keys; its cells go on by the link between the two.
+//! All of a set is in the shard of its first leg. A leg that arrived at another shard is handed
+//! over with its keys; its cells continue on the link between the two shards.
 
 use anabranch_multipath::Time;
 
@@ -22,35 +21,36 @@ use crate::wire::conflux::{ConfluxLink, DesiredUx};
 use crate::wire::message::{DestroyReason, Message, RelayCommand};
 use crate::wire::resilient::{self, ResilientLink};
 
-/// We want to be sent to by all legs: C tor's clients upload by one where an exit does not say so.
+/// We want clients to send on all legs: C tor's clients upload on one unless the exit asks for
+/// this.
 const UX: DesiredUx = DesiredUx::HighThroughput;
 
 /// A leg that is handed over to another shard.
 struct HandedLeg {
     own: Own,
-    /// The set that it was alone.
+    /// Its previous set, with no other leg.
     set: Set,
     by_relay: bool,
     linking: Linking,
 }
 
-/// What a client says of a circuit that is to be a leg.
+/// A client's request to make a circuit a leg.
 struct Linking {
     design: Design,
     link: ConfluxLink,
-    /// How the client would like to be sent to.
+    /// The client's wish for our dealing.
     dealing: Option<Dealing>,
-    /// The leg's number, where legs have one.
+    /// The leg's serial number, in designs with serial numbers.
     serial: u32,
-    /// Whether the set must be there already.
+    /// True if the set must already exist.
     resumes: bool,
 }
 
 impl Linking {
-    /// Reads LINK of either kind, for a set of so many legs at most.
+    /// Reads LINK of either kind, for a set of at most `legs` legs.
     ///
     /// # Errors
-    /// It cannot be read, or wishes for a scheduler that there is not.
+    /// It is malformed, or asks for a scheduler that does not exist.
     fn read(
         message: Message<'_>,
         congestion_control: bool,
@@ -77,7 +77,7 @@ impl Linking {
         Ok(Linking { design, link, dealing, serial: 0, resumes: false })
     }
 
-    /// The data of LINKED.
+    /// Returns the data of LINKED.
     fn answer(&self, linked: &ConfluxLink) -> Vec<u8> {
         let (nonce, dealing) = (linked.nonce, String::new());
         let said = match (self.design, self.design.ancestor()) {
@@ -93,8 +93,8 @@ impl Linking {
     }
 }
 
-/// How a client would like to be sent to by so many legs at most; nothing stands for the design's
-/// own way.
+/// Reads a client's wish for our dealing among at most `legs` legs; an empty text stands for the
+/// design's own.
 ///
 /// # Errors
 /// There is no such scheduler.
@@ -106,10 +106,10 @@ fn read_dealing(text: &str, legs: usize) -> Result<Option<Dealing>, ConfluxFault
 }
 
 impl Relay {
-    /// Takes a message about sets.
+    /// Handles `message`, which concerns sets.
     ///
     /// # Errors
-    /// What the client may not say.
+    /// A violation by the client.
     pub(super) fn take_conflux(
         &mut self,
         now: Time,
@@ -147,7 +147,7 @@ impl Relay {
         if set.several().is_some() {
             return Err(ConfluxFault::Twice.into());
         }
-        // The consensus' switch is for proposal 329.
+        // The consensus parameter `cfx_enabled` applies to proposal 329 only.
         let is_switched_on = conflux.enabled || linking.design != Design::Conflux;
         let fits = linking.design.has_congestion_control() == controlled;
         if !is_last || !fits || !is_switched_on {
@@ -159,13 +159,13 @@ impl Relay {
         self.join(now, index, linking)
     }
 
-    /// A circuit becomes a leg of the set that the nonce names: a new one, one of ours, or one of
-    /// another shard.
+    /// Makes the circuit `index` a leg of the set with this nonce: a new set, one of ours, or one
+    /// of another shard.
     fn join(&mut self, now: Time, index: u32, linking: Linking) -> Result<(), CircuitFault> {
         let own = self.set_of(index).ok_or(ConfluxFault::Gone)?;
         let here = SetPlace { shard: self.role.shard, set: own.0 };
         if linking.resumes && self.role.sets.find(&linking.link.nonce).is_none() {
-            // Nobody is to blame: it is late.
+            // This is no violation: the set has ended in the meantime.
             self.tear_down(index, DestroyReason::FINISHED);
             return Ok(());
         }
@@ -216,7 +216,7 @@ impl Relay {
         Ok(())
     }
 
-    /// A circuit's set may have several legs from now on.
+    /// Allows several legs in a circuit's set.
     fn found_set(&mut self, id: SetId, linking: &Linking) {
         let (design, seed) = (linking.design, self.rng.next_u64());
         let dealing = self.role.config.dealing.clone().or_else(|| linking.dealing.clone());
@@ -241,8 +241,8 @@ impl Relay {
         self.take_by_leg(now, id, index, message)
     }
 
-    /// Whether a circuit is a leg of a set that several may join: it carries no directory requests,
-    /// is not extended, and is no introduction or rendezvous point.
+    /// Returns true if the circuit `index` is a leg of a set that several may join. Such a leg
+    /// carries no directory requests, is not extended, and is no introduction or rendezvous point.
     pub(super) fn is_leg(&mut self, index: u32) -> bool {
         self.set_of(index).is_some_and(|set| self.several(set).is_some())
     }
@@ -265,7 +265,7 @@ impl Relay {
         Ok(())
     }
 
-    /// Gives a leg to the shard that has its set; from now on its cells pass through here.
+    /// Hands a leg over to the shard that has its set; its cells pass through here from now on.
     fn hand_over(
         &mut self,
         now: Time,
@@ -288,7 +288,7 @@ impl Relay {
         Ok(())
     }
 
-    /// A leg of a set of ours came to a sibling, which gives it to us.
+    /// Adopts a leg of a set of ours that arrived at a sibling.
     pub(super) fn adopt(&mut self, now: Time, lane: Lane, body: &Body) {
         let number = body.first_chunk().map(|number| u64::from_be_bytes(*number));
         let orphan = number.and_then(|number| self.role.sets.take_over(number));

@@ -17,7 +17,7 @@ use crate::wire::message::{
 };
 
 impl Relay {
-    /// Takes a message that is for us.
+    /// Handles a message for us.
     pub(super) fn take_message(
         &mut self,
         now: Time,
@@ -57,15 +57,15 @@ impl Relay {
             }
             (RelayCommand(32..=40), _) => self.take_service_message(now, index, message),
             (RelayCommand(1..=15 | 43 | 44), _) => self.break_off(index, CircuitFault::Message),
-            // Commands of later designs are passed over.
+            // Commands of later designs are ignored.
             _ => {}
         }
     }
 
-    /// A message of a stream, in its turn.
+    /// Handles a message of a stream, in order.
     ///
     /// # Errors
-    /// What the client may not say.
+    /// A violation by the client.
     pub(super) fn take_turn(
         &mut self,
         now: Time,
@@ -125,7 +125,7 @@ impl Relay {
         Ok(())
     }
 
-    /// Why a stream is not let through, if it is not.
+    /// Returns the reason for refusing a stream, if it is refused.
     fn refusal(&mut self, index: u32, command: RelayCommand) -> Option<EndReason> {
         let by_relay = self.comes_by_relay(index);
         let wants_directory = command == RelayCommand::BEGIN_DIR;
@@ -135,18 +135,18 @@ impl Relay {
             return Some(EndReason::RESOURCES);
         }
         if wants_directory {
-            // A leg is for exits (C tor's TROVE-2026-008).
+            // A leg is for exit streams (C tor's TROVE-2026-008).
             let is_leg = set.several().is_some();
             return (is_leg || !self.role.config.directory).then_some(EndReason::NOT_DIRECTORY);
         }
         if !self.role.config.exit {
             return Some(EndReason::EXIT_POLICY);
         }
-        // A client that comes straight to the exit would make it a proxy of one hop.
+        // A direct connection from a client would make the exit a proxy of one hop.
         (!by_relay).then_some(EndReason::PROTOCOL)
     }
 
-    /// Whether a circuit comes to us from a relay, and not straight from a client.
+    /// Returns true if the circuit `index` reaches us from a relay, and not directly from a client.
     pub(super) fn comes_by_relay(&mut self, index: u32) -> bool {
         let Some(circuit) = self.circuits.get(index) else { return false };
         let link = self.channels.link(circuit.lane.link);
@@ -177,7 +177,7 @@ impl Relay {
         self.end_by(now, key, RelayCommand::RESOLVED, put_resolved(answers));
     }
 
-    /// The first thing that is said of a stream is the last.
+    /// Ends a stream with its first message.
     fn end_by(&mut self, now: Time, key: StreamKey, command: RelayCommand, data: Vec<u8>) {
         let place = self.streams.live(key);
         self.streams.remove(key);

@@ -1,4 +1,4 @@
-//! Circuits that go on: EXTEND2, the link to the next relay, CREATED2.
+//! Extension of circuits: EXTEND2, the link to the next relay, CREATED2.
 
 use std::net::{IpAddr, SocketAddr};
 
@@ -15,7 +15,7 @@ use crate::wire::extend::{self, Extend, Target};
 use crate::wire::message::{self, DestroyReason, RelayCommand};
 
 impl Relay {
-    /// The client wants the circuit to go on.
+    /// Handles the client's request to extend the circuit `index`.
     pub(super) fn extend(&mut self, now: Time, index: u32, command: Command, data: &[u8]) {
         let wish = Extend::read(data).filter(|_| command == Command::RELAY_EARLY);
         let Some(wish) = wish.filter(|wish| self.may_extend(index, &wish.target)) else {
@@ -27,7 +27,7 @@ impl Relay {
         self.head_for(now, index, wish);
     }
 
-    /// A circuit goes on once there is a link to where it wants to go.
+    /// Continues the circuit `index` once there is a link to its next relay.
     pub(super) fn head_for(&mut self, now: Time, index: u32, wish: Extend) {
         if let Some(most) = self.role.dedicated {
             return self.head_alone(now, index, wish, most);
@@ -41,7 +41,7 @@ impl Relay {
         self.dial(target, index);
     }
 
-    /// A circuit goes on by a link of its own, as far as there may be one.
+    /// Continues the circuit `index` on a link of its own, if the limit allows one.
     fn head_alone(&mut self, now: Time, index: u32, wish: Extend, most: usize) {
         if self.circuits.get(index).is_none() {
             return;
@@ -59,8 +59,8 @@ impl Relay {
         }
     }
 
-    /// A circuit that is the last here may go on to a relay that is neither we nor the one before
-    /// us.
+    /// Returns true if the circuit `index` may be extended to `target`: it ends here, and the relay
+    /// is neither us nor the previous one.
     pub(super) fn may_extend(&mut self, index: u32, target: &Target) -> bool {
         let Some(circuit) = self.circuits.get(index) else { return false };
         let previous =
@@ -74,8 +74,8 @@ impl Relay {
         is_last && sound && !same(ours) && !previous.is_some_and(|other| same(&other))
     }
 
-    /// Whether circuits may go on to the addresses of a relay. A client whose consensus has a
-    /// relay with a private one is not at fault.
+    /// Returns true if circuits may be extended to the addresses of the relay `target`. A private
+    /// address is no violation: the client's consensus may contain one.
     pub(super) fn is_allowed(&self, target: &Target) -> bool {
         let is_public = |address: &SocketAddr| is_public(address.ip());
         self.role.config.allow_private || target.addresses.iter().all(is_public)
@@ -88,8 +88,8 @@ impl Relay {
             true => (Command::ONWARD, wish.write()),
             false => (Command::CREATE2, extend::put_create2(wish.kind, &wish.handshake)),
         };
-        // A circuit that came from another shard goes to no third one: shards that know no better
-        // would send it in circles.
+        // A circuit from another shard does not continue to a third shard: shards with outdated
+        // knowledge would send it in circles.
         let is_own = self.circuits.get(index).is_some_and(Circuit::is_ours);
         let fits = body.len() <= BODY && (is_own || !across);
         let lane = match fits {
@@ -107,12 +107,12 @@ impl Relay {
         }
     }
 
-    /// Whether a link leads to another shard of ours.
+    /// Returns true if `link` leads to another shard of ours.
     pub(super) fn is_sibling(&mut self, link: LinkId) -> bool {
         self.channels.link(link).is_some_and(|link| link.channel.is_sibling())
     }
 
-    /// A link that a circuit waited for is open.
+    /// Continues the circuit `index` on the link for which it waited.
     pub(super) fn go_on(&mut self, now: Time, index: u32, link: LinkId) {
         let Some(circuit) = self.circuits.get_mut(index) else { return };
         if let Next::Dialling(wish) = std::mem::replace(&mut circuit.next, Next::Nothing) {
@@ -120,7 +120,7 @@ impl Relay {
         }
     }
 
-    /// The next relay has agreed.
+    /// Handles CREATED2 from the next relay.
     pub(super) fn created(&mut self, now: Time, lane: Lane, body: &Body) {
         let owner = self.channels.owner(lane).filter(|owner| owner.outward);
         let Some(owner) = owner else { return };
@@ -146,7 +146,7 @@ impl Relay {
         }
     }
 
-    /// The client wants what is beyond us gone.
+    /// Handles the client's request to close the circuit `index` beyond us.
     pub(super) fn truncate(&mut self, now: Time, index: u32) {
         let Some(circuit) = self.circuits.get_mut(index) else { return };
         if circuit.next.is_of_services() {
@@ -162,7 +162,7 @@ impl Relay {
     }
 }
 
-/// Whether an address is of the public Internet (as far as relays may have them).
+/// Returns true if an address is on the public Internet, as far as relays may use it.
 pub fn is_public(address: IpAddr) -> bool {
     match address {
         IpAddr::V4(v4) => {

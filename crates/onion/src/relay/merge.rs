@@ -1,5 +1,5 @@
-//! Sets whose legs join here, from where one circuit goes on (`docs/spec/middle-merge.md`): to the
-//! relays beyond it is one like others.
+//! Sets whose legs join here, where one circuit continues (`docs/spec/middle-merge.md`). To the
+//! relays beyond, it is a circuit like any other.
 
 use anabranch_multipath::Time;
 
@@ -14,10 +14,10 @@ use crate::wire::extend::Extend;
 use crate::wire::message::{DestroyReason, RelayCommand};
 
 impl Relay {
-    /// The client wants a set to go on from here.
+    /// Handles the client's request to extend a set from here.
     ///
     /// # Errors
-    /// It is none whose legs join here, goes on already, or may not go there.
+    /// Its legs do not join here, it is already extended, or it may not be extended to this relay.
     pub(super) fn extend_set(
         &mut self,
         now: Time,
@@ -42,7 +42,7 @@ impl Relay {
         Ok(())
     }
 
-    /// Whole cells go by a circuit from now on: its window is another.
+    /// Makes a leg carry whole cells from now on, with a different window.
     pub(super) fn pass_cells_by(&mut self, index: u32) {
         let parts = self.circuits.get_mut(index).and_then(Ending::parts);
         if let Some((_, Some(leg), _)) = parts {
@@ -50,19 +50,19 @@ impl Relay {
         }
     }
 
-    /// The set of which a circuit is a leg, if its legs join here.
+    /// Returns the set that has the circuit `index` as a leg, if its legs join here.
     fn merged_set_of(&self, index: u32) -> Option<SetId> {
         let id = self.set_of(index)?;
         self.sets.get(id.0)?.is_merged().then_some(id)
     }
 
-    /// The next relay has agreed: tells the client by any leg.
+    /// Sends EXTENDED2 for the trunk to the client on any leg.
     pub(super) fn say_of_trunk(&mut self, now: Time, id: SetId, data: &[u8]) {
         let leg = self.several(id).and_then(|several| several.preferred());
         self.say_by(now, id, leg, RelayCommand::EXTENDED2, data);
     }
 
-    /// A cell that is not for us came by a circuit that goes no further itself.
+    /// Handles a cell that is not for us on a circuit that has no continuation of its own.
     pub(super) fn pass_by_leg(&mut self, now: Time, index: u32, command: Command, body: &mut Body) {
         let set = self.merged_set_of(index).ok_or(CircuitFault::Unrecognised);
         let taken = set.and_then(|id| self.take_cell_by_leg(now, id, index, (command, body)));
@@ -71,7 +71,7 @@ impl Relay {
         }
     }
 
-    /// A cell of a trunk is to go to the client.
+    /// Queues a cell of a trunk for the client.
     pub(super) fn pass_back(&mut self, id: SetId, command: Command, body: &Body) {
         self.role.stats.relayed += 1;
         let most = self.role.config.max_queue;
@@ -83,7 +83,7 @@ impl Relay {
         self.deal_later(id);
     }
 
-    /// A set goes on no more.
+    /// Drops the trunk of the set `id`.
     pub(super) fn leave_trunk(&mut self, id: SetId, reason: DestroyReason) {
         let passing = self.several(id).and_then(|several| several.passing.as_mut());
         if let Some(trunk) = passing.and_then(|passing| passing.trunk.take()) {

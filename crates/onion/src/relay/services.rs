@@ -1,8 +1,8 @@
 //! Onion services: introduction points and rendezvous points (rend-spec-v3 3 and 4).
 //!
-//! A point is a circuit that ends here. Two circuits that met at a rendezvous point are joined:
-//! what one brings for nobody here goes on by the other, as it would by a link to a next relay. If
-//! the other is another shard's, a lane of the link between the shards joins them.
+//! A point is a circuit that ends here. Two circuits that met at a rendezvous point are joined: the
+//! cells of either continue on the other if they are not for us, as on a link. If the other belongs
+//! to another shard, a lane of the link between the shards joins them.
 
 use std::collections::BTreeMap;
 
@@ -23,13 +23,14 @@ use crate::wire::rend::{
     read_introduce1, read_rendezvous1,
 };
 
-/// What the consensus says of onion services (param-spec).
+/// Consensus parameters of onion services (param-spec).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ServiceParams {
-    /// `HiddenServiceEnableIntroDoSDefense` and the rate and burst that go with it: for services
-    /// that have no wish of their own.
+    /// `HiddenServiceEnableIntroDoSDefense` with its rate and burst: for services that request no
+    /// limit of their own.
     pub intro_limit: IntroLimit,
-    /// `DoSRefuseSingleHopClientRendezvous`: who comes straight to us may not wait here.
+    /// `DoSRefuseSingleHopClientRendezvous`: true if clients connected directly to us may not wait
+    /// here.
     pub refuse_single_hop: bool,
 }
 
@@ -49,13 +50,13 @@ impl ServiceParams {
     }
 }
 
-/// INTRODUCE2 that may wait for a service's link; beyond, clients are refused.
+/// Maximum INTRODUCE2 messages queued for a service's link; above it clients are refused.
 const MOST_INTRODUCTIONS: usize = 256;
 /// Bytes before the data in a cell from shard to shard: its length.
 const LENGTH: usize = 2;
 
 impl Relay {
-    /// Takes a message of services' and clients' that is for us.
+    /// Handles a message of a service or client to a point.
     pub(super) fn take_service_message(&mut self, now: Time, index: u32, message: Message<'_>) {
         let data = message.data;
         let taken = match message.command {
@@ -63,7 +64,8 @@ impl Relay {
             RelayCommand::ESTABLISH_RENDEZVOUS => self.establish_rendezvous(now, index, data),
             RelayCommand::INTRODUCE1 => self.introduce1(now, index, data),
             RelayCommand::RENDEZVOUS1 => self.rendezvous1(now, index, data),
-            // What points say to services and clients, and nobody to points.
+            // Points send the other messages to services and clients, and nobody sends them to
+            // points.
             _ => return,
         };
         if let Err(fault) = taken {
@@ -71,10 +73,10 @@ impl Relay {
         }
     }
 
-    /// A service wants to be introduced by a circuit.
+    /// Makes the circuit `index` the introduction point of a service.
     ///
     /// # Errors
-    /// It may not: the circuit is something else, or the message is not the service's.
+    /// The circuit is already in other use, or the message is not the service's.
     fn establish_intro(&mut self, now: Time, index: u32, data: &[u8]) -> Result<(), CircuitFault> {
         let nonce = self.nonce_of_last(index)?;
         let wish = EstablishIntro::check(data, &nonce).ok_or(CircuitFault::Message)?;
@@ -97,8 +99,8 @@ impl Relay {
         Ok(())
     }
 
-    /// Closes the introduction point in whose place the service has a newer one, whichever shard's
-    /// it is (rend-spec-v3 3.1.1).
+    /// Closes the previous introduction point of a service, in whichever shard it is (rend-spec-v3
+    /// 3.1.1).
     fn replace(&mut self, before: PointPlace, auth_key: &[u8; 32]) {
         if before.shard == self.role.shard {
             return self.tear_down(before.circuit, DestroyReason::FINISHED);
@@ -108,8 +110,8 @@ impl Relay {
         self.channels.say(Lane { link, id: 0 }, Command::REPLACED, &body);
     }
 
-    /// Another shard has a newer introduction point of a service. The circuit may be gone since,
-    /// and its number another's.
+    /// Handles another shard's report of a service's newer introduction point. The circuit may have
+    /// closed since, and its number may be in use for another.
     pub(super) fn replaced_by_sibling(&mut self, body: &Body) {
         let Some((circuit, rest)) = body.split_first_chunk() else { return };
         let Some(auth_key) = rest.first_chunk() else { return };
@@ -121,11 +123,10 @@ impl Relay {
         }
     }
 
-    /// A client wants to wait for a service.
+    /// Makes the circuit `index` a rendezvous point, where a client waits for a service.
     ///
     /// # Errors
-    /// It may not: the circuit is something else, the message is malformed, or somebody waits by
-    /// this cookie.
+    /// The circuit is already in other use, the message is malformed, or the cookie is in use.
     fn establish_rendezvous(
         &mut self,
         now: Time,
@@ -146,11 +147,11 @@ impl Relay {
         Ok(())
     }
 
-    /// A client wants to be introduced, once by each circuit and by circuits of several hops only:
-    /// so that each introduction costs it one.
+    /// Introduces a client to a service, once for each circuit and only on circuits of several
+    /// hops, so that each introduction costs the client a circuit.
     ///
     /// # Errors
-    /// It may not.
+    /// The client may not ask for it here.
     fn introduce1(&mut self, now: Time, index: u32, data: &[u8]) -> Result<(), CircuitFault> {
         self.nonce_of_last(index)?;
         let circuit = self.circuits.get_mut(index).ok_or(CircuitFault::Message)?;
@@ -176,7 +177,7 @@ impl Relay {
         Ok(())
     }
 
-    /// Passes an introduction on to the service on this circuit, if it is the one that is meant.
+    /// Passes an introduction on to the service on the circuit `index`, if it is the intended one.
     fn introduce2(
         &mut self,
         now: Time,
@@ -204,15 +205,15 @@ impl Relay {
         IntroStatus::Success
     }
 
-    /// Tells a client what became of its introduction.
+    /// Reports the outcome of its introduction to a client.
     fn acknowledge(&mut self, now: Time, index: u32, status: IntroStatus) {
         self.originate(now, index, RelayCommand::INTRODUCE_ACK, &status.put());
     }
 
-    /// A service wants to meet a client.
+    /// Joins a service's circuit to that of a waiting client.
     ///
     /// # Errors
-    /// It may not: the circuit is something else, or the message is malformed.
+    /// The circuit is already in other use, or the message is malformed.
     fn rendezvous1(&mut self, now: Time, index: u32, data: &[u8]) -> Result<(), CircuitFault> {
         self.nonce_of_last(index)?;
         let (cookie, rest) = read_rendezvous1(data).ok_or(CircuitFault::Message)?;
@@ -227,14 +228,14 @@ impl Relay {
                 Some(lane) => self.set_next(index, Next::Across(lane)),
                 None => self.tear_down(index, DestroyReason::RESOURCES),
             },
-            // No fault of anybody: clients give up.
+            // This is no violation: clients give up.
             None => self.tear_down(index, DestroyReason::PROTOCOL),
         }
         Ok(())
     }
 
-    /// Joins the client's circuit to what leads to the service; false if no client waits there by
-    /// this cookie.
+    /// Joins the client's circuit to `service`, which leads to the service; returns false if no
+    /// client waits there under `cookie`.
     fn meet(
         &mut self,
         now: Time,
@@ -254,7 +255,7 @@ impl Relay {
         true
     }
 
-    /// Asks another shard, by a lane of the link to it.
+    /// Sends a request to another shard on a new lane of the link to it.
     fn cross(
         &mut self,
         now: Time,
@@ -273,8 +274,8 @@ impl Relay {
         Some(lane)
     }
 
-    /// Another shard has an introduction for a service of ours. DESTROY answers it, with the status
-    /// for a reason.
+    /// Handles another shard's introduction for a service of ours. DESTROY answers it, with the
+    /// status as its reason.
     pub(super) fn introduce_for_sibling(&mut self, now: Time, lane: Lane, body: &Body) {
         let data = crossed(body);
         let place = read_introduce1(data).and_then(|auth_key| {
@@ -288,7 +289,7 @@ impl Relay {
         self.channels.say(lane, Command::DESTROY, &[status.code()]);
     }
 
-    /// Another shard has a service that wants to meet a client of ours.
+    /// Handles another shard's request to join a service to a client of ours.
     pub(super) fn meet_for_sibling(&mut self, now: Time, lane: Lane, body: &Body) {
         let refused = [DestroyReason::PROTOCOL.0];
         let place = read_rendezvous1(crossed(body)).and_then(|(cookie, rest)| {
@@ -306,7 +307,7 @@ impl Relay {
         }
     }
 
-    /// Another shard has answered whether it introduced a client. False if it was not asked that.
+    /// Handles another shard's answer to an introduction. Returns false if none was pending.
     pub(super) fn introduced_by_sibling(
         &mut self,
         now: Time,
@@ -322,8 +323,8 @@ impl Relay {
         true
     }
 
-    /// What lay beyond a circuit that is gone: a point is none any more, and who was joined goes
-    /// too.
+    /// Cleans up after the closing of the circuit `index`: a point is removed, and a joined circuit
+    /// closes too.
     pub(super) fn unjoin(&mut self, index: u32, next: &Next, reason: DestroyReason) {
         match next {
             Next::Point(meeting) => self.role.points.leave(&meeting.point, self.place(index)),
@@ -332,11 +333,10 @@ impl Relay {
         }
     }
 
-    /// What binds a message to a circuit of ours on which nothing was begun.
+    /// Returns the nonce of the circuit `index`, which binds messages to it.
     ///
     /// # Errors
-    /// Something was.
-    /// The circuit's nonce, if it ends here and is no leg of a set.
+    /// The circuit does not end here, is in other use, or is a leg of a set.
     fn nonce_of_last(&mut self, index: u32) -> Result<[u8; 20], CircuitFault> {
         if self.is_leg(index) {
             return Err(CircuitFault::Message);
@@ -361,7 +361,7 @@ impl Relay {
     }
 }
 
-/// The data in a cell from another shard.
+/// Returns the data in a cell from another shard.
 fn crossed(body: &Body) -> &[u8] {
     let length = usize::from(u16::from_be_bytes([body[0], body[1]]));
     body.get(LENGTH..LENGTH + length).unwrap_or_default()

@@ -1,57 +1,57 @@
-//! What there is to see of sets and their legs, for people: numbers alone. The nonce is not among
-//! them, nor anybody's address.
+//! Statistics of sets and their legs for display: only numbers. Nonces and addresses are not
+//! included.
 
 use std::time::Duration;
 
-/// A set that several circuits may join, as one of its ends sees it.
+/// A set that several circuits may join, as seen from one of its ends.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct SetNumbers {
-    /// How messages are numbered ([`Numbering::name`](crate::conflux::Numbering::name)).
+    /// Name of its numbering ([`Numbering::name`](crate::conflux::Numbering::name)).
     pub design: &'static str,
-    /// By which scheduler and in which runs this end deals, as on a command line.
+    /// Scheduler and runs of this end's dealing, in command-line syntax.
     pub schedule: String,
-    /// Streams on it.
+    /// Number of streams on it.
     pub streams: usize,
     /// Bytes of streams so far: received, sent.
     pub carried: [u64; 2],
     /// Bytes that wait for messages of other legs.
     pub reordered: usize,
-    /// The most that ever waited.
+    /// Maximum of these bytes so far.
     pub most_reordered: usize,
-    /// Bytes that were sent and are not acknowledged, where that is kept.
+    /// Bytes sent and not acknowledged, if they are kept.
     pub kept: usize,
-    /// How many may wait now.
+    /// Limit of the bytes that may wait now.
     pub budget: usize,
-    /// Its streams were told to rest (XOFF): too much waits.
+    /// True if its streams are paused (XOFF), as too much waits.
     pub resting: bool,
-    /// Its legs, by their places.
+    /// Its legs, by slot.
     pub legs: Vec<LegNumbers>,
 }
 
 /// A leg of a set.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct LegNumbers {
-    /// The number that a client's owner gave to its circuit; a relay's have none.
+    /// Number that a client's owner assigned to its circuit; `None` at a relay.
     pub circuit: Option<u64>,
-    /// Whether both ends have linked it: else it carries no data.
+    /// True if both ends have linked it: otherwise it carries no data.
     pub is_linked: bool,
-    /// Cells so far: received, sent. At a client all of its circuit, as its guard sees them; at a
-    /// relay those with DATA.
+    /// Cells so far: received, sent. At a client all cells of its circuit, as its guard sees them;
+    /// at a relay those with DATA.
     pub cells: [u64; 2],
-    /// The round-trip time, smoothed, by SENDMEs; before the first one that of linking.
+    /// Smoothed round-trip time from SENDMEs, or from linking before the first SENDME.
     pub rtt: Option<Duration>,
-    /// The least round-trip time, by the same.
+    /// Minimum round-trip time from the same source.
     pub least_rtt: Option<Duration>,
-    /// The congestion window of what this end sends, in cells.
+    /// Congestion window of this end, in cells.
     pub window: u64,
     /// Cells of it in flight.
     pub inflight: u64,
-    /// Cells that wait for the link.
+    /// Cells queued for the link.
     pub queued: u64,
 }
 
 impl LegNumbers {
-    /// All cells, both ways.
+    /// Returns the number of cells in both directions.
     #[must_use]
     pub fn total(&self) -> u64 {
         self.cells.iter().sum()
@@ -59,8 +59,8 @@ impl LegNumbers {
 }
 
 impl SetNumbers {
-    /// The part of the set's cells that each leg carried, by way: received, sent; 0 where none
-    /// were. In the order of the legs.
+    /// Returns each leg's share of the set's cells by direction, received and sent, in the order of
+    /// the legs. Shares are 0 if there were no cells.
     #[must_use]
     pub fn shares(&self) -> Vec<[f64; 2]> {
         let all = [0, 1].map(|way| self.legs.iter().map(|leg| leg.cells[way]).sum::<u64>());
@@ -70,21 +70,21 @@ impl SetNumbers {
     }
 }
 
-/// How a number is spread over many things: what two cores have can be put together.
+/// Summary of a number over many items, which can be combined for several cores.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct NumberSpread {
-    /// How many things.
+    /// Number of items.
     pub count: u64,
-    /// All their numbers together.
+    /// Sum of the numbers.
     pub sum: u64,
-    /// The least; 0 of nothing.
+    /// Minimum; 0 if there are no items.
     pub least: u64,
-    /// The most; 0 of nothing.
+    /// Maximum; 0 if there are no items.
     pub most: u64,
 }
 
 impl NumberSpread {
-    /// Of both together.
+    /// Returns the summary of both together.
     #[must_use]
     pub fn with(self, other: NumberSpread) -> NumberSpread {
         match (self.count, other.count) {
@@ -99,7 +99,7 @@ impl NumberSpread {
         }
     }
 
-    /// The mean; `None` of nothing.
+    /// Returns the mean; `None` if there are no items.
     #[must_use]
     pub fn mean(self) -> Option<f64> {
         (self.count > 0).then(|| self.sum as f64 / self.count as f64)

@@ -1,96 +1,99 @@
-//! Cells that go by the legs of a set whole: the legs join at a middle, and the circuit beyond is
-//! one (`docs/spec/middle-merge.md`).
+//! Whole cells on the legs of a set: the legs join at a middle, and one circuit continues from
+//! there (`docs/spec/middle-merge.md`).
 
 use std::collections::VecDeque;
 
 use crate::wire::cell::{BODY, Body, Command};
 use crate::wire::message::{DestroyReason, Message, RelayCommand};
 
-/// RELAY_EARLY cells that may go on (tor-spec, "Relay cells"): they are the set's, not a leg's.
+/// Maximum RELAY_EARLY cells passed on (tor-spec, "Relay cells"), counted for the set and not for
+/// each leg.
 const MOST_EARLY: u8 = 8;
 
-/// What a set has besides its legs when they join at a middle.
+/// State of a set whose legs join at a middle.
 #[derive(Debug, Default)]
 pub(crate) struct Passing {
-    /// The circuit beyond: at a client the one whose layers are the set's, at the relay the one
-    /// that goes on. `None` until there is one.
+    /// The circuit beyond: at a client the circuit with the layers beyond the joining relay, at
+    /// that relay the continuing circuit. `None` until there is one.
     pub(crate) trunk: Option<u32>,
     /// Cells that wait for a leg with room, oldest first.
     waiting: VecDeque<(Command, Vec<u8>)>,
     early: u8,
-    /// Cells came: somebody is to see to the legs.
+    /// Cells have arrived since the legs were last served.
     undealt: bool,
-    /// Why the circuit beyond is gone, and whether the client has been told.
+    /// Reason for the closing of the circuit beyond (`cut`), and whether it has been reported to
+    /// the client.
     cut: Option<DestroyReason>,
     told: bool,
 }
 
 impl Passing {
-    /// The circuit beyond is gone: nothing passes any more.
+    /// Notes that the circuit beyond is closed: nothing passes any more.
     pub(crate) fn cut(&mut self, reason: DestroyReason) {
         self.cut.get_or_insert(reason);
         self.clear();
     }
 
-    /// No cell waits any more.
+    /// Drops all waiting cells.
     pub(crate) fn clear(&mut self) {
         self.waiting.clear();
     }
 
-    /// Whether the circuit beyond was there, and is gone.
+    /// Returns true if the circuit beyond has closed.
     pub(crate) fn is_cut(&self) -> bool {
         self.cut.is_some()
     }
 
-    /// Why it is gone, once.
+    /// Returns the reason for its closing, once.
     pub(crate) fn tell_cut(&mut self) -> Option<DestroyReason> {
         self.cut.filter(|_| !std::mem::replace(&mut self.told, true))
     }
 
-    /// A cell is to go by a leg.
+    /// Queues a cell for the legs.
     pub(crate) fn push(&mut self, command: Command, body: Vec<u8>) {
         self.waiting.push_back((command, body));
     }
 
-    /// Cells came; whether these are the first since somebody saw to the legs.
+    /// Notes that cells have arrived. Returns true if they are the first since the legs were
+    /// served.
     pub(crate) fn becomes_undealt(&mut self) -> bool {
         !std::mem::replace(&mut self.undealt, true)
     }
 
-    /// Somebody sees to the legs.
+    /// Notes that the legs are being served.
     pub(crate) fn sees_dealing(&mut self) {
         self.undealt = false;
     }
 
-    /// The cell that waits longest.
+    /// Removes the cell that has waited longest.
     pub(crate) fn pop(&mut self) -> Option<(Command, Vec<u8>)> {
         self.waiting.pop_front()
     }
 
-    /// Cells that wait.
+    /// Returns the number of waiting cells.
     pub(crate) fn len(&self) -> usize {
         self.waiting.len()
     }
 
-    /// Bytes that wait.
+    /// Returns the bytes of waiting cells.
     pub(crate) fn bytes(&self) -> usize {
         self.waiting.len() * BODY
     }
 
-    /// A cell goes on with this command: whether it may.
+    /// Counts a cell to pass on with this command, and returns true if it may pass.
     pub(crate) fn may_go_on(&mut self, command: Command) -> bool {
         self.early = self.early.saturating_add(u8::from(command == Command::RELAY_EARLY));
         self.early <= MOST_EARLY
     }
 }
 
-/// A cell as a message of its set: its command stands where that of a message does, and all of it
-/// is data. On the wire there is nothing of this.
+/// Returns a cell as a message of its set: its command takes the place of a relay command, and all
+/// of it is data. This form is never sent.
 pub(crate) fn as_message(command: Command, body: &[u8]) -> Message<'_> {
     Message { command: RelayCommand(command.0), stream: 0, data: body }
 }
 
-/// The cell that [`as_message`] was made of; `None` if it is none.
+/// Returns the cell from which [`as_message`] made a message; `None` if the length is wrong.
 pub(crate) fn as_cell(command: RelayCommand, data: &[u8]) -> Option<(Command, Body)> {
     Some((Command(command.0), data.try_into().ok()?))
 }

@@ -1,5 +1,5 @@
-//! What a set has besides its streams when several legs may join it: who its legs are, how messages
-//! are dealt among them, and how much of what comes may wait.
+//! Multi-leg state of a set that several legs may join: its legs, the dealing of messages among
+//! them, and limits of waiting messages.
 
 use std::time::Duration;
 
@@ -21,45 +21,45 @@ use crate::wire::cell::{Body, Command};
 use crate::wire::conflux::DesiredUx;
 use crate::wire::message::{Format, Message, RelayCommand};
 
-/// Messages that an exit sends at first before a client has acknowledged any: Arti closes a leg
-/// whose first SWITCH says more before anything was delivered, though its sender may be right.
+/// Messages that an exit sends at first, before a client has acknowledged any. Arti closes a leg
+/// whose first SWITCH counts more before anything was delivered, although such a sender may be
+/// right.
 const FIRST: u64 = 124;
-/// A round trip is taken to be at least as long: what waits on the way is not in what linking
-/// measures.
+/// Minimum assumed round-trip time: queues on the path are not in the times that linking measures.
 const UNMEASURED: Duration = Duration::from_millis(200);
 
-/// The legs of a set, and the policy among them.
+/// The legs of a set, and the scheduler among them.
 pub(crate) struct Several {
     pub(crate) end: ConfluxEnd,
     pub(crate) design: Design,
-    /// Cells that go by the legs, and the circuit that they are of, where legs join at a middle.
+    /// Passing cells and their circuit, where legs join at a middle.
     pub(crate) passing: Option<Passing>,
-    /// The circuits that are its legs.
+    /// Circuits of its legs.
     circuits: Legs<u32>,
-    /// What came lately, by all legs.
+    /// Cells that arrived recently on all legs.
     arrivals: Arrivals,
-    /// How messages are dealt, if that does not follow the other end's wish.
+    /// How messages are dealt, unless that follows the other end's wish.
     dealing: Option<Dealing>,
     splitter: Option<(DesiredUx, Splitter)>,
     seed: u64,
     views: Vec<PathView>,
-    /// The same as one stream sees them.
+    /// The same views, as one stream sees them.
     narrowed: Vec<PathView>,
     /// The other end has acknowledged something.
     opened: bool,
-    /// Its streams were told to rest.
+    /// Its streams are paused.
     resting: bool,
-    /// The leg by which something came last that has a number.
+    /// The leg on which the last numbered message arrived.
     lively: Option<PathId>,
-    /// Bytes that wait for others, or are kept, as its core counts them.
+    /// Bytes that wait for others, or are kept, at the last recount.
     counted: usize,
-    /// How messages lie in cells of its legs: what went by one must go by another.
+    /// Format of messages in cells of its legs: messages of one leg must fit another.
     format: Option<Format>,
-    /// When its core looks after it next.
+    /// Time of the next timer for its leg actions.
     tends_at: Option<Time>,
 }
 
-/// A cell that is to pass.
+/// A cell of the trunk to send.
 pub(crate) struct PassingCell {
     /// Its number, if it is sent again.
     again: Option<u64>,
@@ -67,7 +67,8 @@ pub(crate) struct PassingCell {
     pub(crate) body: Vec<u8>,
 }
 
-/// DATA that came within the longest round trip of a leg: the windows had room for so many.
+/// DATA cells that arrived within the longest round-trip time of a leg: the windows had room for
+/// these.
 #[derive(Clone, Copy, Debug, Default)]
 struct Arrivals {
     since: Time,
@@ -75,8 +76,8 @@ struct Arrivals {
 }
 
 impl Several {
-    /// Without legs. `seed` is all the chance of its scheduler, `dealing` is what the user, or the
-    /// other end, wants instead of the design's own.
+    /// Returns the state without legs. `seed` is the only source of randomness of its scheduler;
+    /// `dealing` is what the user, or the other end, wants instead of the design's own.
     pub(crate) fn new(
         end: ConfluxEnd,
         design: Design,
@@ -104,44 +105,45 @@ impl Several {
         }
     }
 
-    /// Whether a circuit whose messages lie so in cells may join, if that matters. Where legs join
-    /// at a middle, it does not: whole cells go by them.
+    /// Returns true if a circuit with this message format may join. Where legs join at a middle the
+    /// format is irrelevant: they carry whole cells.
     pub(crate) fn takes_format(&mut self, format: Format) -> bool {
         !self.design.is_resilient()
             || self.passing.is_some()
             || *self.format.get_or_insert(format) == format
     }
 
-    /// The time at which the core is to look after the set, if that is sooner than is known.
+    /// Returns the time of the next timer for leg actions, if it is earlier than the one already
+    /// set.
     pub(crate) fn tends_sooner(&mut self, streams: bool) -> Option<Time> {
         let due = self.end.retransmitter()?.next_timeout(streams)?;
         let sooner = self.tends_at.is_none_or(|at| due < at);
         sooner.then(|| *self.tends_at.insert(due))
     }
 
-    /// The core looks after the set now.
+    /// Notes that the timer for leg actions has run.
     pub(crate) fn tends(&mut self) {
         self.tends_at = None;
     }
 
-    /// Bytes that wait for others or are kept: as counted last, and now.
+    /// Returns the bytes that wait for others or are kept: at the last call, and now.
     pub(crate) fn recount(&mut self) -> [usize; 2] {
         let now = self.held();
         [std::mem::replace(&mut self.counted, now), now]
     }
 
-    /// Bytes that wait for others, for a leg, or for their acknowledgement.
+    /// Returns the bytes that wait for other messages, for a leg, or for their acknowledgement.
     pub(crate) fn held(&self) -> usize {
         self.end.held() + self.passing.as_ref().map_or(0, Passing::bytes)
     }
 
-    /// The set ends: nothing waits any more.
+    /// Ends the set: waiting messages and cells are dropped.
     pub(crate) fn die(&mut self) {
         self.end.die();
         self.passing.iter_mut().for_each(Passing::clear);
     }
 
-    /// A cell is to pass, by whichever leg.
+    /// Queues a cell of the trunk for any leg.
     pub(crate) fn push_cell(&mut self, command: Command, body: &Body) {
         let (Some(passing), Some(retransmitter)) =
             (&mut self.passing, self.end.retransmitter_mut())
@@ -151,14 +153,14 @@ impl Several {
         passing.push(command, retransmitter.copy_of(body));
     }
 
-    /// Whether cells wait that are to pass.
+    /// Returns true if cells of the trunk are waiting.
     pub(crate) fn has_cells(&self) -> bool {
         let new = self.passing.as_ref().is_some_and(|passing| passing.len() > 0);
         new || self.passing.is_some() && self.to_send_again() > 0
     }
 
-    /// The leg of the next cells that pass, and how many of them; `None` if there are none, or no
-    /// leg takes one.
+    /// Returns the leg for the next cells of the trunk, and their number; `None` if there are none,
+    /// or no leg takes one.
     pub(crate) fn choose_cells(&mut self, now: Time) -> Option<(PathId, u64)> {
         let again = self.to_send_again();
         let new = self.passing.as_ref().map_or(0, |passing| passing.len() as u64);
@@ -166,7 +168,7 @@ impl Several {
         (again + new > 0).then(|| self.assign(now, again + new))?
     }
 
-    /// The next cell that is to pass: those first that are to be sent again.
+    /// Returns the next cell of the trunk to send, beginning with those to send again.
     pub(crate) fn next_cell(&mut self) -> Option<PassingCell> {
         let retransmitter = self.end.retransmitter_mut()?;
         if let Some(SentMessage { number, command, data, .. }) = retransmitter.take_again() {
@@ -183,10 +185,10 @@ impl Several {
         Some(PassingCell { again: None, command, body })
     }
 
-    /// A cell is sent by a leg: what is to be said before, and it is kept.
+    /// Numbers and keeps a cell that is sent on `leg`. Returns the mark to send before it.
     ///
     /// # Errors
-    /// The leg or its set is gone.
+    /// The leg is closed, or its set has ended.
     pub(crate) fn send_cell(
         &mut self,
         now: Time,
@@ -206,14 +208,14 @@ impl Several {
         Ok(mark)
     }
 
-    /// A circuit is this leg of the set.
+    /// Makes `circuit` the leg `leg` of the set.
     pub(crate) fn add(&mut self, leg: PathId, circuit: u32) {
         self.circuits.set(leg, circuit);
         let under_way = self.design.under_way(self.circuits.iter().count());
         self.end.queue().saw_window(under_way);
     }
 
-    /// A circuit is no leg any more: what that means for the set.
+    /// Removes `circuit` from the legs, and returns the consequence for the set.
     pub(crate) fn lose(&mut self, circuit: u32, unacknowledged: bool) -> Fate {
         let Some(leg) = self.leg(circuit) else { return Fate::Lives };
         self.circuits.remove(leg);
@@ -222,27 +224,27 @@ impl Several {
         if alone { Fate::Dies } else { fate }
     }
 
-    /// Which leg a circuit is.
+    /// Returns the leg of `circuit`.
     pub(crate) fn leg(&self, circuit: u32) -> Option<PathId> {
         self.circuits.iter().find(|(_, other)| **other == circuit).map(|(leg, _)| leg)
     }
 
-    /// The circuit that is a leg.
+    /// Returns the circuit of `leg`.
     pub(crate) fn circuit(&self, leg: PathId) -> Option<u32> {
         self.circuits.get(leg).ok().copied()
     }
 
-    /// All of its circuits.
+    /// Iterates over all of its circuits.
     pub(crate) fn circuits(&self) -> impl Iterator<Item = u32> {
         self.circuits.iter().map(|(_, circuit)| *circuit)
     }
 
-    /// The other end has acknowledged something.
+    /// Notes that the other end has acknowledged something.
     pub(crate) fn opened(&mut self) {
         self.opened = true;
     }
 
-    /// Looks at all legs.
+    /// Updates the views of all legs.
     pub(crate) fn look<C: Ending>(
         &mut self,
         now: Time,
@@ -260,7 +262,7 @@ impl Several {
         self.views = views;
     }
 
-    /// Looks at one leg again.
+    /// Updates the view of one leg.
     pub(crate) fn look_at<C: Ending>(
         &mut self,
         now: Time,
@@ -273,7 +275,8 @@ impl Several {
         self.views[leg.index()] = view;
     }
 
-    /// A leg as schedulers see it. Before its first SENDME the round-trip time is that of linking.
+    /// Returns a scheduler's view of `leg`. Before its first SENDME the round-trip time is that of
+    /// linking.
     fn view<C: Ending>(
         &self,
         now: Time,
@@ -298,19 +301,19 @@ impl Several {
         PathView::leg(Some(rtt), room.min(self.first_room(leg)), known)
     }
 
-    /// Whether its scheduler asks for looks at the links below.
+    /// Returns true if its scheduler wants statistics of the links.
     pub(crate) fn sees_links(&self) -> bool {
         self.splitter.as_ref().is_some_and(|(_, of)| of.sees_links())
     }
 
-    /// Whether the window of any leg takes data.
+    /// Returns true if the window of any leg has room for data.
     pub(crate) fn has_window<C: Ending>(&self, circuits: &Slab<C>) -> bool {
         let has_room =
             |circuit: &u32| circuits.get(*circuit).and_then(Ending::leg).is_some_and(Leg::has_room);
         self.circuits.iter().any(|(_, circuit)| has_room(circuit))
     }
 
-    /// What a leg may carry before anything was acknowledged.
+    /// Returns the number of cells that `leg` may carry before the first acknowledgement.
     fn first_room(&self, leg: PathId) -> u64 {
         let is_stock = self.design == Design::Conflux && self.end.is_exit();
         if self.opened || !is_stock || self.end.measured_legs() < 2 {
@@ -326,14 +329,14 @@ impl Several {
         }
     }
 
-    /// The leg of the next `cells` of data, and how many of them.
+    /// Returns the leg for the next `cells` of data, and how many of them it takes.
     pub(crate) fn assign(&mut self, now: Time, cells: u64) -> Option<(PathId, u64)> {
         self.renew_splitter();
         let (_, splitter) = self.splitter.as_mut()?;
         assigned(splitter.assign(now, &self.views, cells.max(1)))
     }
 
-    /// The leg of the next cell of data, among those on which its stream has room.
+    /// Returns the leg for the next data cell, among those on which its stream has room.
     pub(crate) fn assign_one(
         &mut self,
         now: Time,
@@ -350,14 +353,13 @@ impl Several {
         assigned(splitter.assign(now, &self.narrowed, 1))
     }
 
-    /// What is to be sent again first, if anything is: whether it is data.
+    /// Returns whether the first message to send again is data; `None` if there is none.
     pub(crate) fn next_again(&self) -> Option<bool> {
         let next = self.end.retransmitter()?.next_again()?;
         Some(next.command == RelayCommand::DATA)
     }
 
-    /// A message was written for a leg, with what the mark says before its data: it is kept, if
-    /// anything is.
+    /// Keeps a message that was written for `leg`, without its mark's prefix, if messages are kept.
     pub(crate) fn keep(
         &mut self,
         now: Time,
@@ -374,23 +376,23 @@ impl Several {
         retransmitter.sent(now, leg, SentMessage { number, command, stream, data });
     }
 
-    /// The leg that a circuit is, if so much came by it that it is to be acknowledged.
+    /// Returns the leg of `circuit`, if it owes an acknowledgement.
     pub(crate) fn leg_that_owes(&self, circuit: u32) -> Option<PathId> {
         let leg = self.leg(circuit)?;
         self.end.retransmitter()?.owes(leg).then_some(leg)
     }
 
-    /// Messages that are to be sent again.
+    /// Returns the number of messages to send again.
     pub(crate) fn to_send_again(&self) -> u64 {
         self.end.retransmitter().map_or(0, |retransmitter| retransmitter.to_send_again() as u64)
     }
 
-    /// Whether so much is kept that nothing new is to be sent.
+    /// Returns true if the kept bytes have reached their limit, so that nothing new is to be sent.
     pub(crate) fn is_full(&self) -> bool {
         self.end.retransmitter().is_some_and(Retransmitter::is_full)
     }
 
-    /// The legs that take data now, as far as their own windows go.
+    /// Iterates over the legs that take data now, as far as their own windows allow.
     pub(crate) fn open(&self) -> impl Iterator<Item = PathId> + '_ {
         let is_open = |view: &&PathView| view.usable && view.window.is_none_or(|room| room > 0);
         let views = self.views.iter().enumerate();
@@ -404,7 +406,7 @@ impl Several {
         }
     }
 
-    /// How messages are dealt: as this end was told, or else as the other end wishes.
+    /// Returns how messages are dealt: as configured for this end, or else as the other end wishes.
     fn dealing(&self, desired: DesiredUx) -> Dealing {
         self.dealing.clone().unwrap_or_else(|| Dealing::as_desired(desired))
     }
@@ -420,17 +422,18 @@ impl Several {
         drawn.expect("the usual scheduler takes no argument")
     }
 
-    /// The leg of what is no data: the one that carried the last message, for there no SWITCH is
-    /// needed; before that the quickest, and before one is measured any that is linked. While
-    /// streams rest, where legs may die, it is the leg that brings what has to wait: what waits is
-    /// missing on another, which may have died unnoticed, and would swallow XOFF.
+    /// Returns the leg for messages other than data: the leg of the last message, as no SWITCH is
+    /// needed there. Before that it is the fastest, and before one is measured any linked leg.
+    /// While streams are paused, in designs whose legs may fail, it is the leg on which waiting
+    /// messages arrive. The missing ones are on another leg, which may have failed unnoticed and
+    /// would lose XOFF.
     pub(crate) fn control(&self) -> Option<PathId> {
         self.takes_control(self.preferred()?)
     }
 
-    /// The leg of a message that is numbered and is no data: a client's goes by the scheduler's, as
-    /// long as that has room and streams do not rest. An exit's goes by the leg used last: the
-    /// client has just been heard by it, or waits for it.
+    /// Returns the leg for a numbered message other than data. A client's uses the scheduler's leg,
+    /// unless that has no room or streams are paused. An exit's uses the leg used last: the client
+    /// has just been heard on it, or waits for it.
     pub(crate) fn counted_control(&mut self, now: Time) -> Option<PathId> {
         let by_last = self.resting || self.end.is_exit();
         let assigned = if by_last { None } else { self.assign(now, 1) };
@@ -438,7 +441,7 @@ impl Several {
         leg.or_else(|| self.control())
     }
 
-    /// The same, whether its queue has room or not.
+    /// Returns the leg for messages other than data, whether its queue has room or not.
     pub(crate) fn preferred(&self) -> Option<PathId> {
         let rests = self.resting && self.design.is_resilient();
         let lively = self.lively.filter(|leg| rests && self.end.may_send(*leg));
@@ -452,13 +455,13 @@ impl Several {
         lively.or(current).or(quickest).or_else(|| usable().next())
     }
 
-    /// This leg, if its queue has room.
+    /// Returns `leg`, if its queue has room.
     pub(crate) fn takes_control(&self, leg: PathId) -> Option<PathId> {
         let queued = self.views.get(leg.index()).map_or(0, |view| view.leg.queued);
         (queued < QUEUE_HIGH as u64).then_some(leg)
     }
 
-    /// Numbers for people, but for those of its streams.
+    /// Returns statistics for display, except those of its streams.
     pub(crate) fn numbers<C: Ending>(&self, circuits: &Slab<C>, channels: &Channels) -> SetNumbers {
         let Dealing { schedule, every, .. } = self.dealing(self.end.desired());
         let waiting = self.end.waiting();
@@ -476,7 +479,7 @@ impl Several {
         }
     }
 
-    /// The same of each of its legs.
+    /// Returns statistics of each of its legs.
     pub(crate) fn legs<C: Ending>(
         &self,
         circuits: &Slab<C>,
@@ -502,12 +505,13 @@ impl Several {
         }
     }
 
-    /// Something that has a number came by this leg.
+    /// Notes that a numbered message arrived on `leg`.
     pub(crate) fn came_by(&mut self, leg: PathId) {
         self.lively = Some(leg);
     }
 
-    /// Streams are told to rest: what must be heard before XOFF goes again by the leg that lives.
+    /// Repeats unacknowledged messages on the working leg, as streams are being paused: the peer
+    /// must receive them before XOFF.
     pub(crate) fn hurry(&mut self) {
         let (Some(leg), Some(retransmitter)) = (self.lively, self.end.retransmitter_mut()) else {
             return;
@@ -515,7 +519,8 @@ impl Several {
         retransmitter.repeat(leg);
     }
 
-    /// DATA came: notes what window that tells of, and says how many bytes may wait.
+    /// Notes a DATA cell, and the window that can be inferred from it. Returns how many bytes may
+    /// wait.
     pub(crate) fn came(&mut self, now: Time) -> usize {
         if now.since(self.arrivals.since) > self.end.longest_rtt().max(UNMEASURED) {
             self.arrivals = Arrivals { since: now, cells: 0 };
@@ -526,8 +531,9 @@ impl Several {
         queue.budget()
     }
 
-    /// Whether the streams are to be told something: to rest, or that they may go on. Where memory
-    /// is `scarce`, a set with anything that waits rests: what it waits for comes, or ends it.
+    /// Returns true if the streams are to be paused, false if they are to be resumed, and `None`
+    /// without a change. Where memory is `scarce`, a set with any waiting message pauses, until the
+    /// missing one arrives or ends the set.
     pub(crate) fn rest_changed(&mut self, scarce: bool) -> Option<bool> {
         let waits = scarce && self.end.bytes() > 0;
         let pressed = self.end.queue().is_pressed() || waits;
@@ -535,7 +541,7 @@ impl Several {
     }
 }
 
-/// The leg that was named, and how many cells it takes.
+/// Returns the assigned leg, and how many cells it takes.
 fn assigned(assignment: Assignment) -> Option<(PathId, u64)> {
     match assignment {
         Assignment::Send { path, units, .. } => Some((path, units)),

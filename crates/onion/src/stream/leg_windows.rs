@@ -6,23 +6,23 @@ use super::windows::Windows;
 use super::{Arrived, Broken, Flow, Replies};
 use crate::conflux::legs::Legs;
 
-/// A window for each leg, as if the stream were alone there. What comes is acknowledged on that
-/// leg as soon as it has come: in its turn it would be no sooner than what the slowest leg carries,
-/// and all legs would pull as slowly.
+/// A window for each leg, as if the stream were alone there. Cells are acknowledged on their leg as
+/// soon as they arrive. Acknowledged in order, they would wait for the slowest leg, and all legs
+/// would pull as slowly.
 #[derive(Default)]
 pub(super) struct LegWindows {
     legs: Legs<OnLeg>,
 }
 
-/// The windows on a leg.
+/// The windows of a stream on a leg.
 struct OnLeg {
     windows: Windows,
-    /// Cells that have been counted before their turn.
+    /// Number of cells counted before their turn.
     early: u64,
 }
 
 impl LegWindows {
-    /// The windows on a leg, whole if nothing has gone by it.
+    /// Returns the windows on `leg`, which are fully open if it has carried nothing.
     fn on(&mut self, leg: PathId) -> Option<&mut OnLeg> {
         if self.legs.get(leg).is_err() {
             self.legs.set(leg, OnLeg { windows: Windows::new(), early: 0 });
@@ -30,8 +30,8 @@ impl LegWindows {
         self.legs.get_mut(leg).ok()
     }
 
-    /// The windows on the leg by which something arrived. What a leg brought that is gone counts
-    /// for no window: there is none any more.
+    /// Returns the windows on the leg of an arrived cell. Cells of a closed leg count for no
+    /// window, as it has none any more.
     fn of(&mut self, arrived: &Arrived) -> Result<Option<(PathId, &mut OnLeg)>, Broken> {
         let Some(leg) = arrived.by else { return Ok(None) };
         Ok(Some((leg, self.on(leg).ok_or(Broken::OutOfPlace)?)))
@@ -76,7 +76,7 @@ impl Flow for LegWindows {
         on.windows.received(now, arrived, &mut replies.by(leg))
     }
 
-    /// Fixed windows bound what comes anyhow.
+    /// Does nothing: fixed windows limit the data in any case.
     fn rest(&mut self, _: Time, _: bool, _: usize, _: &mut Replies<'_>) {}
 
     fn consumed(&mut self, now: Time, bytes: usize, waiting: usize, replies: &mut Replies<'_>) {

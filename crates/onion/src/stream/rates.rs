@@ -1,5 +1,5 @@
-//! XON and XOFF (proposal 324, section 4): a program that reads slowly stops its peer, and tells it
-//! how fast it reads.
+//! XON and XOFF (proposal 324, section 4): a program that reads slowly pauses its peer, and reports
+//! its reading rate.
 
 use std::sync::Arc;
 
@@ -10,34 +10,36 @@ use crate::bucket::Bucket;
 use crate::congestion::Params;
 use crate::wire::message::{DATA, RelayCommand, put_xon};
 
-/// Both directions of one stream.
+/// Rate control of both directions of one stream.
 pub(super) struct Rates {
     params: Arc<Params>,
-    /// Bytes that wait for our program before we say XOFF; and for the peer's, before it does.
+    /// Bytes waiting for our program above which we send XOFF (`limit`), and for the peer's above
+    /// which it does (`peers_limit`).
     limit: usize,
     peers_limit: u64,
     said_xoff: bool,
-    /// It is to rest for another reason than our program.
+    /// The peer is to pause for another reason than our program.
     resting: bool,
-    /// Bytes that came in all, and how often we have stopped the peer.
+    /// Bytes received in total (`came`), and number of times that we have paused the peer
+    /// (`stopped_peer`).
     came: u64,
     stopped_peer: u64,
     drain: Drain,
-    /// The peer said XOFF.
+    /// The peer sent XOFF.
     stopped: bool,
-    /// The rate that the peer told.
+    /// Limit by the rate that the peer sent.
     bucket: Option<Bucket>,
-    /// Bytes sent in all, and how often the peer has stopped us.
+    /// Bytes sent in total (`sent`), and number of times that the peer has paused us (`stops`).
     sent: u64,
     stops: u64,
 }
 
-/// How fast our program takes what waits for it.
+/// Rate at which our program reads.
 #[derive(Default)]
 struct Drain {
     since: Option<Time>,
     bytes: u64,
-    /// Kilobytes a second: average, and what we told last; 0 for none.
+    /// Kilobytes a second: the average, and the last rate sent; 0 for none.
     average: u64,
     told: u64,
 }
@@ -64,16 +66,16 @@ impl Rates {
         }
     }
 
-    /// Whether more waits than a peer may have had under way when we said XOFF.
+    /// Returns true if more bytes wait than a peer may have had in flight when we sent XOFF.
     fn is_flooded(&self, waiting: usize, burst: usize) -> bool {
         waiting.saturating_sub(burst)
             > self.limit + self.params.ss_cwnd_max.min(self.params.cwnd_max) as usize * DATA
     }
 
-    /// So much waits for the program; true if the peer is to be stopped.
+    /// Notes the bytes that wait for the program; returns true if the peer is to be paused.
     fn filled(&mut self, now: Time, waiting: usize) -> bool {
         if self.said_xoff {
-            // How long the program stands still says nothing about how fast it reads.
+            // The time for which the program pauses is no measure of its reading rate.
             return false;
         }
         self.drain.since.get_or_insert(now);
@@ -90,7 +92,7 @@ impl Rates {
         self.drain = Drain::default();
     }
 
-    /// The program took bytes; the rate for an XON, if one is due.
+    /// Notes bytes that the program has read. Returns the rate for an XON, if one is due.
     fn drained(&mut self, now: Time, bytes: usize, waiting: usize) -> Option<u32> {
         self.measure(now, bytes as u64);
         if waiting == 0 {
@@ -101,7 +103,7 @@ impl Rates {
         due.then(|| self.release())
     }
 
-    /// The peer may go on, at this rate.
+    /// Resumes the peer, and returns the rate to send.
     fn release(&mut self) -> u32 {
         self.said_xoff = false;
         self.drain.told = self.drain.average;
@@ -125,8 +127,8 @@ impl Rates {
         (drain.since, drain.bytes) = (Some(now), 0);
     }
 
-    /// A program that has taken a good deal and left nothing could take more than we told (as C tor
-    /// has it).
+    /// Raises the rate if the program has read a large amount and left nothing: it could read
+    /// faster than the rate sent (as in C tor).
     fn raise(&mut self) {
         let drain = &mut self.drain;
         if drain.told > 0 && drain.bytes >= self.params.xon_rate * DATA as u64 {
@@ -177,8 +179,8 @@ impl Flow for Rates {
         Ok(())
     }
 
-    /// Peers refuse to be stopped more often than the bytes that they sent explain, so a stream
-    /// that has brought little is left alone.
+    /// Pauses or resumes the peer. Peers refuse to be paused more often than their sent bytes
+    /// explain, so a stream that has carried little is not paused.
     fn rest(&mut self, _now: Time, rest: bool, waiting: usize, replies: &mut Replies<'_>) {
         let may_stop = self.came >= self.limit as u64 * (self.stopped_peer + 1);
         if rest && !self.said_xoff && may_stop {
@@ -202,7 +204,8 @@ impl Flow for Rates {
         Err(Broken::OutOfPlace)
     }
 
-    /// A peer that stops us more often than our bytes explain draws patterns into our traffic.
+    /// Handles XOFF or XON. A peer that pauses us more often than our bytes explain could imprint
+    /// patterns on our traffic.
     fn told_rate(&mut self, now: Time, rate: Option<u32>) -> Result<(), Broken> {
         let Some(rate) = rate else {
             self.stops += 1;
@@ -214,7 +217,7 @@ impl Flow for Rates {
         };
         self.stopped = false;
         let rate = u64::from(rate) * 1000;
-        // A rate holds bytes for a second, and at least a cell's.
+        // The bucket holds the bytes of one second, at least those of a cell.
         self.bucket = (rate > 0).then(|| Bucket::full(now, rate, rate.max(DATA as u64)));
         Ok(())
     }

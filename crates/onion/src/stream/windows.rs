@@ -1,4 +1,4 @@
-//! SENDMEs of a stream (tor-spec, "Stream-level flow control"): for circuits without congestion
+//! SENDMEs of a stream (tor-spec, "Stream-level flow control"), on circuits without congestion
 //! control.
 
 use std::time::Duration;
@@ -9,10 +9,10 @@ use super::{Arrived, Broken, Flow, Replies};
 use crate::congestion::{Control, Fixed, Outlet};
 use crate::wire::message::{DATA, RelayCommand};
 
-/// A program that leaves more bytes than this waiting gets no further window.
+/// Bytes waiting for a program above which the window is not opened further.
 const READ_SLOWLY: usize = 10 * DATA;
 
-/// Both directions of one stream.
+/// Windows of both directions of one stream.
 pub(super) struct Windows {
     send: Fixed,
     /// DATA cells that the peer may still send.
@@ -24,7 +24,8 @@ impl Windows {
         Windows { send: Fixed::stream(), left: Fixed::stream().window() }
     }
 
-    /// Gives the peer a further piece of window for each piece that the program has read.
+    /// Opens the peer's window by one step for each step's worth of cells received, while at most
+    /// `READ_SLOWLY` bytes wait for the program.
     fn open(&mut self, waiting: usize, replies: &mut Replies<'_>) {
         let (step, whole) = (self.send.sendme_inc(), self.send.window());
         while self.left + step <= whole && waiting <= READ_SLOWLY {
@@ -58,7 +59,7 @@ impl Flow for Windows {
         Ok(())
     }
 
-    /// A fixed window bounds what comes anyhow.
+    /// Does nothing: a fixed window limits the data in any case.
     fn rest(&mut self, _: Time, _: bool, _: usize, _: &mut Replies<'_>) {}
 
     fn consumed(&mut self, _now: Time, _bytes: usize, waiting: usize, replies: &mut Replies<'_>) {
@@ -66,7 +67,7 @@ impl Flow for Windows {
     }
 
     fn acknowledged(&mut self, _by: PathId) -> Result<(), Broken> {
-        // A fixed window does not ask how long that took.
+        // A fixed window does not depend on the round-trip time.
         let owed = self.send.acknowledged(Duration::ZERO, Outlet::default());
         if owed { Ok(()) } else { Err(Broken::OutOfPlace) }
     }

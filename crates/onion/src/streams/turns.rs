@@ -1,13 +1,13 @@
-//! The streams of a set that have something to send, kept up to date as they change: a cell costs
-//! the same however many others there are.
+//! Streams of a set that have something to send, updated as they change: the cost of a cell is
+//! independent of the number of other streams.
 //!
 //! Streams take turns as flows do in FQ-CoDel (RFC 8290, section 4.2): a deficit round robin in
-//! which each sends a run of cells, and one that had nothing to send goes first once. Runs spare
-//! both ends a system call for each cell of 498 bytes; going first keeps a request from waiting for
-//! a run of each download.
+//! which each sends a run of cells. A stream that had nothing to send takes one turn ahead of the
+//! others. Runs spare both ends a system call for each cell of 498 bytes. Without the early turn a
+//! request would wait for a run of each download.
 //!
-//! Where streams have a window on each leg, each leg has turns of its own: a stream that one leg
-//! does not take is passed over there alone.
+//! Where streams have a window on each leg, each leg has its own turns: a stream that cannot send
+//! on one leg is skipped only there.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
@@ -15,37 +15,38 @@ use anabranch_multipath::{PathId, Time};
 
 use crate::stream::Stream;
 
-/// Cells of data that a stream sends in one turn: 31.9 kB, half of what it may hold. With 32 cells
-/// a client of 500 streams used a twelfth more CPU.
+/// Data cells that a stream sends in one turn: 31.9 kB, half of what it may hold. With 32 cells a
+/// client with 500 streams used a twelfth more CPU.
 pub(super) const RUN: u16 = 64;
 
 /// Queues of streams by what they may send, and sums over all of them.
 #[derive(Default)]
 pub(super) struct Turns {
-    /// The turns on each leg; only one entry where flow control does not depend on the leg.
+    /// Turns on each leg; only one entry if flow control does not depend on the leg.
     legs: Vec<(PathId, LegTurns)>,
     /// Streams whose END is due.
     ending: BTreeSet<u16>,
-    /// When streams that keep to a rate may send again.
+    /// Times at which streams limited to a rate may send again.
     wakes: BTreeSet<(Time, u16)>,
     /// Contributions of streams that are not idle.
     noted: BTreeMap<u16, Noted>,
     /// Bytes that wait for cells.
     unsent: usize,
-    /// Streams with bytes to send; streams whose program has more than there was room for.
+    /// Number of streams with bytes to send (`wanting`), and of those with a program that has more
+    /// than there was room for (`starved`).
     wanting: usize,
     starved: usize,
 }
 
-/// The turns of streams on one leg.
+/// Turns of streams on one leg.
 #[derive(Default)]
 struct LegTurns {
-    /// Streams that had nothing to send before this turn: they go before the others.
+    /// Streams that had nothing to send before this turn: they precede the others.
     new: VecDeque<u16>,
     /// Streams that have had a turn.
     old: VecDeque<u16>,
-    /// Those of both queues. A stream that is no longer ready leaves its queue when it gets to the
-    /// front.
+    /// Streams of both queues. A stream that is no longer ready leaves its queue when it reaches
+    /// the front.
     queued: BTreeMap<u16, Queued>,
 }
 
@@ -53,7 +54,7 @@ struct LegTurns {
 struct Queued {
     /// Cells that it may send before its turn ends.
     left: u16,
-    /// Whether it has bytes that flow control is not known to hold back.
+    /// True if it has bytes, and flow control is not known to hold them back.
     ready: bool,
 }
 
@@ -80,7 +81,7 @@ impl Noted {
 }
 
 impl Turns {
-    /// Takes note of a stream that has changed, or is gone.
+    /// Updates the contribution of a stream that has changed, or is closed.
     pub(super) fn note(&mut self, id: u16, stream: Option<&Stream>) {
         let new = stream.map(Noted::of).unwrap_or_default();
         let is_idle = new == Noted::default();
@@ -98,7 +99,7 @@ impl Turns {
         }
     }
 
-    /// The turns on `leg`, in which all streams with bytes take part.
+    /// Returns the turns on `leg`, which include all streams with bytes.
     fn on(&mut self, leg: PathId) -> &mut LegTurns {
         let place = self.legs.iter().position(|(other, _)| *other == leg);
         let place = place.unwrap_or_else(|| {
@@ -111,12 +112,12 @@ impl Turns {
         &mut self.legs[place].1
     }
 
-    /// A leg is gone.
+    /// Removes a lost leg.
     pub(super) fn lost(&mut self, leg: PathId) {
         self.legs.retain(|(other, _)| *other != leg);
     }
 
-    /// Passes over a stream that may not send on `leg`, until it changes or `wake` comes.
+    /// Skips a stream that may not send on `leg`, until it changes or `wake` is reached.
     pub(super) fn park(&mut self, leg: PathId, id: u16, wake: Option<Time>) {
         self.on(leg).queued.entry(id).and_modify(|queued| queued.ready = false);
         if let (Some(wake), Some(noted)) = (wake, self.noted.get_mut(&id)) {
@@ -125,7 +126,7 @@ impl Turns {
         }
     }
 
-    /// Puts streams whose time has come back into the queue; returns when the next one's comes.
+    /// Puts streams whose time has come back into the queue, and returns the time of the next one.
     pub(super) fn wake(&mut self, now: Time) -> Option<Time> {
         while let Some(&(wake, id)) = self.wakes.first() {
             if wake > now {
@@ -138,35 +139,36 @@ impl Turns {
         None
     }
 
-    /// The stream whose turn it is on `leg` among those that may have data to send.
+    /// Returns the stream whose turn it is on `leg`; only streams that may have data to send take
+    /// turns.
     pub(super) fn next_ready(&mut self, leg: PathId) -> Option<u16> {
         self.on(leg).next_ready()
     }
 
-    /// A stream sent a cell of data by `leg`.
+    /// Counts a data cell that the stream `id` sent on `leg`.
     pub(super) fn sent(&mut self, leg: PathId, id: u16) {
         let queued = self.on(leg).queued.entry(id);
         queued.and_modify(|queued| queued.left = queued.left.saturating_sub(1));
     }
 
-    /// A stream whose END is due.
+    /// Returns a stream whose END is due.
     pub(super) fn next_ending(&self) -> Option<u16> {
         self.ending.first().copied()
     }
 
-    /// Whether a stream has bytes to send.
+    /// Returns true if a stream has bytes to send.
     pub(super) fn is_wanting(&self) -> bool {
         self.wanting > 0
     }
 
-    /// Bytes that wait for cells; `None` if a program has more than there is room for.
+    /// Returns the bytes that wait for cells; `None` if a program has more than there is room for.
     pub(super) fn unsent(&self) -> Option<usize> {
         (self.starved == 0).then_some(self.unsent)
     }
 }
 
 impl LegTurns {
-    /// Takes note of a stream that has changed.
+    /// Updates the entry of a stream that has changed.
     fn note(&mut self, id: u16, wanting: bool) {
         if let Some(queued) = self.queued.get_mut(&id) {
             queued.ready = wanting;
@@ -176,7 +178,8 @@ impl LegTurns {
         }
     }
 
-    /// A stream that kept to a rate may send again. It had its turn.
+    /// Marks the stream `id`, which is limited to a rate, as ready. It had its turn, so it joins
+    /// the old ones.
     fn wake(&mut self, id: u16) {
         let LegTurns { queued, old, .. } = self;
         let queued = queued.entry(id).or_insert_with(|| {
@@ -186,14 +189,14 @@ impl LegTurns {
         queued.ready = true;
     }
 
-    /// The stream whose turn it is.
+    /// Returns the stream whose turn it is.
     fn next_ready(&mut self) -> Option<u16> {
         while let Some(&id) = self.new.front() {
             let queued = self.queued.get_mut(&id)?;
             if queued.ready && queued.left > 0 {
                 return Some(id);
             }
-            // One that has nothing more to send goes there as well: it is not new again before the
+            // A stream with nothing more to send joins them as well: it is not new again before the
             // others have had their turns.
             queued.left = RUN;
             self.new.pop_front();
