@@ -52,7 +52,8 @@ impl Work {
         Ok(Work { sender, inputs, has_command })
     }
 
-    /// Runs `jobs` in `network` until they have ended or a signal or command ends the emulation.
+    /// Runs `jobs` in `network` until they have ended, or a signal or the end of standard input ends
+    /// the emulation.
     pub(super) fn run(
         self,
         network: Network,
@@ -111,8 +112,8 @@ impl Work {
         })
     }
 
-    /// Processes inputs until all awaited programs have ended, or a signal or command ends the
-    /// emulation.
+    /// Processes inputs until all awaited programs have ended, or a signal or the end of standard
+    /// input ends the emulation.
     fn follow(&self, network: &Network, jobs: &[Job], face: &mut dyn Face) -> Result<(), Failure> {
         let mut awaited = jobs.iter().filter(|job| !job.program.background).count();
         // An error means that every sender is gone: the same as an end.
