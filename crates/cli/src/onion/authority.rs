@@ -332,7 +332,7 @@ impl AuthorityArgs {
         names(&live, &[&fixed[..], &common(&old.common, &self.common)].concat())
     }
 
-    /// Returns these settings, except that those that need a restart are as in `old`.
+    /// Returns these settings with the values of `old` where a change needs a restart.
     fn over_fixed(self, old: &AuthorityArgs) -> AuthorityArgs {
         AuthorityArgs {
             common: self.common.over_fixed(&old.common),

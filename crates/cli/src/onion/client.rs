@@ -442,7 +442,7 @@ impl ClientArgs {
         names(&live, &[&fixed[..], &common(&old.common, &self.common)].concat())
     }
 
-    /// Returns these settings, except that those that need a restart are as in `old`.
+    /// Returns these settings with the values of `old` where a change needs a restart.
     fn over_fixed(self, common: Common, old: &ClientArgs) -> ClientArgs {
         ClientArgs {
             common,

@@ -112,7 +112,7 @@ impl Common {
         }
     }
 
-    /// Returns these settings, except that those that need a restart are as in `old`.
+    /// Returns these settings with the values of `old` where a change needs a restart.
     fn over_fixed(self, old: &Common) -> Common {
         let (data, name, json, quiet) = (old.data.clone(), old.name.clone(), old.json, old.quiet);
         Common { data, name, json, quiet, ..self }

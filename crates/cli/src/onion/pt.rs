@@ -301,7 +301,7 @@ impl ServerSide {
     }
 }
 
-/// Returns the shapes of a file, or those that are built in.
+/// Returns the shapes of a file, or the built-in ones.
 fn set_of(file: Option<&Path>) -> Result<Shapes, Failure> {
     Ok(file.map(shapes).transpose().map_err(Failure::misuse)?.unwrap_or_default())
 }

@@ -480,7 +480,7 @@ impl RelayArgs {
         names(&live, &[&fixed[..], &common(&old.common, &self.common)].concat())
     }
 
-    /// Returns these settings, except that those that need a restart are as in `old`.
+    /// Returns these settings with the values of `old` where a change needs a restart.
     fn over_fixed(self, old: &RelayArgs) -> RelayArgs {
         RelayArgs {
             common: self.common.over_fixed(&old.common),
