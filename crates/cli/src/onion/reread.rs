@@ -20,8 +20,7 @@ pub(super) struct Source<A> {
 /// Name of a setting, and whether it differs from the one in force.
 pub(super) type Setting = (&'static str, bool);
 
-/// Returns the names of the settings that differ, separately for `live` and
-/// `fixed` ones.
+/// Returns the names of the settings that differ, separately for `live` and `fixed` ones.
 pub(super) fn names(live: &[Setting], fixed: &[Setting]) -> Names {
     let differing = |all: &[Setting]| {
         all.iter().filter(|(_, differs)| *differs).map(|(name, _)| *name).collect()

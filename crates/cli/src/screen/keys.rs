@@ -48,8 +48,8 @@ impl Key {
 /// Passes each key to `take` until that returns that the view has ended. After each pause without
 /// a key, `take` is called with `None`.
 ///
-/// Keys are read by the same reader as the terminal's other answers, so that neither takes the other's
-/// input. Nothing is read in the background: the kernel would stop the program.
+/// Keys are read by the same reader as the terminal's other answers, so that neither takes the
+/// other's input. Nothing is read in the background: the kernel would stop the program.
 pub(crate) fn follow(mut take: impl FnMut(Option<Key>) -> bool) {
     let mut key = None;
     while take(key.take()) {
