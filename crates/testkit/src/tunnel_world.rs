@@ -307,7 +307,7 @@ pub fn address(place: usize) -> SocketAddr {
     SocketAddr::from(([192, 0, 2, place as u8 + 1], 40_000))
 }
 
-/// Returns a path of 100 Mbit/s with a one-way delay of `delay_ms` and a queue of 50 ms.
+/// Returns a path of 100 Mbit/s with a one-way delay of `delay_ms` and an unlimited queue.
 pub fn path(delay_ms: u64) -> LinkSettings {
     LinkSettings { delay: Duration::from_millis(delay_ms), ..LinkSettings::with_rate(100_000_000) }
 }
