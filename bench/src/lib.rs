@@ -1,5 +1,5 @@
-//! What the measuring tools share: the payload that they exchange, their reports, and the reading
-//! of `/proc`.
+//! Parts that the measuring tools share: the payload that they exchange, their reports, and the
+//! reader of `/proc`.
 //!
 //! * `udp-blast` sends numbered datagrams of many sessions, paced or flat out.
 //! * `udp-sink` receives them and tells loss, rate and one-way delay.

@@ -52,8 +52,8 @@ impl Work {
         Ok(Work { sender, inputs, has_command })
     }
 
-    /// Runs `jobs` in `network` until they have ended, or a signal or the end of standard input ends
-    /// the emulation.
+    /// Runs `jobs` in `network` until they have ended, or a signal or the end of standard input
+    /// ends the emulation.
     pub(super) fn run(
         self,
         network: Network,
