@@ -2,7 +2,7 @@
 //! reader of `/proc`.
 //!
 //! * `udp-blast` sends numbered datagrams of many sessions, paced or flat out.
-//! * `udp-sink` receives them and tells loss, rate and one-way delay.
+//! * `udp-sink` receives them and reports loss, rate and one-way delay.
 //! * `proc-cpu` watches another process.
 //! * `bench` runs them around a forwarder and holds the results against the targets.
 

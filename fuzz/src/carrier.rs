@@ -1,4 +1,4 @@
-//! Packets on a byte stream: a peer's stream is split in the same way for all chunks, memory stays
+//! Packets on a byte stream. A peer's stream is split in the same way for all chunks, memory stays
 //! bounded, and the other end reads the packets that a queue sends.
 
 use std::time::Duration;

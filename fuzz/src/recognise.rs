@@ -4,8 +4,8 @@
 use anabranch_comps::Protocol;
 use anabranch_comps::protocol::{Confidence, FAMILIES, HEAD, Mark, Recogniser, Side};
 
-/// Checks that the named protocol is the first with a mark in the table, that every entry accepts
-/// any two datagrams in sequence, and that a session is certain of nothing before its second
+/// Checks that the named protocol is the first with a mark in the table, and that every entry
+/// accepts any two datagrams in sequence. A session must not be certain before its second
 /// datagram.
 pub fn check(datagram: &[u8]) {
     let (named, mark) = Protocol::recognise(datagram);

@@ -16,8 +16,8 @@ use crate::Cli;
 const OTHERS: &str = "apt cat chmod chown chromium cp curl export install ip iptables journalctl mkdir nft \
      ping pip python3 sysctl systemctl wg-quick xz";
 
-/// `crates/cli/tests/documents.rs` runs many of them; `lab/tests/test_documents.py` checks the
-/// lab's.
+/// Tests that every command in the documents is known. `crates/cli/tests/documents.rs` runs many
+/// of them; `lab/tests/test_documents.py` checks the lab's.
 #[test]
 fn every_command_of_the_documents_is_known() {
     let makefile = fs::read_to_string(guide::root().join("Makefile")).unwrap();

@@ -47,9 +47,8 @@ pub const TLP_SRTT_FACTOR: u32 = 2;
 /// Allowance for a delayed acknowledgement when one segment is in flight (RFC 8985, section 7.2,
 /// `TLP.max_ack_delay`).
 pub const TLP_MAX_ACK_DELAY: Duration = Duration::from_millis(200);
-/// Allowance in the probe timeout otherwise, and in the timer of the reordering window, so that
-/// the timer does not expire before an acknowledgement (Linux, `TCP_TIMEOUT_MIN`: two ticks of 4
-/// ms).
+/// Allowance in the probe timeout otherwise, and in the timer of the reordering window. The timer
+/// then does not expire before an acknowledgement (Linux, `TCP_TIMEOUT_MIN`: two ticks of 4 ms).
 pub const TIMEOUT_MIN: Duration = Duration::from_millis(8);
 
 /// CUBIC's scaling constant `C`, in segments per second cubed (RFC 9438, section 5).

@@ -2,7 +2,8 @@
 //! their keys.
 //!
 //! The peer's record layer is written from RFC 8446 (sections 5.2, 7.1 to 7.3), independently of
-//! that of the links: a link that decrypts its records is checked against a second implementation.
+//! that of the links. A link that decrypts its records is thus checked against a second
+//! implementation.
 
 use anabranch_links::tls::{AgreedSecrets, Tls};
 use aws_lc_rs::aead::{

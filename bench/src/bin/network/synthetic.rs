@@ -1,6 +1,6 @@
-//! A consensus like that of 2026 in all that costs time: 7,000 relays, the shares of guards and
-//! exits, weights over four powers of ten, crowded subnets, families of up to 70, some 250 exit
-//! policies. Its authority is generated here; no data of real relays is used.
+//! A consensus like that of 2026 in everything that costs time. It has 7,000 relays, the shares of
+//! guards and exits, weights over four powers of ten, crowded subnets, families of up to 70, and
+//! some 250 exit policies. Its authority is generated here; no data of real relays is used.
 
 use std::fmt::Write as _;
 use std::io;

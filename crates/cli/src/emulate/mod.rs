@@ -76,8 +76,8 @@ impl EmulateArgs {
         let text = fs::read_to_string(file).map_err(|e| Failure::misuse(format!("{name}: {e}")))?;
         let topology = Topology::parse(&text, &name).map_err(Failure::misuse)?;
         let jobs = self.jobs(&topology, &name)?;
-        // Handlers are installed before the network is created, so that a signal cannot leave it
-        // behind.
+        // Signals are handled before the network exists, so that none of them ends the program
+        // without removing it.
         let work = Work::prepare(!self.command.is_empty()).map_err(Failure::trouble)?;
         let network = Network::start(&topology).map_err(refused)?;
         let face: &mut dyn Face = if self.json {

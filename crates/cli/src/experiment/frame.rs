@@ -95,7 +95,7 @@ impl<'a, E: Experiment> Run<'a, E> {
         Ok(Run { experiment, units, journal })
     }
 
-    /// Like [`Run::begin`], for measurements that need network namespaces.
+    /// Begins a run as [`Run::begin`] does, for measurements that need network namespaces.
     ///
     /// # Errors
     /// Misuse: namespaces are not available, and nothing was created; or those of [`Run::begin`].
@@ -123,7 +123,7 @@ impl<'a, E: Experiment> Run<'a, E> {
         })
     }
 
-    /// Like [`Run::carry_out`], where `carry` decides the order.
+    /// Carries out the units as [`Run::carry_out`] does, but `carry` decides the order.
     ///
     /// # Errors
     /// Those of [`Run::carry_out`].

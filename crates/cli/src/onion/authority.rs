@@ -348,8 +348,8 @@ impl AuthorityArgs {
     }
 }
 
-/// Converts an error. A port or a folder that another program uses is trouble or misuse, not a
-/// fault of ours.
+/// Converts an error: trouble if the system refuses something, such as a port in use; misuse if the
+/// folder cannot be used.
 fn failure(error: AuthorityError) -> Failure {
     match error {
         AuthorityError::System(_) => Failure::trouble(error),

@@ -90,7 +90,8 @@ impl LinkWishes {
         Ok(LinkWishes { over_tcp, unordered, quic, per_circuit })
     }
 
-    /// Like [`LinkWishes::new`], for a client, whose circuits share the link to their guard.
+    /// Parses a list as [`LinkWishes::new`] does, for a client, whose circuits share the link to
+    /// their guard.
     ///
     /// # Errors
     /// Those of [`LinkWishes::new`]; or `tls-per-circuit` is listed.

@@ -108,7 +108,7 @@ impl Offers {
 }
 
 /// Returns the limits of our transport inside a relay: for data queued in its links, half of the
-/// relay's limit for cells.
+/// relay's limit for cells, or `Limits::LEAST`.
 fn limits(memory: usize) -> Limits {
     Limits { memory: (memory / 2).max(Limits::LEAST), ..Limits::default() }
 }

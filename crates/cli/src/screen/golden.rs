@@ -18,7 +18,7 @@ pub(crate) fn check(name: &str, picture: &impl Picture) {
     check_look(name, picture, &Look::new(Palette::new(true)));
 }
 
-/// Like [`check`], with settings of the test's own.
+/// Compares a view as [`check`] does, with settings of the test's own.
 pub(crate) fn check_look(name: &str, picture: &impl Picture, look: &Look) {
     for width in [80, 100, 160] {
         let now = told(&seen(picture, width, look));
