@@ -21,7 +21,7 @@ pub(super) fn mean(mean: Option<Mean>, scale: f64, digits: usize) -> String {
     with_half(mean, number)
 }
 
-/// Like [`mean`], with another format for the numbers.
+/// Formats a mean as [`mean`] does, with another format for the numbers.
 pub(super) fn with_half(mean: Option<Mean>, number: impl Fn(f64) -> String) -> String {
     match mean {
         None => NONE.to_owned(),
