@@ -1,4 +1,4 @@
-//! What is measured. To add an area: write its function, and a line in [`AREAS`].
+//! Measured areas. To add one: write its function, and a line in [`AREAS`].
 
 use std::hint::black_box;
 use std::io;
@@ -15,10 +15,10 @@ use rustix::time::{ClockId, clock_gettime};
 use crate::rig::{Load, Measured, Rig, Subject};
 use anabranch_bench::table::{Table, Target};
 
-/// An area: measures, and adds its lines to the table.
+/// Function that measures an area, and adds its lines to the table.
 pub(crate) type Area = fn(&Rig, &mut Table) -> io::Result<()>;
 
-/// All areas, by the names that the command line knows.
+/// All areas by their names on the command line.
 pub(crate) const AREAS: &[(&str, Area)] = &[
     ("forward", forward),
     ("delay", delay),
@@ -28,20 +28,20 @@ pub(crate) const AREAS: &[(&str, Area)] = &[
     ("traces", traces),
 ];
 
-/// Both ends with offloads, at 8.6 Gbit/s in datagrams of 1,350 bytes.
+/// Load with offloads at both ends: 8.6 Gbit/s in datagrams of 1,350 bytes.
 const JOINED: Load = Load { rate: 800_000.0, burst: 48, sessions: 1, plain: false };
-/// The same at 1.1 Gbit/s: two ends that encrypt have to find room beside sender and receiver.
+/// The same load at 1.1 Gbit/s: two ends that encrypt share the CPUs with sender and receiver.
 const TUNNEL: Load = Load { rate: 100_000.0, burst: 48, sessions: 1, plain: false };
-/// Both ends without.
+/// Load without offloads.
 const SINGLE: Load = Load { rate: 100_000.0, burst: 1, sessions: 1, plain: true };
-/// As much as there is CPU for.
+/// As much load as the CPU allows.
 const FLAT_OUT: Load = Load { rate: 0.0, burst: 48, sessions: 1, plain: false };
 /// One datagram at a time.
 const SPARSE: Load = Load { rate: 10_000.0, burst: 1, sessions: 1, plain: false };
-/// Many sessions at once.
+/// Many concurrent sessions.
 const CROWD: Load = Load { rate: 50_000.0, burst: 1, sessions: 1000, plain: false };
 
-/// CPU time for each datagram, and throughput.
+/// Measures the CPU time for each datagram, and throughput.
 fn forward(rig: &Rig, table: &mut Table) -> io::Result<()> {
     let forwarders = || rig.subjects.iter().copied().filter(|&s| s != Subject::Direct);
     for (what, load, limit) in
@@ -58,7 +58,7 @@ fn forward(rig: &Rig, table: &mut Table) -> io::Result<()> {
     Ok(())
 }
 
-/// One-way delay beside that of the same run of the direct path.
+/// Measures the one-way delay, and the difference to the direct path in the same run.
 fn delay(rig: &Rig, table: &mut Table) -> io::Result<()> {
     let runs = interleaved(rig, rig.subjects.iter().copied(), SPARSE)?;
     let p50 = |run: &Measured| run.sink.delay.p50;
@@ -76,8 +76,8 @@ fn delay(rig: &Rig, table: &mut Table) -> io::Result<()> {
     Ok(())
 }
 
-/// What each end of a tunnel takes for a datagram, beside plain splitting in the same run; and
-/// sessions of many programs through one tunnel.
+/// Measures the CPU time of each end of a tunnel for a datagram, compared with plain splitting in
+/// the same run; and many sessions through one tunnel.
 fn far_end(rig: &Rig, table: &mut Table) -> io::Result<()> {
     let subjects = [Subject::Split(3), Subject::Near, Subject::Far];
     let runs = interleaved(rig, subjects.into_iter(), TUNNEL)?;
@@ -96,7 +96,7 @@ fn far_end(rig: &Rig, table: &mut Table) -> io::Result<()> {
     crowded_tunnel(rig, table)
 }
 
-/// 1,000 sessions through one tunnel.
+/// Measures 1,000 sessions through one tunnel.
 fn crowded_tunnel(rig: &Rig, table: &mut Table) -> io::Result<()> {
     for (subject, runs) in interleaved(rig, [Subject::Near, Subject::Far].into_iter(), CROWD)? {
         let lost = collect(runs.iter().map(|run| run.lost() as f64));
@@ -109,7 +109,7 @@ fn crowded_tunnel(rig: &Rig, table: &mut Table) -> io::Result<()> {
     Ok(())
 }
 
-/// CPU time that the cipher alone takes for one packet of the tunnel, in microseconds.
+/// Measures the CPU time of the cipher alone for one packet of the tunnel, in microseconds.
 fn sealing() -> f64 {
     const PACKETS: u32 = 200_000;
     let spent = || Duration::try_from(clock_gettime(ClockId::ThreadCPUTime));
@@ -128,7 +128,7 @@ fn sealing() -> f64 {
     (spent() - before).as_secs_f64() * 1e6 / f64::from(PACKETS)
 }
 
-/// Loss and memory with 1,000 sessions at once.
+/// Measures loss and memory with 1,000 concurrent sessions.
 fn sessions(rig: &Rig, table: &mut Table) -> io::Result<()> {
     let runs = interleaved(rig, rig.subjects.iter().copied(), CROWD)?;
     let lost = |run: &Measured| run.lost() as f64;
@@ -145,23 +145,23 @@ fn sessions(rig: &Rig, table: &mut Table) -> io::Result<()> {
     Ok(())
 }
 
-/// What the kernel holds for a session under load: queued datagrams, and sockets with all that
-/// belongs to them. The sender's own sockets are in the direct run too.
+/// Adds the kernel memory of a session under load: queued datagrams, and sockets with their
+/// objects. The direct run includes the sender's own sockets, too.
 fn kernel_memory(table: &mut Table, runs: &Runs) {
-    // The count lags behind by some pages for each socket, so that a difference may come out
-    // negative.
+    // The kernel's count is late by some pages for each socket, so a difference may be negative.
     let queues = |run: &Measured| per_session([0, run.sockets[1].queues]);
     add(table, "kernel: queues of a session", "kB", runs, Target::None, queues);
     let objects = |run: &Measured| per_session(run.sockets.map(|sockets| sockets.objects));
     add(table, "kernel: objects of a session", "kB", runs, Target::None, objects);
 }
 
-/// Growth from the first to the second, in kB for each session of the crowd.
+/// Returns the growth from `before` to `after`, in kB for each session of [`CROWD`].
 fn per_session([before, after]: [u64; 2]) -> f64 {
     (after as f64 - before as f64) / 1e3 / CROWD.sessions as f64
 }
 
-/// Decisions a second: the scheduler alone, and behind a boundary that asks it every 100 ms.
+/// Measures decisions per second: of the scheduler alone, and with a boundary that asks it every
+/// 100 ms.
 fn schedulers(rig: &Rig, table: &mut Table) -> io::Result<()> {
     let mut alone = vec![Series::default(); FAMILIES.len()];
     let mut units = alone.clone();
@@ -173,8 +173,8 @@ fn schedulers(rig: &Rig, table: &mut Table) -> io::Result<()> {
         }
     }
     for (family, (alone, units)) in FAMILIES.iter().zip(alone.into_iter().zip(units)) {
-        // A circuit's is asked once a cell, of which a relay's thread forwards a few million a
-        // second at most.
+        // The scheduler of a circuit is asked once for each cell, and a relay's thread forwards at
+        // most a few million cells per second.
         let target = Target::AtLeast(if family.needs_windows { 10.0 } else { 50.0 });
         table.add("decisions of the scheduler", family.name, "M/s", alone, target);
         table.add("units assigned, --every 100ms", family.name, "M/s", units, Target::None);
@@ -182,16 +182,16 @@ fn schedulers(rig: &Rig, table: &mut Table) -> io::Result<()> {
     Ok(())
 }
 
-/// One of the family, for three paths.
+/// Creates the family's example for three paths.
 fn build(family: &Family) -> io::Result<Box<dyn Scheduler>> {
     let argument = family.example.split_once(':').map(|(_, argument)| argument);
     let built = (family.build)(argument, PATHS.len(), seed::stream(7, 0, "bench"));
     built.map_err(|error| io::Error::other(error.to_string()))
 }
 
-/// Three paths, all measured and without windows.
+/// Three paths with known round-trip times and without windows.
 const PATHS: [PathView; 3] = [PathView { rtt: Some(RTT), ..PathView::open() }; 3];
-/// Three circuits, all measured, with room.
+/// Three circuits with known round-trip times and free windows.
 const LEGS: [PathView; 3] = [PathView::leg(
     Some(RTT),
     62,
@@ -207,19 +207,19 @@ const LEGS: [PathView; 3] = [PathView::leg(
 ); 3];
 const RTT: Duration = Duration::from_millis(20);
 
-/// How long a scheduler is asked.
+/// Duration of a measurement of a scheduler.
 const ASKED: Duration = Duration::from_millis(200);
-/// Decisions between two looks at the clock.
+/// Decisions between two readings of the clock.
 const BLOCK: u64 = 100_000;
 
-/// Choices per second.
+/// Measures choices per second.
 fn decisions(scheduler: &mut dyn Scheduler, paths: &[PathView; 3]) -> f64 {
     rate(|number| {
         black_box(scheduler.choose(Time::from_nanos(number), black_box(paths)));
     })
 }
 
-/// Units assigned per second, one at a time, 10 µs apart.
+/// Measures units assigned per second, one at a time, 10 µs apart.
 fn assignments(scheduler: Box<dyn Scheduler>, paths: &[PathView; 3]) -> f64 {
     let every = "100ms".parse().expect("a boundary as the documentation writes it");
     let boundary = Boundary::new(every, seed::stream(7, 0, "boundary"));
@@ -229,8 +229,8 @@ fn assignments(scheduler: Box<dyn Scheduler>, paths: &[PathView; 3]) -> f64 {
     })
 }
 
-/// Recorded packets split a second, as the lab has them split: from the setting that asks the
-/// scheduler most to the mildest.
+/// Measures recorded packets split per second, as the lab splits them. The settings range from the
+/// one that asks the scheduler most often to the one that asks it least.
 fn traces(rig: &Rig, table: &mut Table) -> io::Result<()> {
     let settings = [
         ("weighted, 1p, independent", "weighted", "1p", Mode::Independent),
@@ -251,7 +251,7 @@ fn traces(rig: &Rig, table: &mut Table) -> io::Result<()> {
     Ok(())
 }
 
-/// Packets of one load whose paths are drawn per second, each time as a load of its own.
+/// Measures packets per second for which paths are drawn; each repetition counts as another load.
 fn split_rate(split: &TraceSplit, times: &[f64], sizes: &[i32]) -> f64 {
     let mut paths = vec![0; times.len()];
     let (start, mut number) = (Instant::now(), 0);
@@ -264,7 +264,8 @@ fn split_rate(split: &TraceSplit, times: &[f64], sizes: &[i32]) -> f64 {
     number as f64 * times.len() as f64 / start.elapsed().as_secs_f64()
 }
 
-/// A page load of 5,000 packets, one upwards for every four downwards, times in seconds.
+/// Returns a page load of 5,000 packets, one on the uplink for every four on the downlink, with
+/// times in seconds.
 fn load() -> (Vec<f64>, Vec<i32>) {
     let mut chance = seed::stream(7, 0, "load");
     let mut now = 0.0;
@@ -276,7 +277,7 @@ fn load() -> (Vec<f64>, Vec<i32>) {
         .unzip()
 }
 
-/// How often a second `step` can be taken.
+/// Measures how many times per second `step` can be executed.
 fn rate(mut step: impl FnMut(u64)) -> f64 {
     let (start, mut number) = (Instant::now(), 0);
     while start.elapsed() < ASKED {
@@ -288,10 +289,10 @@ fn rate(mut step: impl FnMut(u64)) -> f64 {
     number as f64 / start.elapsed().as_secs_f64()
 }
 
-/// Each subject with its runs.
+/// Subjects with their runs.
 type Runs = Vec<(Subject, Vec<Measured>)>;
 
-/// Runs `load` through all `subjects` in turn, as often as asked.
+/// Runs `load` through all `subjects` in turn, `rig.runs` times.
 fn interleaved(rig: &Rig, subjects: impl Iterator<Item = Subject>, load: Load) -> io::Result<Runs> {
     let mut runs: Runs = subjects.map(|subject| (subject, Vec::new())).collect();
     for _ in 0..rig.runs {
@@ -302,7 +303,7 @@ fn interleaved(rig: &Rig, subjects: impl Iterator<Item = Subject>, load: Load) -
     Ok(runs)
 }
 
-/// Adds a line for each subject; the target concerns the splitter alone.
+/// Adds a line for each subject; the target applies only to the splitter.
 fn add(
     table: &mut Table,
     what: &str,

@@ -1,8 +1,8 @@
-//! What the measuring tools share: the payload that they exchange, their reports, and the reading
-//! of `/proc`.
+//! Parts that the measuring tools share: the payload that they exchange, their reports, and the
+//! reader of `/proc`.
 //!
 //! * `udp-blast` sends numbered datagrams of many sessions, paced or flat out.
-//! * `udp-sink` receives them and tells loss, rate and one-way delay.
+//! * `udp-sink` receives them and reports loss, rate and one-way delay.
 //! * `proc-cpu` watches another process.
 //! * `bench` runs them around a forwarder and holds the results against the targets.
 

@@ -1,9 +1,9 @@
-//! Holds the splitter against its targets, and prints a table.
+//! Compares the splitter with its targets, and prints a table.
 //!
-//! Every number is the median of several runs with the smallest and the largest. The subjects of
-//! one comparison take turns, so that what disturbs the machine disturbs all of them, and the
-//! baselines (no forwarder at all, the naive one of `crates/os/examples/forward.rs`, the
-//! splitter with one path) are measured beside the splitter each time.
+//! Every number is the median of several runs with minimum and maximum. The subjects of one
+//! comparison take turns, so that a disturbance of the machine affects all of them. The baselines
+//! (no forwarder at all, the naive one of `crates/os/examples/forward.rs`, the splitter with one
+//! path) are measured together with the splitter each time.
 
 mod areas;
 mod rig;

@@ -1,18 +1,18 @@
-//! The first bytes of each datagram: session, number, time of sending.
+//! First bytes of each datagram: session, number, time of sending.
 
 use rustix::time::{ClockId, clock_gettime};
 
-/// Bytes that a stamp takes, and the smallest datagram that can carry one.
+/// Size of a stamp in bytes, and of the smallest datagram that can carry one.
 pub const STAMP: usize = 20;
 
-/// What the sender writes into each datagram.
+/// Stamp that the sender writes into each datagram.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Stamp {
-    /// The sender's socket, counted from 0.
+    /// Socket of the sender, counted from 0.
     pub session: u32,
-    /// The datagram's number within its session, counted from 0.
+    /// Number of the datagram within its session, counted from 0.
     pub number: u64,
-    /// When it was sent, as [`now`] tells it.
+    /// Time of sending, from [`now`].
     pub sent: u64,
 }
 
@@ -24,7 +24,7 @@ impl Stamp {
         datagram[12..20].copy_from_slice(&self.sent.to_le_bytes());
     }
 
-    /// Reads the stamp of `datagram`; `None` if it is too short to have one.
+    /// Reads the stamp of `datagram`; returns `None` if it is too short.
     pub fn read(datagram: &[u8]) -> Option<Stamp> {
         let session = datagram.first_chunk().map(|bytes| u32::from_le_bytes(*bytes))?;
         let word = |at: usize| datagram.get(at..)?.first_chunk().map(|b| u64::from_le_bytes(*b));
@@ -32,7 +32,7 @@ impl Stamp {
     }
 }
 
-/// Nanoseconds of `CLOCK_MONOTONIC`, which all processes of one machine share.
+/// Returns the nanoseconds of `CLOCK_MONOTONIC`, which all processes of one machine share.
 pub fn now() -> u64 {
     let time = clock_gettime(ClockId::Monotonic);
     time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64

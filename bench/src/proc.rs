@@ -1,4 +1,4 @@
-//! What the kernel tells about processes and sockets in `/proc`.
+//! Numbers of processes and sockets from `/proc`.
 
 use std::fs;
 use std::io::{self, ErrorKind};
@@ -6,10 +6,10 @@ use std::path::Path;
 
 use serde::{Deserialize, Serialize};
 
-/// A process at one moment.
+/// Resources of a process at one moment.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Usage {
-    /// CPU time since its start, user's and system's of all its threads, in seconds.
+    /// CPU time since its start, user and system of all its threads, in seconds.
     pub cpu: f64,
     /// Memory in RAM (`VmRSS`), in bytes.
     pub rss: u64,
@@ -18,10 +18,10 @@ pub struct Usage {
 }
 
 impl Usage {
-    /// The process `pid` now.
+    /// Reads the current numbers of process `pid`.
     ///
     /// # Errors
-    /// `NotFound` if there is none; `InvalidData` if the kernel writes other than we know.
+    /// `NotFound` if there is none; `InvalidData` if the kernel's format is unknown.
     pub fn of(pid: u32) -> io::Result<Usage> {
         let status = fs::read_to_string(format!("/proc/{pid}/status"))?;
         let rss = field(&status, "VmRSS:").ok_or(ErrorKind::InvalidData)? * 1024;
@@ -30,11 +30,11 @@ impl Usage {
     }
 }
 
-/// The CPU time of `pid` in seconds: from the scheduler's own account in nanoseconds where the
-/// kernel keeps one, else from `stat`, in hundredths of a second.
+/// Returns the CPU time of `pid` in seconds. The scheduler's own account in nanoseconds is used if
+/// the kernel has one, otherwise `stat`, in hundredths of a second.
 ///
 /// # Errors
-/// As [`Usage::of`].
+/// Those of [`Usage::of`].
 pub fn cpu(pid: u32) -> io::Result<f64> {
     match threads_cpu(Path::new(&format!("/proc/{pid}/task"))) {
         Ok(nanos) if nanos > 0 => Ok(nanos as f64 / 1e9),
@@ -42,7 +42,7 @@ pub fn cpu(pid: u32) -> io::Result<f64> {
     }
 }
 
-/// Nanoseconds on a CPU of all threads that still live.
+/// Returns the nanoseconds of CPU time of all living threads.
 fn threads_cpu(tasks: &Path) -> io::Result<u64> {
     let nanos = |thread: io::Result<fs::DirEntry>| {
         let text = fs::read_to_string(thread?.path().join("schedstat"))?;
@@ -52,8 +52,8 @@ fn threads_cpu(tasks: &Path) -> io::Result<u64> {
     fs::read_dir(tasks)?.map(nanos).sum()
 }
 
-/// `utime + stime` of a line of `stat`: fields 14 and 15, counted behind the name, which may hold
-/// anything.
+/// Returns `utime + stime` of a line of `stat`: fields 14 and 15, counted from the end of the
+/// name, which may contain anything.
 fn stat_cpu(line: &str) -> io::Result<f64> {
     let behind = line.rsplit_once(')').ok_or(ErrorKind::InvalidData)?.1;
     let ticks = behind.split_whitespace().skip(11).take(2).map(str::parse::<u64>);
@@ -68,15 +68,15 @@ pub struct Sockets {
     pub count: u64,
     /// Memory accounted to their queues, in bytes.
     pub queues: u64,
-    /// Memory of all the kernel's objects, sockets and files among them, in bytes (`Slab`).
+    /// Memory of all kernel objects, including sockets and files, in bytes (`Slab`).
     pub objects: u64,
 }
 
 impl Sockets {
-    /// As they are now.
+    /// Reads the current numbers.
     ///
     /// # Errors
-    /// The kernel's.
+    /// Those of the kernel.
     pub fn now() -> io::Result<Sockets> {
         let v4 = fs::read_to_string("/proc/net/sockstat")?;
         let v6 = fs::read_to_string("/proc/net/sockstat6").unwrap_or_default();
@@ -88,10 +88,10 @@ impl Sockets {
     }
 }
 
-/// Whether an IPv4 or IPv6 UDP socket of this network namespace is bound to `port`.
+/// Returns whether an IPv4 or IPv6 UDP socket of this network namespace is bound to `port`.
 ///
 /// # Errors
-/// The kernel's.
+/// Those of the kernel.
 pub fn bound(port: u16) -> io::Result<bool> {
     let ending = format!(":{port:04X}");
     let holds = |table: &str| {
@@ -102,13 +102,14 @@ pub fn bound(port: u16) -> io::Result<bool> {
     Ok(holds(&fs::read_to_string("/proc/net/udp")?) || holds(&v6))
 }
 
-/// The number behind `name` at the start of a line.
+/// Returns the number after `name` at the start of a line.
 fn field(text: &str, name: &str) -> Option<u64> {
     let line = text.lines().find_map(|line| line.strip_prefix(name))?;
     line.split_whitespace().next()?.parse().ok()
 }
 
-/// The number behind the word `name` in the line that starts with `line`; 0 if there is none.
+/// Returns the number after the word `name` in the line that starts with `line`; 0 if there is
+/// none.
 fn after(text: &str, line: &str, name: &str) -> u64 {
     let line = text.lines().find_map(|text| text.strip_prefix(line)).unwrap_or_default();
     let value = line.split_whitespace().skip_while(|&word| word != name).nth(1);

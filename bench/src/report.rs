@@ -1,16 +1,16 @@
-//! What the tools print: one JSON object each.
+//! Output of the tools: one JSON object each.
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
 
 use serde::{Deserialize, Serialize};
 
-/// The result of `udp-blast`.
+/// Result of `udp-blast`.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Blast {
-    /// Datagrams that the kernel took.
+    /// Datagrams that the kernel accepted.
     pub sent: u64,
-    /// Datagrams that it refused.
+    /// Datagrams that the kernel refused.
     pub refused: u64,
     /// Seconds from the first to the last.
     pub seconds: f64,
@@ -18,7 +18,7 @@ pub struct Blast {
     pub cpu: f64,
 }
 
-/// The result of `udp-sink`.
+/// Result of `udp-sink`.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Sink {
     /// Datagrams that arrived with a stamp.
@@ -29,13 +29,14 @@ pub struct Sink {
     pub foreign: u64,
     /// Numbers missing below the highest of each session.
     pub lost: u64,
-    /// Datagrams with a number below that of one before.
+    /// Datagrams with a number below an earlier one.
     pub reordered: u64,
     /// Sessions seen.
     pub sessions: u64,
     /// Seconds from the first to the last.
     pub seconds: f64,
-    /// Receive calls' runs: `received / runs` is how many datagrams the kernel joined.
+    /// Runs returned by receive calls: `received / runs` is the mean number of datagrams that the
+    /// kernel joined.
     pub runs: u64,
     /// CPU time of the process in seconds.
     pub cpu: f64,
@@ -46,7 +47,7 @@ pub struct Sink {
 }
 
 impl Sink {
-    /// Payload in Gbit/s.
+    /// Returns the payload rate in Gbit/s.
     pub fn gbits(&self) -> f64 {
         if self.seconds > 0.0 { self.bytes as f64 * 8e-9 / self.seconds } else { 0.0 }
     }
@@ -55,20 +56,20 @@ impl Sink {
 /// Percentiles of a delay, in microseconds.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Delay {
-    /// The smallest.
+    /// Minimum.
     pub min: f64,
-    /// The median.
+    /// Median.
     pub p50: f64,
-    /// Nine of ten are below.
+    /// 90th percentile.
     pub p90: f64,
-    /// 99 of 100 are below.
+    /// 99th percentile.
     pub p99: f64,
-    /// The largest.
+    /// Maximum.
     pub max: f64,
 }
 
 impl Delay {
-    /// Of nanoseconds in any order; zeros if there are none.
+    /// Computes the percentiles of `nanos`, in any order; zeros if there are none.
     pub fn of(nanos: &mut [u64]) -> Delay {
         nanos.sort_unstable();
         let Some(last) = nanos.len().checked_sub(1) else { return Delay::default() };
@@ -77,7 +78,7 @@ impl Delay {
     }
 }
 
-/// The same quantity measured several times.
+/// Repeated measurements of one quantity.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Series(Vec<f64>);
 
@@ -88,7 +89,7 @@ impl Series {
         self.0.insert(at, value);
     }
 
-    /// The middle one, or the mean of the two in the middle; NaN if there are none.
+    /// Returns the median, or the mean of the two values in the middle; NaN if there are none.
     pub fn median(&self) -> f64 {
         let count = self.0.len();
         match count {
@@ -97,22 +98,22 @@ impl Series {
         }
     }
 
-    /// The smallest; NaN if there are none.
+    /// Returns the minimum; NaN if there are none.
     pub fn min(&self) -> f64 {
         self.0.first().copied().unwrap_or(f64::NAN)
     }
 
-    /// The largest; NaN if there are none.
+    /// Returns the maximum; NaN if there are none.
     pub fn max(&self) -> f64 {
         self.0.last().copied().unwrap_or(f64::NAN)
     }
 
-    /// How many there are.
+    /// Returns the number of measurements.
     pub fn len(&self) -> usize {
         self.0.len()
     }
 
-    /// Whether there are none.
+    /// Returns whether there are no measurements.
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }

@@ -1,4 +1,4 @@
-//! A sender, a forwarder and a receiver on loopback: started, watched, ended.
+//! Starts, watches and ends a sender, a forwarder and a receiver on loopback.
 
 use std::io::{self, BufRead, BufReader, Read};
 use std::net::{SocketAddr, UdpSocket};
@@ -11,26 +11,26 @@ use anabranch_bench::report;
 use rustix::process::{Pid, Signal, kill_process};
 use serde::de::DeserializeOwned;
 
-/// How long a program may take to start or to end.
+/// Maximum time in which a program has to start or to end.
 const PATIENCE: Duration = Duration::from_secs(10);
 
-/// What stands between sender and receiver.
+/// Forwarder between sender and receiver.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Subject {
-    /// Nothing.
+    /// None.
     Direct,
     /// The example of the UDP module, over three source addresses.
     Naive,
-    /// `anabranch split` with so many paths, each a source address.
+    /// `anabranch split` with this number of paths, each with a source address.
     Split(u8),
-    /// `anabranch split --key` with three paths, before a far end.
+    /// `anabranch split --key` with three paths to a far end.
     Near,
-    /// `anabranch merge`, behind such a splitter.
+    /// `anabranch merge`, the far end of such a splitter.
     Far,
 }
 
 impl Subject {
-    /// The name in the table.
+    /// Returns the name in the table.
     pub(crate) fn name(self) -> String {
         match self {
             Subject::Direct => "direct".into(),
@@ -42,18 +42,18 @@ impl Subject {
         }
     }
 
-    /// Whether targets apply to it.
+    /// Returns whether targets apply to it.
     pub(crate) fn counts(self) -> bool {
         self == Subject::Split(3)
     }
 }
 
-/// What the sender sends.
+/// Traffic of the sender.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Load {
-    /// Datagrams per second in sum; 0 is flat out.
+    /// Total datagrams per second; 0 for the maximum.
     pub(crate) rate: f64,
-    /// Datagrams at a time.
+    /// Datagrams sent at a time.
     pub(crate) burst: usize,
     /// Sessions that take turns.
     pub(crate) sessions: usize,
@@ -61,41 +61,42 @@ pub(crate) struct Load {
     pub(crate) plain: bool,
 }
 
-/// What one run gave.
+/// Results of one run.
 #[derive(Clone, Debug)]
 pub(crate) struct Measured {
     pub(crate) blast: report::Blast,
     pub(crate) sink: report::Sink,
-    /// The forwarder before the first datagram and after the last; equal zeros where there is none.
+    /// Resources of the forwarder before the first datagram and after the last; zeros if there is
+    /// none.
     pub(crate) usage: [Usage; 2],
     /// UDP sockets before the first datagram and under load.
     pub(crate) sockets: [Sockets; 2],
 }
 
 impl Measured {
-    /// The forwarder's CPU time for each datagram that arrived, in microseconds.
+    /// Returns the forwarder's CPU time for each received datagram, in microseconds.
     pub(crate) fn cpu_per_packet(&self) -> f64 {
         (self.usage[1].cpu - self.usage[0].cpu) * 1e6 / self.sink.received as f64
     }
 
-    /// Datagrams that were sent and did not arrive.
+    /// Returns the number of datagrams that were sent and did not arrive.
     pub(crate) fn lost(&self) -> u64 {
         self.blast.sent.saturating_sub(self.sink.received) + self.blast.refused
     }
 }
 
-/// The programs, and how they are run.
+/// The programs, and the settings of runs.
 pub(crate) struct Rig {
     programs: PathBuf,
-    /// What to measure, in this order.
+    /// Subjects to measure, in this order.
     pub(crate) subjects: Vec<Subject>,
-    /// How often.
+    /// Number of runs.
     pub(crate) runs: usize,
     seconds: f64,
 }
 
 impl Rig {
-    /// Checks that the programs are there.
+    /// Checks that the programs exist.
     pub(crate) fn new(
         programs: PathBuf,
         subjects: Vec<Subject>,
@@ -118,7 +119,7 @@ impl Rig {
         if Path::is_file(&path) { Ok(path) } else { Err(missing()) }
     }
 
-    /// One run of `load` through `subject`.
+    /// Runs `load` through `subject` once.
     pub(crate) fn measure(&self, subject: Subject, load: Load) -> io::Result<Measured> {
         let mut sink = self.sink(load)?;
         let target = sink.ready()?;
@@ -137,7 +138,7 @@ impl Rig {
         std::thread::sleep(Duration::from_secs_f64(self.seconds * 0.7));
         let sockets = [sockets, Sockets::now()?];
         let blast = blast.result()?;
-        // What is on its way arrives, and the forwarder has not yet forgotten its sessions.
+        // Data in flight arrives, and the forwarder has not yet closed its sessions.
         std::thread::sleep(Duration::from_millis(50));
         let usage = [usage, watch()?];
         let sink = sink.result()?;
@@ -163,7 +164,7 @@ impl Rig {
         Running::start(command, Stdio::piped())
     }
 
-    /// A splitter and the far end that it speaks to.
+    /// Starts a splitter and its far end.
     fn tunnel(&self, subject: Subject, to: SocketAddr) -> io::Result<Chain> {
         let program = || self.program("anabranch").map(Command::new);
         let keys = std::env::temp_dir().join(format!("anabranch-bench-{}", std::process::id()));
@@ -217,17 +218,17 @@ impl Rig {
     }
 }
 
-/// What stands between sender and receiver.
+/// Running forwarder.
 struct Chain {
-    /// Whose CPU time counts.
+    /// Program whose CPU time is measured.
     watched: Running,
-    /// The tunnel's other end.
+    /// Other end of the tunnel.
     other: Option<Running>,
-    /// Where the sender sends to.
+    /// Address to which the sender sends.
     listen: SocketAddr,
 }
 
-/// The program of a subject, beside ours.
+/// Returns the program of a subject, in our folder of programs.
 fn forwarder(subject: Subject) -> &'static str {
     match subject {
         Subject::Split(_) | Subject::Near | Subject::Far => "anabranch",
@@ -239,7 +240,7 @@ fn free_port() -> io::Result<SocketAddr> {
     UdpSocket::bind("127.0.0.1:0")?.local_addr()
 }
 
-/// A program of ours; it does not outlive this.
+/// A program of ours, which is killed when this is dropped.
 struct Running {
     name: String,
     child: Child,
@@ -258,7 +259,7 @@ impl Running {
         io::Error::other(format!("{} {what}", self.name))
     }
 
-    /// The address in the first line of a sink.
+    /// Returns the address in the first line of a sink.
     fn ready(&mut self) -> io::Result<SocketAddr> {
         let mut line = String::new();
         self.output.as_mut().map_or(Ok(0), |output| output.read_line(&mut line))?;
@@ -281,7 +282,7 @@ impl Running {
         Ok(())
     }
 
-    /// The JSON that the program prints at its end.
+    /// Returns the JSON that the program prints at its end.
     fn result<T: DeserializeOwned>(&mut self) -> io::Result<T> {
         let mut text = String::new();
         self.output.as_mut().map_or(Ok(0), |output| output.read_to_string(&mut text))?;
@@ -292,7 +293,7 @@ impl Running {
         Ok(serde_json::from_str(&text)?)
     }
 
-    /// Ends the program as a user would, and sees that it does end.
+    /// Interrupts the program as a user would, and checks that it ends.
     fn interrupt(mut self) -> io::Result<()> {
         let pid = i32::try_from(self.child.id()).ok().and_then(Pid::from_raw);
         if let Some(pid) = pid {
@@ -311,7 +312,7 @@ impl Running {
 
 impl Drop for Running {
     fn drop(&mut self) {
-        // Both fail only if it has ended, which is what we want.
+        // Both fail only if it has ended, which is the intention.
         let _ = self.child.kill();
         let _ = self.child.wait();
     }

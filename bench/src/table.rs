@@ -1,21 +1,22 @@
-//! Results beside their targets.
+//! Results with their targets.
 
 use crate::report::Series;
 use serde_json::json;
 
-/// What a median must be.
+/// Target for a median.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Target {
-    /// No target: a baseline, or a number to be read beside another.
+    /// No target: a baseline, or a number for comparison.
     None,
-    /// This or less.
+    /// Maximum.
     AtMost(f64),
-    /// This or more.
+    /// Minimum.
     AtLeast(f64),
 }
 
 impl Target {
-    /// Whether `median` meets the target; what was not measured meets none.
+    /// Returns whether `median` meets the target, or `None` if there is no target. A missing
+    /// measurement never meets it.
     fn met(self, median: f64) -> Option<bool> {
         match self {
             Target::None => None,
@@ -49,12 +50,12 @@ pub struct Table {
 }
 
 impl Table {
-    /// An empty table, to be printed as JSON or as text.
+    /// Creates an empty table, to be printed as JSON or as text.
     pub fn new(json: bool) -> Table {
         Table { json, rows: Vec::new() }
     }
 
-    /// Adds a line: `what` was measured of `subject`.
+    /// Adds a line: the quantity `what`, measured for `subject`.
     pub fn add(
         &mut self,
         what: impl Into<String>,
@@ -66,7 +67,7 @@ impl Table {
         self.rows.push(Row { what: what.into(), subject: subject.into(), unit, series, target });
     }
 
-    /// Lines whose median misses the target.
+    /// Returns the number of lines whose median misses the target.
     pub fn missed(&self) -> usize {
         self.rows.iter().filter(|row| row.target.met(row.series.median()) == Some(false)).count()
     }

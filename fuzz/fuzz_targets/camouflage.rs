@@ -1,4 +1,4 @@
-//! libFuzzer's way into [`anabranch_fuzz::camouflage`].
+//! libFuzzer entry point of [`anabranch_fuzz::camouflage`].
 #![no_main]
 
 libfuzzer_sys::fuzz_target!(|data: &[u8]| anabranch_fuzz::camouflage::check(data));

@@ -1,4 +1,4 @@
-//! libFuzzer's way into [`anabranch_fuzz::conflux`].
+//! libFuzzer entry point of [`anabranch_fuzz::conflux`].
 #![no_main]
 
 libfuzzer_sys::fuzz_target!(|data: &[u8]| anabranch_fuzz::conflux::check(data));

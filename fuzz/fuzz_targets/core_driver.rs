@@ -1,4 +1,4 @@
-//! libFuzzer's way into [`anabranch_fuzz::core_driver`].
+//! libFuzzer entry point of [`anabranch_fuzz::core_driver`].
 #![no_main]
 
 libfuzzer_sys::fuzz_target!(|data: &[u8]| anabranch_fuzz::core_driver::check(data));

@@ -1,4 +1,4 @@
-//! libFuzzer's way into [`anabranch_fuzz::directory`].
+//! libFuzzer entry point of [`anabranch_fuzz::directory`].
 #![no_main]
 
 libfuzzer_sys::fuzz_target!(|data: &[u8]| anabranch_fuzz::directory::check(data));

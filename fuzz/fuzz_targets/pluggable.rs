@@ -1,4 +1,4 @@
-//! libFuzzer's way into [`anabranch_fuzz::pluggable`].
+//! libFuzzer entry point of [`anabranch_fuzz::pluggable`].
 #![no_main]
 
 libfuzzer_sys::fuzz_target!(|data: &[u8]| anabranch_fuzz::pluggable::check(data));

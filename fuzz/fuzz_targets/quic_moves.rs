@@ -1,4 +1,4 @@
-//! libFuzzer's way into [`anabranch_fuzz::quic_moves`].
+//! libFuzzer entry point of [`anabranch_fuzz::quic_moves`].
 #![no_main]
 
 libfuzzer_sys::fuzz_target!(|data: &[u8]| anabranch_fuzz::quic_moves::check(data));

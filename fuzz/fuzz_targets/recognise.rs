@@ -1,4 +1,4 @@
-//! libFuzzer's way into [`anabranch_fuzz::recognise`].
+//! libFuzzer entry point of [`anabranch_fuzz::recognise`].
 #![no_main]
 
 libfuzzer_sys::fuzz_target!(|data: &[u8]| anabranch_fuzz::recognise::check(data));

@@ -1,4 +1,4 @@
-//! libFuzzer's way into [`anabranch_fuzz::tcp_segments`].
+//! libFuzzer entry point of [`anabranch_fuzz::tcp_segments`].
 #![no_main]
 
 libfuzzer_sys::fuzz_target!(|data: &[u8]| anabranch_fuzz::tcp_segments::check(data));

@@ -1,4 +1,4 @@
-//! libFuzzer's way into [`anabranch_fuzz::texts`].
+//! libFuzzer entry point of [`anabranch_fuzz::texts`].
 #![no_main]
 
 libfuzzer_sys::fuzz_target!(|data: &[u8]| anabranch_fuzz::texts::check(data));

@@ -1,4 +1,4 @@
-//! libFuzzer's way into [`anabranch_fuzz::tls_link`].
+//! libFuzzer entry point of [`anabranch_fuzz::tls_link`].
 #![no_main]
 
 libfuzzer_sys::fuzz_target!(|data: &[u8]| anabranch_fuzz::tls_link::check(data));

@@ -1,4 +1,4 @@
-//! libFuzzer's way into [`anabranch_fuzz::tls_records`].
+//! libFuzzer entry point of [`anabranch_fuzz::tls_records`].
 #![no_main]
 
 libfuzzer_sys::fuzz_target!(|data: &[u8]| anabranch_fuzz::tls_records::check(data));

@@ -1,4 +1,4 @@
-//! libFuzzer's way into [`anabranch_fuzz::trace_reader`].
+//! libFuzzer entry point of [`anabranch_fuzz::trace_reader`].
 #![no_main]
 
 libfuzzer_sys::fuzz_target!(|data: &[u8]| anabranch_fuzz::trace_reader::check(data));

@@ -1,4 +1,4 @@
-//! libFuzzer's way into [`anabranch_fuzz::tunnel`].
+//! libFuzzer entry point of [`anabranch_fuzz::tunnel`].
 #![no_main]
 
 libfuzzer_sys::fuzz_target!(|data: &[u8]| anabranch_fuzz::tunnel::check(data));

@@ -1,4 +1,4 @@
-//! libFuzzer's way into [`anabranch_fuzz::uploads`].
+//! libFuzzer entry point of [`anabranch_fuzz::uploads`].
 #![no_main]
 
 libfuzzer_sys::fuzz_target!(init: anabranch_fuzz::uploads::prepare(), |data: &[u8]| {

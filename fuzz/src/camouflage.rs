@@ -1,6 +1,6 @@
-//! Camouflage: what strangers send to a server, what a hostile network does to a client's and a
-//! server's connections, and texts of bridge lines. No stranger gets a byte; what is read is what
-//! was written, in order, however connections are cut, changed, held up and killed.
+//! Camouflage: data that strangers send to a server, a hostile network between client and server,
+//! and texts of bridge lines. No stranger gets a byte. Data is read as it was written, in order,
+//! even if connections are cut, changed, delayed and killed.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -27,16 +27,16 @@ const PROFILES: [&str; 10] = [
     "http-opaque-short",
     "http-image",
 ];
-/// What a socket takes.
+/// Room of a socket in bytes.
 const ROOM: usize = 32 << 10;
-/// Bytes that may go beyond a socket's room: a handshake and its padding, or a token.
+/// Maximum bytes sent beyond a socket's room: a handshake and its padding, or a token.
 const UNASKED: usize = 56 + 512;
-/// Connections of strangers have numbers from here on.
+/// First number of connections of strangers.
 const STRANGERS: u64 = 1 << 40;
-/// Bytes of one end that may wait at it, or at the other one.
+/// Maximum bytes of one end that may be queued, at that end or at the other one.
 const WINDOWS: usize = 2 * (16 << 20);
 
-/// The first byte says what the rest is.
+/// Checks an input; the first byte selects the check.
 pub fn check(bytes: &[u8]) {
     let Some((&kind, rest)) = bytes.split_first() else { return };
     match kind % 5 {
@@ -48,7 +48,7 @@ pub fn check(bytes: &[u8]) {
     }
 }
 
-/// What a bridge line says, and a file of shapes: what is read is written the same.
+/// Checks that keys of bridge lines, profiles and files of shapes are written as they were read.
 fn names(bytes: &[u8]) {
     let Ok(text) = std::str::from_utf8(bytes) else { return };
     if let Ok(key) = text.parse::<BridgeKey>() {
@@ -63,13 +63,13 @@ fn names(bytes: &[u8]) {
     }
 }
 
-/// A picture's file: whatever it is, it is taken or refused.
+/// Checks that any picture file is either accepted or refused.
 fn pictures(bytes: &[u8]) {
     let hides = Pictures::default().add(bytes);
     assert!(hides.is_err() || hides.is_ok_and(|count| count < bytes.len()));
 }
 
-/// A server's, with one picture and a site of one object.
+/// Returns covers of a server: one picture and a site of one object.
 fn covers() -> Covers {
     let body = format!("[{}1]", format!("\"{}\",", "aB3_".repeat(90)).repeat(9));
     let head = vec![("Content-Type".to_owned(), "application/json".to_owned())];
@@ -80,27 +80,27 @@ fn covers() -> Covers {
     covers
 }
 
-/// A client, a server, and what lies between them.
+/// A client, a server, and the connections between them.
 struct World {
     now: Time,
     client: Client<Stream>,
     server: Server<Stream>,
     link: Option<LinkId>,
     conns: BTreeMap<ConnId, Conn>,
-    /// What came whole to the server by each connection that is gone or was used.
+    /// Unchanged bytes that arrived at the server on any connection, up to a limit.
     seen: Vec<u8>,
-    /// Bytes written and read: the client's, the server's.
+    /// Bytes written and read: by the client, by the server.
     written: [usize; 2],
     read: [usize; 2],
     next_stranger: u64,
     up: bool,
     over: bool,
-    /// Connections end after so many bytes either way.
+    /// Maximum bytes per direction after which a connection ends.
     most: usize,
     streams: bool,
 }
 
-/// A connection: bytes that wait upwards and downwards.
+/// A connection, with the bytes in flight upwards and downwards.
 #[derive(Default)]
 struct Conn {
     waits: [Vec<u8>; 2],
@@ -110,7 +110,7 @@ struct Conn {
     sent: [usize; 2],
 }
 
-/// The byte at a place of a stream.
+/// Returns the byte at a position of a stream.
 fn byte_at(way: usize, place: usize) -> u8 {
     (place ^ place >> 8).wrapping_mul(31) as u8 ^ [0, 0x5a][way]
 }
@@ -156,7 +156,7 @@ impl World {
         }
     }
 
-    /// One whose link is up.
+    /// Creates a world whose link is up.
     fn joined(profile: &str, aes: u8) -> World {
         let mut world = World::new(profile, aes);
         for _ in 0..20 {
@@ -166,7 +166,7 @@ impl World {
         world
     }
 
-    /// A good network: all that waits comes, and a while passes.
+    /// Simulates a good network: delivers everything in flight, and advances the time.
     fn pass(&mut self) {
         self.act();
         let ids: Vec<ConnId> = self.conns.keys().copied().collect();
@@ -208,7 +208,7 @@ impl World {
         assert!(living <= 24 + 64, "{living} connections");
     }
 
-    /// An end writes to a connection.
+    /// Sends bytes from one end on a connection.
     fn send(&mut self, id: ConnId, way: usize, bytes: &[u8]) {
         assert!(id.0 < STRANGERS, "a stranger got {} bytes", bytes.len());
         let Some(conn) = self.conns.get_mut(&id) else { return };
@@ -228,7 +228,7 @@ impl World {
         }
     }
 
-    /// A connection is over, and those of both ends whose bit is set are told.
+    /// Ends a connection, and reports that to each end whose bit is set in `told`.
     fn kill(&mut self, id: ConnId, told: usize) {
         self.conns.remove(&id);
         (0..2).filter(|end| told >> end & 1 == 1).for_each(|end| self.tell(end, Event::Closed(id)));
@@ -241,7 +241,7 @@ impl World {
         }
     }
 
-    /// A connection is open at both ends.
+    /// Opens a connection at both ends.
     fn open(&mut self, id: ConnId) {
         let Some(conn) = self.conns.get_mut(&id).filter(|conn| !conn.open) else { return };
         (conn.open, conn.room) = (true, [ROOM; 2]);
@@ -251,7 +251,7 @@ impl World {
         }
     }
 
-    /// Up to `count` bytes of a connection come; `change` is mixed into the last of them.
+    /// Delivers up to `count` bytes of a connection; `change` is XORed into the last of them.
     fn deliver(&mut self, id: ConnId, way: usize, count: usize, change: u8) {
         let Some(conn) = self.conns.get_mut(&id).filter(|conn| conn.open) else { return };
         let count = count.min(conn.waits[way].len());
@@ -272,7 +272,7 @@ impl World {
         }
     }
 
-    /// The programs write and read.
+    /// Lets a program write.
     fn write(&mut self, way: usize, count: usize) {
         let start = self.written[way];
         let bytes: Vec<u8> = (start..start + count).map(|place| byte_at(way, place)).collect();
@@ -303,7 +303,8 @@ impl World {
         assert!(good && self.read[way] <= self.written[way], "what came was not written");
     }
 
-    /// A connection of somebody else, who sends these pieces. What comes is told apart, or waits.
+    /// Opens a connection of a stranger, who sends these pieces. The pieces arrive separately, and
+    /// the connection may stay open.
     fn stranger(&mut self, pieces: &[&[u8]]) {
         let id = ConnId(self.next_stranger);
         self.next_stranger += 1;
@@ -319,7 +320,7 @@ impl World {
     }
 }
 
-/// Noise, and what was recorded with noise behind it, beside a link that is up.
+/// Checks strangers that send noise, or recorded data followed by noise, while another link is up.
 fn strangers(bytes: &[u8]) {
     let mut input = Input::new(bytes);
     let profile = input.pick(&PROFILES);
@@ -344,7 +345,7 @@ fn strangers(bytes: &[u8]) {
     assert_eq!(world.read[0], world.written[0], "strangers hold a link up");
 }
 
-/// Somebody else speaks where the server should, before the link is up and after.
+/// Checks a foreign server in place of the real one, before or after the link is up.
 fn foreign_server(bytes: &[u8]) {
     let mut input = Input::new(bytes);
     let profile = input.pick(&PROFILES);
@@ -366,12 +367,12 @@ fn foreign_server(bytes: &[u8]) {
     assert_eq!(world.up, joined, "only the server answers a handshake");
 }
 
-/// The network does what it likes; in the end it is a good one, and all that was written comes.
+/// Checks a hostile network that becomes a good one at the end: then everything written arrives.
 fn network(bytes: &[u8]) {
     let mut input = Input::new(bytes);
     let profile = input.pick(&PROFILES);
     let mut world = World::joined(profile, input.byte());
-    // A link that is reset, or that nothing is heard of for 5 minutes, loses what is under way.
+    // A link that is reset, or from which nothing arrives for 5 minutes, loses the data in flight.
     let (mut reset, begun) = (false, world.now);
     while !input.is_empty() {
         reset |= step(&mut world, &mut input);
@@ -389,7 +390,7 @@ fn network(bytes: &[u8]) {
     assert!(!alive || world.read == world.written, "{:?} of {:?}", world.read, world.written);
 }
 
-/// One thing that happens; whether the link was reset.
+/// Executes one step; returns whether the link was reset.
 fn step(world: &mut World, input: &mut Input<'_>) -> bool {
     let ids: Vec<ConnId> = world.conns.keys().copied().collect();
     let what = input.byte();

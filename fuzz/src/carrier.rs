@@ -1,5 +1,5 @@
-//! Packets on a byte stream: what a peer sends is cut the same however it arrives, memory stays
-//! bounded, and what a queue sends the other end reads.
+//! Packets on a byte stream. A peer's stream is split in the same way for all chunks, memory stays
+//! bounded, and the other end reads the packets that a queue sends.
 
 use std::time::Duration;
 
@@ -10,8 +10,8 @@ use anabranch_tunnel::carrier::{
 
 use crate::input::Input;
 
-/// The first byte chooses the length of the pieces, the second the test; the rest is a stream, or
-/// the choices of a sender.
+/// Checks an input. The first byte is the length of the chunks, the second selects the check; the
+/// rest is a stream, or the choices of a sender.
 pub fn check(bytes: &[u8]) {
     let [piece, kind, rest @ ..] = bytes else { return };
     match kind % 2 {
@@ -20,7 +20,7 @@ pub fn check(bytes: &[u8]) {
     }
 }
 
-/// A stream of a stranger.
+/// Checks the stream of a stranger.
 fn cut(bytes: &[u8], piece: usize) {
     for longest in [LONGEST, LONGEST_FIRST] {
         let whole = read(bytes, bytes.len().max(1), longest);
@@ -48,7 +48,7 @@ fn read(bytes: &[u8], piece: usize, longest: usize) -> (Vec<Vec<u8>>, Option<Len
     (packets, None)
 }
 
-/// Packets through a queue to the other end, with any pauses and any room.
+/// Checks packets through a queue to the other end, with any pauses and any room.
 fn there(bytes: &[u8]) {
     let most = 4_096;
     let (mut queue, mut input) =

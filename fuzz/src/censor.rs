@@ -1,5 +1,5 @@
-//! A censor's eyes: any packets, any start of a TLS connection, any frames in a client's first QUIC
-//! packet.
+//! A censor's inspection of any packets, any start of a TLS connection, and any frames in a
+//! client's first QUIC packet.
 
 use std::net::SocketAddr;
 
@@ -11,8 +11,8 @@ use rustls::quic::{Keys, Version};
 
 const ID: &[u8; 8] = b"a client";
 
-/// The first byte says what the rest is: packets, each behind its length; a TCP stream in pieces;
-/// frames.
+/// Checks an input. The first byte selects its form: packets, each preceded by its length; a TCP
+/// stream in pieces; or frames.
 pub fn check(input: &[u8]) {
     let Some((&kind, rest)) = input.split_first() else { return };
     let mut censor = Censor::new(["blocked.example".to_owned()]);
@@ -43,7 +43,7 @@ fn ends() -> (SocketAddr, SocketAddr) {
     (([10, 0, 0, 2], 4000).into(), ([10, 0, 0, 1], 443).into())
 }
 
-/// Pieces of a script, each behind its length in two bytes.
+/// Returns the pieces of a script, each preceded by its length in two bytes.
 fn pieces(mut script: &[u8]) -> impl Iterator<Item = &[u8]> {
     std::iter::from_fn(move || {
         let (length, rest) = script.split_first_chunk()?;
@@ -54,7 +54,7 @@ fn pieces(mut script: &[u8]) -> impl Iterator<Item = &[u8]> {
     })
 }
 
-/// A TCP segment in an IPv4 packet; nobody here looks at checksums.
+/// Returns a TCP segment in an IPv4 packet; checksums are not verified here.
 fn tcp(sequence: u32, syn: bool, payload: &[u8]) -> Vec<u8> {
     let length = (40 + payload.len()).min(65_535) as u16;
     let mut packet = vec![0x45, 0];
@@ -66,7 +66,7 @@ fn tcp(sequence: u32, syn: bool, payload: &[u8]) -> Vec<u8> {
     packet
 }
 
-/// A client's Initial packet with these frames (RFC 9001, section 5).
+/// Returns a client's Initial packet with these frames (RFC 9001, section 5).
 fn initial(frames: &[u8]) -> Vec<u8> {
     let suite = TLS13_AES_128_GCM_SHA256.tls13().expect("a suite of TLS 1.3");
     let quic = suite.quic.expect("ring's suites can be QUIC's");

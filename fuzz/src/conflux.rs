@@ -1,5 +1,5 @@
-//! Two ends of a set of circuits: any interleaving of legs delivers in order, and whatever is
-//! injected, the queue stays within its budget and a set that is gone holds nothing.
+//! Two ends of a set of circuits: any interleaving of legs is delivered in order. Whatever is
+//! injected, the queue stays within its budget, and a closed set holds nothing.
 
 use anabranch_multipath::Time;
 use anabranch_onion::conflux::conformance::{Pair, Side};
@@ -9,7 +9,8 @@ use anabranch_onion::wire::conflux::{ConfluxLink, put_switch, read_switch};
 use anabranch_onion::wire::message::RelayCommand;
 use anabranch_onion::wire::resilient::{LegSwitch, Received, ResilientLink, put_gone, read_gone};
 
-/// The first byte says what the rest is: the data of LINKs and SWITCH, or what two ends do.
+/// Checks an input. The first byte selects its form: the data of LINK or SWITCH messages, or steps
+/// of two ends.
 pub fn check(input: &[u8]) {
     let Some((&which, data)) = input.split_first() else { return };
     match which % 5 {
@@ -40,7 +41,7 @@ fn messages(data: &[u8]) {
     }
 }
 
-/// What ends of ours say of a set whose legs may die.
+/// Checks our own messages for sets with resilient legs.
 fn resilient_messages(data: &[u8]) {
     if let Some(link) = ResilientLink::read(data) {
         assert!(link.dealing.len() <= DEALING);
@@ -57,8 +58,8 @@ fn resilient_messages(data: &[u8]) {
     }
 }
 
-/// Two bytes a step: what, and by which leg. Ends where an end refuses something: then the circuit
-/// would be closed, and the set, or the leg.
+/// Executes two bytes per step: the action, and the leg. Ends when an end refuses a message: that
+/// would close the circuit, and the set or the leg.
 fn play(steps: &[u8], make: fn() -> Box<dyn Numbering>) {
     let mut pair = Pair::new(make);
     let mut honest = true;
@@ -97,7 +98,7 @@ fn play(steps: &[u8], make: fn() -> Box<dyn Numbering>) {
     }
 }
 
-/// Both ends end: nothing is left of either.
+/// Ends both ends; nothing may be left of either.
 fn end(pair: &mut Pair) {
     for side in [Side::Client, Side::Exit] {
         pair.end(side).die();

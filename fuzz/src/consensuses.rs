@@ -1,9 +1,9 @@
-//! Consensuses as files that anybody made: what is read is whole.
+//! Consensus files of any origin: an accepted one is complete.
 
 use anabranch_anonymity::consensus::read;
 use anabranch_anonymity::town::entries;
 
-/// The text of a file.
+/// Checks the text of a file.
 pub fn check(bytes: &[u8]) {
     let Ok(text) = std::str::from_utf8(bytes) else { return };
     let Ok(listed) = read(text) else { return };

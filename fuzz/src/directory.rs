@@ -1,5 +1,5 @@
-//! A directory cache: whatever is asked of it, it gives whole documents of its own and no others;
-//! whatever an authority answers, nothing that is not proven is kept.
+//! A directory cache: it answers any request with complete documents that it has, and with no
+//! others. Whatever an authority answers, nothing unproven is kept.
 
 use anabranch_onion::directory::cache::Cache;
 use anabranch_onion::directory::extra::ExtraDigests;
@@ -14,12 +14,12 @@ const CONSENSUSES: [&str; 2] = [
     "network-status-version 3\nvalid-after 2027-01-15 08:00:00\ndirectory-signature x\n",
     "network-status-version 3 microdesc\nvalid-after 2027-01-15 08:00:00\ndirectory-signature x\n",
 ];
-/// Each begins with the same word, so that what is given can be told apart.
+/// Documents that begin with the same word, so that answers can be split.
 const DOCUMENTS: [&str; 5] =
     ["whole server 1\n", "whole server 2\n", "whole extra 1\n", "whole extra 2\n", "whole micro\n"];
 
-/// The first byte says what the rest is: a request, documents, a consensus, names of an extra-info
-/// document.
+/// Checks an input. The first byte selects its form: a request, documents, a consensus, or names
+/// of an extra-info document.
 pub fn check(bytes: &[u8]) {
     let Some((&kind, rest)) = bytes.split_first() else { return };
     match (kind % 4, std::str::from_utf8(rest)) {
@@ -83,7 +83,7 @@ fn documents(text: &str) {
     assert!(mirror.restore([text, text, text], &[], NOW).0.is_empty(), "nothing of it is proven");
 }
 
-/// Nobody here knows an authority: whatever it says, a consensus is not proven.
+/// Checks that no consensus is proven, because no authority's keys are known here.
 fn consensus(text: &str) {
     for authorities in [&[][..], &[[0xaa; 20]]] {
         assert!(prove_server_list(text, authorities, &[], NOW).is_err(), "without a certificate");

@@ -1,9 +1,10 @@
-//! The small protocols: what claims a datagram, and what must not after a change to it.
+//! The small protocols: datagrams that a recogniser claims, and changed ones that it must not
+//! claim.
 
 use anabranch_comps::protocol::wireguard::Message;
 use anabranch_comps::protocol::{dns, mosh};
 
-/// Each recogniser keeps to its protocol's marks.
+/// Checks that each recogniser keeps to its protocol's marks.
 pub fn check(datagram: &[u8]) {
     if let Some(message) = Message::of(datagram) {
         wireguard(datagram, message);
@@ -50,7 +51,7 @@ fn client_of_mosh(datagram: &[u8]) {
     assert!(!mosh::is_from_client(&with(datagram, 0, 0x80)), "from the server");
 }
 
-/// The datagram with some bits of one byte flipped.
+/// Returns the datagram with the bits `bits` of one byte flipped.
 fn with(datagram: &[u8], at: usize, bits: u8) -> Vec<u8> {
     let mut changed = datagram.to_vec();
     changed[at] ^= bits;

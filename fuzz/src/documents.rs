@@ -1,4 +1,4 @@
-//! Directory documents and key files that anybody made: what is accepted keeps its promises.
+//! Directory documents and key files of any origin: accepted ones keep their promises.
 
 use anabranch_onion::directory::cache::Cache;
 use anabranch_onion::directory::http::{RequestReader, ResponseReader};
@@ -10,10 +10,10 @@ use anabranch_onion::wire::netdoc::{
     parse_microdescs,
 };
 
-/// The time at which all seeds hold.
+/// Time at which all seeds are valid.
 pub const NOW: u64 = 1_800_000_000;
 
-/// The first byte says what the rest is.
+/// Checks an input; the first byte selects the check.
 pub fn check(bytes: &[u8]) {
     let Some((&kind, rest)) = bytes.split_first() else { return };
     match kind % 8 {
@@ -32,7 +32,7 @@ pub fn check(bytes: &[u8]) {
     }
 }
 
-/// Nobody here knows an authority: whatever it says, a consensus is not proven.
+/// Checks that no consensus is proven, because no authority's keys are known here.
 fn consensus(text: &str) {
     let Ok(parsed) = Unproven::parse(text) else { return };
     let claimed: Vec<[u8; 20]> = parsed.signers().into_iter().map(|(who, _)| who).collect();
@@ -72,7 +72,7 @@ fn descriptor(text: &str) {
     }
 }
 
-/// All files are one another's: no panic, and a message that names the file.
+/// Checks key files whose contents are all the same: no panic, and a message that names the file.
 fn key_files(content: &[u8]) {
     let error = RelayKeys::from_files(|_| Some(content.to_vec())).expect_err("they differ in form");
     if let Ok(family) = FamilyKey::from_file(content) {
@@ -94,7 +94,7 @@ fn response(bytes: &[u8]) {
     assert!(whole.is_ok_and(|response| response.body.len() <= LIMIT) || cut.is_err());
 }
 
-/// Whatever is asked, an empty cache answers with something that is HTTP.
+/// Checks that an empty cache answers any request with valid HTTP.
 fn request(bytes: &[u8]) {
     let mut reader = RequestReader::new(LIMIT);
     let Ok(Some(request)) = reader.push(bytes) else { return };

@@ -1,8 +1,8 @@
-//! Choices read from a fuzzer's bytes, and the checks that several targets share.
+//! Choices from a fuzzer's bytes, and checks that several targets share.
 
 use anabranch_os::toml_keys::TomlError;
 
-/// Reads choices from the front of the input. Behind its end there are only zeros.
+/// Reader of choices from the front of the input. After its end there are only zeros.
 pub(crate) struct Input<'a>(&'a [u8]);
 
 impl<'a> Input<'a> {
@@ -18,7 +18,7 @@ impl<'a> Input<'a> {
         self.take(1).first().copied().unwrap_or(0)
     }
 
-    /// A number below `end`, which is at most 256.
+    /// Returns a number below `end`, which is at most 256.
     pub(crate) fn below(&mut self, end: usize) -> usize {
         usize::from(self.byte()) % end
     }
@@ -35,7 +35,7 @@ impl<'a> Input<'a> {
         from[self.below(from.len())]
     }
 
-    /// At most `count` bytes: fewer where the input ends.
+    /// Returns `count` bytes, or fewer if the input ends.
     pub(crate) fn take(&mut self, count: usize) -> &'a [u8] {
         let (taken, rest) = self.0.split_at(count.min(self.0.len()));
         self.0 = rest;
@@ -43,7 +43,7 @@ impl<'a> Input<'a> {
     }
 }
 
-/// A mistake in a file is told in one line that a terminal shows as it is, with a line of the file.
+/// Checks that an error in a file is one printable line with a line number of the file.
 pub(crate) fn is_well_told(error: &TomlError, text: &str) {
     let lines = 1 + text.bytes().filter(|&byte| byte == b'\n').count();
     assert!((1..=lines).contains(&error.line), "line {} of {lines}", error.line);

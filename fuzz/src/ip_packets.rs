@@ -1,11 +1,12 @@
-//! What the interface of `--tun` hands over: packets read, put together and complained about.
+//! Packets from the interface of `--tun`: parsed, reassembled and answered with ICMP errors.
 
 use std::net::{Ipv4Addr, Ipv6Addr};
 
 use anabranch_multipath::Time;
 use anabranch_os::packet::{Complaint, Content, Datagram, Fragments, complain, read, write};
 
-/// Packets of one script, each behind its length in two bytes, ten milliseconds apart.
+/// Checks the packets of a script, each preceded by its length in two bytes, ten milliseconds
+/// apart.
 pub fn check(mut script: &[u8]) {
     let (mut fragments, mut now) = (Fragments::default(), Time::ZERO);
     while let Some((length, rest)) = script.split_first_chunk() {
@@ -30,7 +31,8 @@ pub fn check(mut script: &[u8]) {
     }
 }
 
-/// What was read lies in the packet, and is read again from a packet that is built around it.
+/// Checks that the payload lies in the packet, and that a packet built around it parses to the
+/// same.
 fn reads_back(datagram: &Datagram<'_>, packet: &[u8]) {
     assert!(packet.len() >= datagram.payload.len() + 28, "{datagram:?}");
     let mut again = Vec::new();
@@ -39,7 +41,7 @@ fn reads_back(datagram: &Datagram<'_>, packet: &[u8]) {
     assert_eq!(read(&again), Content::Datagram(*datagram));
 }
 
-/// A complaint is short, and never answered by another.
+/// Checks that an ICMP error is short, and that none answers another.
 fn complaint(packet: &[u8]) {
     let here = (Ipv4Addr::new(192, 0, 2, 1), Ipv6Addr::LOCALHOST);
     for complaint in [Complaint::TooBig(1400), Complaint::Port, Complaint::Prohibited] {

@@ -1,8 +1,9 @@
-//! What a login by ssh says, from a machine that may say anything; and commands in a shell's words.
+//! Output of an ssh login from any machine, and commands in shell syntax.
 
 use anabranch_splitter::mosh::{Answer, AnswerLine, Key, Words};
 
-/// An answer is taken from its own lines alone, the first of each kind counts, and no key is shown.
+/// Checks that an answer is parsed only from its own lines, that the first of each kind counts,
+/// and that no key is shown.
 pub fn check(bytes: &[u8]) {
     let text = String::from_utf8_lossy(bytes);
     let mut answer = Answer::default();
@@ -30,7 +31,7 @@ fn kept(before: &Answer, after: &Answer) {
     assert!(before.remote.is_none() || before.remote == after.remote);
 }
 
-/// A command has a program, and no word that could not be one.
+/// Checks that a command has a program, and only words that can be arguments.
 fn command(text: &str) {
     let Ok(words) = text.parse::<Words>() else { return };
     let all = [&[words.program().to_owned()], words.arguments()].concat();

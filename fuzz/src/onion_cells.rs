@@ -1,10 +1,11 @@
-//! Cells of a link: they cover the bytes without gaps, and cutting the bytes changes none of them.
+//! Cells of a link: they cover the bytes without gaps, and splitting the bytes changes none of
+//! them.
 
 use anabranch_onion::wire::cell::{self, Cells, Command, Width};
 
 const LONGEST: usize = 2000;
 
-/// The first byte says how wide circuit IDs are, the rest is what came in.
+/// Checks an input. The first byte selects the width of circuit IDs; the rest is received data.
 pub fn check(input: &[u8]) {
     let Some((&first, bytes)) = input.split_first() else { return };
     let width = if first & 1 == 0 { Width::Four } else { Width::Two };
@@ -29,7 +30,7 @@ fn read(bytes: &[u8], width: Width) -> (Vec<Found>, usize) {
     let mut found = Vec::new();
     while let Ok(Some(cell)) = cells.next_cell() {
         assert!(cell.body.len() <= LONGEST);
-        // We write no circuit ID into variable-length cells.
+        // Our own variable-length cells contain no circuit ID.
         let circuit = if cell.command.is_variable() { 0 } else { cell.circuit };
         found.push((circuit, cell.command, cell.body.to_vec()));
     }

@@ -1,8 +1,8 @@
-//! A relay whose client links circuits to sets and says anything by the legs: LINK, its
-//! acknowledgement, SWITCH, what is said of legs that may die, EXTEND2 and cells that pass where
-//! legs join there, and the messages of streams, in any order, on any leg. Nothing panics, what
-//! waits for other legs or is kept is bounded, and of a client that is gone nothing is left, after
-//! 20 s where a set may outlive its legs.
+//! A relay whose client links circuits to sets, and sends any message on the legs, in any order.
+//! Messages are LINK, its acknowledgement, SWITCH, those for resilient legs, EXTEND2 and cells to
+//! forward where legs merge, and messages of streams. Nothing panics, and data that waits for
+//! other legs or is kept is bounded. Nothing is left of a client that is gone, after 20 s if a set
+//! may outlive its legs.
 
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -19,13 +19,13 @@ use anabranch_onion::wire::resilient::{LegSwitch, Received, ResilientLink, put_g
 use crate::input::Input;
 use crate::onion_relay::{IDS, MAX_CELLS, World, other_relay};
 
-/// A set's least reorder budget; the memory of this relay, 400 cells, is less.
+/// Minimum reorder budget of a set in bytes; the memory of this relay, 400 cells, is less.
 const MAX_REORDERED: usize = 1 << 20;
 
-/// Sets that a script speaks of.
+/// Number of sets in a script.
 const NONCES: usize = 2;
 
-/// A script of what the client says.
+/// Checks a script of a client's messages.
 pub fn check(input: &[u8]) {
     let mut world = play(input);
     world.closes();
@@ -86,7 +86,8 @@ fn step(world: &mut World, input: &mut Input<'_>) {
     }
 }
 
-/// Where a set is to go on: to a relay that the outside may reach or not; or data of any length.
+/// Returns the data of EXTEND2 for a set: to a relay that may or may not be reachable, or of any
+/// length.
 fn beyond(input: &mut Input<'_>) -> Vec<u8> {
     let target = Target {
         addresses: vec![SocketAddr::from(([192, 0, 2, 7], 9001))],
@@ -100,7 +101,8 @@ fn beyond(input: &mut Input<'_>) -> Vec<u8> {
     data
 }
 
-/// One of two sets, as new or as one in use, with a true number or any; or data of any length.
+/// Returns the data of LINK for one of two sets, as a new or an existing one, with a correct or
+/// any number; or data of any length.
 fn link(input: &mut Input<'_>) -> Vec<u8> {
     let nonce = SetNonce::from([input.byte() & 1; 32]);
     let [sent, received] = [(); 2].map(|()| input.pick(&[0, 0, 0, 1, 2, u64::MAX]));
@@ -112,7 +114,7 @@ fn link(input: &mut Input<'_>) -> Vec<u8> {
     data
 }
 
-/// LINK of a set whose legs may die, whether they join here or go on from here.
+/// Returns the data of LINK for a set with resilient legs, which merge here or continue from here.
 fn link_ours(input: &mut Input<'_>) -> Vec<u8> {
     let nonce = SetNonce::from([input.byte() & 1; 32]);
     let (resumes, last) = (input.byte() == 1, input.byte());
@@ -121,7 +123,7 @@ fn link_ours(input: &mut Input<'_>) -> Vec<u8> {
     link.write().unwrap_or_default()
 }
 
-/// What is said of legs that may die.
+/// Sends a message for resilient legs.
 fn of_legs(world: &mut World, input: &mut Input<'_>, leg: u32) {
     let number = input.pick(&[0, 1, 2, 3, 31, 500, 1 << 20, u32::MAX]);
     let is_set = input.byte() == 1;
@@ -141,7 +143,7 @@ fn of_legs(world: &mut World, input: &mut Input<'_>, leg: u32) {
     say(world, leg, command, 0, &data);
 }
 
-/// A message of a stream or of the set, once or many times.
+/// Sends a message of a stream or of the set, once or many times.
 fn message(world: &mut World, input: &mut Input<'_>, leg: u32) {
     let command = RelayCommand(input.pick(&[1, 2, 3, 5, 11, 13, 20, 43, 44, 21, 10, 14]));
     let stream = input.pick(&[0, 1, 2, 3]);

@@ -1,5 +1,5 @@
-//! What neighbours and far ends of circuits say: nothing panics, and what was understood means the
-//! same when it is said again.
+//! Messages of neighbours and of far ends of circuits: nothing panics, and a parsed message has
+//! the same meaning when it is written again.
 
 use anabranch_onion::crypto::Tag;
 use anabranch_onion::handshake::extension::Wish;
@@ -10,7 +10,7 @@ use anabranch_onion::wire::extend::{self, Extend};
 use anabranch_onion::wire::link;
 use anabranch_onion::wire::message::{self, Begin, Format, Sendme};
 
-/// The first byte says which reader gets the rest.
+/// Checks an input; the first byte selects the parser of the rest.
 pub fn check(input: &[u8]) {
     let Some((&which, data)) = input.split_first() else { return };
     match which % 8 {
@@ -39,7 +39,7 @@ fn circuits(data: &[u8]) {
 }
 
 fn streams(data: &[u8]) {
-    // No cell holds more, and what a cell holds is what can be said again.
+    // A cell holds no more, and everything that a cell holds can be written again.
     let data = &data[..data.len().min(message::DATA)];
     if let Some(begin) = Begin::read(data) {
         assert!(!begin.host.contains(char::is_whitespace));
@@ -73,7 +73,7 @@ fn links(data: &[u8]) {
     let _ = link::read_challenge(data);
 }
 
-/// Nobody but who has the keys makes certificates that are believed.
+/// Checks that nobody without the keys can create certificates that are accepted.
 fn certificates(data: &[u8]) {
     let believed = link::read_certs(data, 1_800_000_000);
     assert!(believed.is_err() || data.len() > 500, "{believed:?}");
@@ -88,7 +88,7 @@ fn relays(data: &[u8]) {
     let _ = ntor_v3::read(&[1; 32], &keys, ntor_v3::CIRCUIT, data);
 }
 
-/// Nobody but who has the onion key convinces a client.
+/// Checks that nobody without the onion key can convince a client.
 fn clients(data: &[u8]) {
     let key = *CurveKeys::from([7; 32]).public();
     let mut rng = anabranch_multipath::seed::stream(1, 0, "fuzz");

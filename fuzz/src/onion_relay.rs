@@ -1,6 +1,6 @@
-//! A relay whose neighbour says anything at all: by cells, and by messages under a circuit's own
-//! keys. Nothing panics, what waits is bounded, nothing is left of a link that is gone, and an
-//! honest neighbour's circuit stands through it all.
+//! A relay with a neighbour that sends anything: as cells, and as messages encrypted with a
+//! circuit's keys. Nothing panics, queued data is bounded, nothing is left of a closed link, and
+//! an honest neighbour's circuit survives it all.
 
 use std::collections::VecDeque;
 use std::net::{IpAddr, Ipv4Addr};
@@ -24,10 +24,10 @@ use anabranch_onion::{Core, LinkId, LinkInput, LinkOutput, StreamKey, circuitmux
 
 use crate::input::Input;
 
-/// Seconds since 1970 in all runs.
+/// Time of all runs in seconds since 1970.
 pub const NOW: u64 = 1_800_000_000;
 pub(crate) const CERTIFICATE: &[u8] = b"a TLS certificate";
-/// What both ends of a link export from its TLS session.
+/// Secret that both ends of a link export from its TLS session.
 pub(crate) const SECRET: [u8; 32] = [5; 32];
 const HONEST: LinkId = LinkId::new(0, 1);
 const HOSTILE: LinkId = LinkId::new(0, 2);
@@ -35,8 +35,8 @@ const HOSTILE: LinkId = LinkId::new(0, 2);
 pub(crate) const IDS: [u32; 3] = [0x8000_0001, 0x8000_0002, 0x8000_0003];
 pub(crate) const MAX_CELLS: usize = 400;
 
-/// A script of what the hostile neighbour does, and what happens at the relay meanwhile. It is
-/// played twice: exits serve circuits of one hop for relays only, and clients are refused.
+/// Checks a script of the hostile neighbour's actions, and of events at the relay. It is executed
+/// twice: exits serve circuits of one hop for relays only, and refuse clients.
 pub fn check(input: &[u8]) {
     for hostile in [Role::Client, other_relay()] {
         play(input, hostile).closes();
@@ -59,13 +59,14 @@ pub(crate) struct World {
     honest: Neighbour,
     pub(crate) hostile: Neighbour,
     pub(crate) now: Time,
-    /// Streams that wait for an answer from outside, and those that were answered.
+    /// Streams that wait for an answer from outside, and those that have one.
     wanted: VecDeque<StreamKey>,
     open: Vec<StreamKey>,
 }
 
 impl World {
-    /// The honest neighbour has a circuit; the hostile one is a client, or another relay.
+    /// Creates a relay with a circuit of the honest neighbour; the hostile one is a client, or
+    /// another relay.
     pub(crate) fn new(hostile: Role) -> World {
         let mut relay = relay(MAX_CELLS);
         let [honest, hostile] = [(HONEST, Role::Client), (HOSTILE, hostile)]
@@ -95,7 +96,7 @@ impl World {
         self.collect();
     }
 
-    /// A cell of any command, on any circuit.
+    /// Sends a cell of any command, on any circuit.
     fn cell(&mut self, input: &mut Input<'_>) {
         let id = input.pick(&[0, 1, IDS[0], IDS[1]]);
         let (command, length) = (Command(input.byte()), usize::from(input.word()) % BODY);
@@ -106,7 +107,7 @@ impl World {
         }
     }
 
-    /// A message that the relay can decrypt, of any command and with any data.
+    /// Sends a message that the relay can decrypt, of any command and with any data.
     fn message(&mut self, input: &mut Input<'_>, id: u32) {
         let command = RelayCommand(input.pick(&[
             1, 2, 3, 4, 5, 8, 9, 11, 12, 13, 14, 15, 43, 44, 77, 32, 33, 34, 35, 36, 38, 40,
@@ -122,7 +123,7 @@ impl World {
         }
     }
 
-    /// What a stream wanted comes, or does not.
+    /// Answers a stream's request from outside, or fails it.
     pub(crate) fn outside(&mut self, input: &mut Input<'_>) {
         let Some(stream) = self.wanted.pop_front() else { return };
         self.relay.handle(
@@ -140,7 +141,7 @@ impl World {
         );
     }
 
-    /// A destination says something and takes what there is.
+    /// Sends data of a destination, and reads the data for it.
     pub(crate) fn bytes(&mut self, input: &mut Input<'_>) {
         let which = input.byte();
         let Some(&stream) = self.open.get(usize::from(which) % self.open.len().max(1)) else {
@@ -153,7 +154,7 @@ impl World {
         self.relay.consume(self.now, stream, waiting.min(usize::from(input.word())));
     }
 
-    /// Does what the relay says.
+    /// Executes the relay's outputs.
     pub(crate) fn collect(&mut self) {
         while let Some(output) = self.relay.poll() {
             match output {
@@ -181,7 +182,8 @@ impl World {
         }
     }
 
-    /// The hostile neighbour goes: nothing is left of it, and the honest one is served.
+    /// Closes the hostile neighbour's link: nothing is left of it, and the honest neighbour is
+    /// served.
     pub(crate) fn closes(&mut self) {
         self.relay.handle_link(self.now, LinkInput::Closed { link: HOSTILE });
         self.collect();
@@ -195,14 +197,14 @@ impl World {
     }
 }
 
-/// The handshake of a circuit.
+/// Handshake of a circuit.
 enum Handshake {
     Fast(fast::Client),
     Leg(ntor_v3::Client),
 }
 
 impl Handshake {
-    /// The circuit's layer, by the relay's answer.
+    /// Returns the circuit's layer from the relay's answer.
     fn finish(self, body: &[u8]) -> Option<Tor1Client> {
         let client = match self {
             Handshake::Fast(client) => {
@@ -219,20 +221,20 @@ impl Handshake {
     }
 }
 
-/// A client's side of a link.
+/// The client side of a link.
 pub(crate) struct Neighbour {
     link: LinkId,
     channel: Channel,
     inbox: Vec<u8>,
     rng: Stream,
-    /// Handshakes that go on and circuits that stand, by ID.
+    /// Handshakes in progress and open circuits, by ID.
     pending: Vec<(u32, Handshake)>,
     layers: Vec<(u32, Tor1Client)>,
     pub(crate) gone: bool,
 }
 
 impl Neighbour {
-    /// A link whose handshake is done.
+    /// Creates a link whose handshake is done.
     fn new(relay: &mut Relay, link: LinkId, role: Role) -> Neighbour {
         let peer = IpAddr::from([192, 0, 2, link.number() as u8]);
         let start =
@@ -270,7 +272,7 @@ impl Neighbour {
         self.send(relay, Time::ZERO, &cell);
     }
 
-    /// Begins a circuit with congestion control: a leg of a set has it.
+    /// Begins a circuit with congestion control, which a leg of a set has.
     pub(crate) fn create_leg(&mut self, relay: &mut Relay, now: Time, id: u32) {
         let (identity, onion_key) = (keys().ed_identity(), keys().ntor().1);
         let said = extension::request(Wish::CongestionControl);
@@ -284,7 +286,7 @@ impl Neighbour {
         self.send(relay, now, &cell);
     }
 
-    /// Says something to the relay under a circuit's keys.
+    /// Sends the relay a message encrypted with a circuit's keys.
     pub(crate) fn say(
         &mut self,
         relay: &mut Relay,
@@ -316,7 +318,7 @@ impl Neighbour {
         self.send(relay, now, &cell);
     }
 
-    /// Takes what the relay has for us: circuits that are made or gone.
+    /// Receives the relay's output: circuits that are created or destroyed.
     fn receive(&mut self, relay: &mut Relay, now: Time) {
         relay.transmit(now, self.link, &mut self.inbox, usize::MAX);
         let mut inbox = std::mem::take(&mut self.inbox);
@@ -348,7 +350,7 @@ impl Neighbour {
         self.inbox = inbox.split_off(taken);
     }
 
-    /// Our layer must see every cell that comes.
+    /// Decrypts a cell; our layer must process every cell that arrives.
     fn read(&mut self, id: u32, body: &[u8]) {
         let layer = self.layers.iter_mut().find(|(other, _)| *other == id);
         if let (Some((_, layer)), Ok(mut body)) = (layer, Body::try_from(body)) {
@@ -357,7 +359,7 @@ impl Neighbour {
     }
 }
 
-/// While links are made nothing else happens.
+/// Answers the export of the secret; nothing else happens while links are opened.
 fn answer_exports(relay: &mut Relay) {
     while let Some(output) = relay.poll() {
         if let Output::Link(LinkOutput::Export { link, .. }) = output {
@@ -366,7 +368,7 @@ fn answer_exports(relay: &mut Relay) {
     }
 }
 
-/// Another relay, as the one that begins a link.
+/// Returns the role of another relay that begins a link.
 pub(crate) fn other_relay() -> Role {
     static CREDENTIALS: OnceLock<Arc<Credentials>> = OnceLock::new();
     let credentials = CREDENTIALS.get_or_init(|| {
@@ -384,7 +386,7 @@ pub(crate) fn keys() -> &'static RelayKeys {
     })
 }
 
-/// A relay in which so many cells may wait.
+/// Creates a relay in which at most `max_cells` cells may wait.
 pub(crate) fn relay(max_cells: usize) -> Relay {
     let keys = keys();
     let mut rng = seed::stream(1, 0, "credentials");

@@ -1,5 +1,5 @@
-//! What services and clients of onion services send to a relay: nothing panics, nothing that is not
-//! signed is taken, and what a directory gives is what it was given.
+//! Messages of onion services and their clients to a relay: nothing panics, nothing unsigned is
+//! accepted, and a directory returns descriptors as they were stored.
 
 use anabranch_onion::directory::hsdir::HsDir;
 use anabranch_onion::directory::http::RequestReader;
@@ -10,10 +10,10 @@ use anabranch_onion::wire::rend::{
 
 use crate::documents::NOW;
 
-/// The circuit's nonce for which seeds are made.
+/// Nonce of the circuit for which seeds are made.
 pub const CIRCUIT: [u8; NONCE] = [7; NONCE];
 
-/// The first byte says what the rest is.
+/// Checks an input; the first byte selects the check.
 pub fn check(bytes: &[u8]) {
     let Some((&kind, rest)) = bytes.split_first() else { return };
     match kind % 4 {

@@ -1,13 +1,13 @@
-//! Pluggable transports: lines of bridges, programs and transports, arguments, what a transport
-//! writes and is told, SOCKS to one, and the Extended ORPort from either side. What is accepted
-//! reads back the same; what is read is bounded.
+//! Pluggable transports: lines of bridges, programs and transports, arguments, output and input of
+//! a transport, SOCKS to a transport, and the Extended ORPort from either side. Accepted texts
+//! read back the same, and reads are bounded.
 
 use anabranch_pt::{
     Args, BridgeLine, COOKIE_FILE, ConnectionInfo, Environment, ExtOrClient, ExtOrServer,
 };
 use anabranch_pt::{Line, Manager, OfferLine, PluginLine, SocksClient};
 
-/// The first byte says what the others are.
+/// Checks an input; the first byte selects the check.
 pub fn check(bytes: &[u8]) {
     let Some((&kind, bytes)) = bytes.split_first() else { return };
     match kind % 8 {
@@ -49,7 +49,8 @@ fn plugin(text: &str) {
     }
 }
 
-/// What a transport answers, in pieces: the same as at once, and no more is said than was to be.
+/// Checks that a transport's answers in pieces are read as at once, and that no more is sent than
+/// allowed.
 fn to_transport(bytes: &[u8]) {
     let args = Args(vec![("k".to_owned(), "v".to_owned())]);
     for args in [Args::default(), args] {
@@ -82,7 +83,7 @@ fn socks(bytes: &[u8]) {
     arguments(&Args::from_socks(user, password).ok());
 }
 
-/// A transport's output, in pieces: the same as at once.
+/// Checks that a transport's output in pieces is read as at once.
 fn written(bytes: &[u8]) {
     for line in bytes.split(|byte| *byte == b'\n') {
         let Ok(line) = std::str::from_utf8(line) else { continue };
@@ -98,7 +99,7 @@ fn written(bytes: &[u8]) {
     }
 }
 
-/// Variables as `NAME=VALUE` lines: what is wrong with them is one line.
+/// Checks variables, given as `NAME=VALUE` lines: an error is one line.
 fn environment(text: &str) {
     let of = |name: &str| {
         let mut lines = text.lines().filter_map(|line| line.split_once('='));

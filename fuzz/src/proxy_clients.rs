@@ -1,12 +1,12 @@
-//! Answers of a proxy to our clients of SOCKS5 and HTTP CONNECT: cutting them anywhere changes
-//! nothing, each mistake is one plain line, and a password goes to those alone who want it.
+//! Replies of a proxy to our clients of SOCKS5 and HTTP CONNECT. Splitting them anywhere changes
+//! nothing, each error is one plain line, and a password is sent only to proxies that ask for it.
 
 use anabranch_proxy::SocksAddress;
 use anabranch_proxy::client::{
     ClientFault, Credentials, Destination, HttpDialogue, SocksDialogue, SocksRequest,
 };
 
-/// The first byte says how long the pieces are, the rest is what a proxy says.
+/// Checks an input. The first byte is the length of the pieces; the rest is a proxy's replies.
 pub fn check(input: &[u8]) {
     let Some((&piece, says)) = input.split_first() else { return };
     for login in [None, Some(anna())] {
@@ -20,14 +20,14 @@ pub fn check(input: &[u8]) {
     }
 }
 
-/// The outcome of a dialogue: whether a stream is open, the bytes after it, and what was sent.
+/// Outcome of a dialogue: whether a stream is open, the bytes after it, and the bytes sent.
 type Heard = (Result<bool, ClientFault>, Vec<u8>, Vec<u8>);
 
 fn alike(says: &[u8], piece: u8, talk: impl Fn(&[u8], usize) -> Heard) {
     let whole = talk(says, says.len().max(1));
     let cut = talk(says, usize::from(piece) + 1);
     match (&whole.0, &cut.0) {
-        // A sooner look at an endless answer may find that it is malformed, too.
+        // An earlier look at an endless reply may find that it is malformed, too.
         (Err(_), Err(_)) => {}
         _ => assert_eq!(whole, cut),
     }

@@ -1,9 +1,9 @@
-//! What programs ask a proxy for: cutting their words anywhere changes nothing, and every request
-//! can be answered.
+//! Requests of programs to a proxy: splitting them anywhere changes nothing, and every request can
+//! be answered.
 
 use anabranch_proxy::{Dialogue, Outcome, ProxyEnd, ProxyRequest, Reason, Service};
 
-/// The first byte says how long the pieces are, the rest is what a program says.
+/// Checks an input. The first byte is the length of the pieces; the rest is a program's requests.
 pub fn check(input: &[u8]) {
     let Some((&piece, words)) = input.split_first() else { return };
     let whole = hear(words, words.len().max(1));
@@ -27,7 +27,7 @@ fn dialogue() -> Dialogue {
     Dialogue::new(Service::Tor { extended: false })
 }
 
-/// Sends it in pieces, until a request is whole or none can follow.
+/// Feeds it in pieces, until a request is complete or none can follow.
 fn hear(words: &[u8], piece: usize) -> Heard {
     let (mut dialogue, mut said, mut outcome) = (dialogue(), Vec::new(), Ok(None));
     for piece in words.chunks(piece) {
@@ -43,7 +43,7 @@ fn hear(words: &[u8], piece: usize) -> Heard {
     Heard { outcome, said, dialogue }
 }
 
-/// No request can be mistaken for something else on its way to an exit.
+/// Checks that a request cannot be mistaken for something else on its way to an exit.
 fn is_sound(request: &ProxyRequest) {
     let (ProxyRequest::Connect { host, .. } | ProxyRequest::Resolve(host)) = request else {
         return;

@@ -1,6 +1,6 @@
-//! A QUIC link's streams and datagrams, be they anybody's: units are the same whatever pieces they
-//! come in, and whatever strangers send and lines change, a link brings what was said, each lane's
-//! in order.
+//! Streams and datagrams of a QUIC link, from any peer: units are the same for all pieces.
+//! Whatever strangers send and lines change, a link delivers the sent units, in order in each
+//! lane.
 
 use std::collections::BTreeMap;
 use std::net::{Ipv4Addr, SocketAddr};
@@ -15,19 +15,19 @@ use anabranch_multipath::Time;
 
 use crate::input::Input;
 
-/// Bytes of a unit: lane, what it is for, number.
+/// Size of a unit in bytes: lane, command, number.
 const UNIT: usize = 9;
 const MAKES: u8 = 10;
 const ENDS: u8 = 4;
 const UNITS: Units = Units { head, end, longest: 100, longest_of_lane: 60 };
 
-/// From 128 on a length follows.
+/// Parses the head of a unit; commands from 128 are followed by a length.
 fn head(bytes: &[u8], first: bool) -> Option<Head> {
     let (lane, rest) = bytes.split_first_chunk()?;
     let (&command, rest) = rest.split_first()?;
     let length = match command {
         128.. => 6 + usize::from(*rest.first()?),
-        // As a cell's that comes before widths are agreed.
+        // Shorter for the first unit, like a cell before the link's widths are agreed.
         _ => UNIT - usize::from(first),
     };
     let lane = u32::from_be_bytes(*lane);
@@ -42,7 +42,7 @@ fn unit(lane: u32, command: u8, number: u32) -> Vec<u8> {
     [&lane.to_be_bytes()[..], &[command], &number.to_be_bytes()].concat()
 }
 
-/// The first byte says what is tried.
+/// Checks an input; the first choice selects the check.
 pub fn check(bytes: &[u8]) {
     let mut input = Input::new(bytes);
     match input.below(2) {
@@ -51,7 +51,7 @@ pub fn check(bytes: &[u8]) {
     }
 }
 
-/// The same bytes at once and in pieces.
+/// Checks that the same bytes give the same units at once and in pieces.
 fn streams(mut input: Input<'_>) {
     let kind = input.below(3);
     let make = || match kind {
@@ -90,13 +90,13 @@ fn read(mut reader: UnitReader, pieces: &[&[u8]]) -> (Vec<Head>, Vec<u8>, Option
     (heads, came, None)
 }
 
-/// Two ends, and what is under way between them.
+/// Two ends, and the datagrams in flight between them.
 struct Play {
     now: Time,
     ends: [Endpoint; 2],
     ids: [Option<ConnId>; 2],
     under_way: Vec<(usize, Vec<u8>)>,
-    /// By lane, what was said and what came; whether it has ended.
+    /// By lane: the units sent, the units received, and whether it has ended.
     said: BTreeMap<u32, (u32, u32, bool)>,
 }
 
@@ -125,7 +125,7 @@ impl Play {
     }
 
     fn run(mut self, mut input: Input<'_>) {
-        // Open, with the first unit of the link's own, which is shorter.
+        // Open, with the link's own first unit, which is shorter.
         (0..6).for_each(|_| self.carry(None));
         self.write(&unit(0, 3, 0)[..UNIT - 1]);
         self.carry(None);
@@ -148,7 +148,7 @@ impl Play {
         }
     }
 
-    /// One more unit of a lane, or its last.
+    /// Sends one more unit of a lane, or its last.
     fn say(&mut self, lane: u32, ends: bool) {
         let (next, _, over) = self.said.entry(lane).or_insert((0, 0, false));
         if *over {
@@ -168,7 +168,7 @@ impl Play {
         self.look();
     }
 
-    /// Hands over what is under way, changed as the input says.
+    /// Delivers the datagrams in flight, changed as the input requests.
     fn carry(&mut self, mut input: Option<&mut Input<'_>>) {
         self.look();
         for (from, mut bytes) in std::mem::take(&mut self.under_way) {

@@ -1,9 +1,9 @@
-//! Circuits of QUIC links that move to the TLS link beside them (`docs/spec/quic-links.md`), where
-//! a client and its relay hear of the loss at any time, and cells come in any order that lines
-//! allow: no circuit that was built ends, and no byte is lost, doubled or changed. The same with
-//! cells that are lost, doubled and forged in both directions: nothing panics, what is kept is
-//! bounded, nothing is left of the links once they are gone, and another client is served through
-//! it all.
+//! Circuits of QUIC links that move to the TLS link of the same neighbour
+//! (`docs/spec/quic-links.md`). Client and relay learn of the loss at any time, and cells arrive
+//! in any order that lines allow. No circuit ends, and no byte is lost, duplicated or changed. The
+//! same is tried with cells that are lost, duplicated and forged in both directions. Then nothing
+//! panics, kept data is bounded, nothing is left of closed links, and another client is served
+//! meanwhile.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::net::{IpAddr, SocketAddr};
@@ -24,22 +24,23 @@ use anabranch_onion::{Core, Event, LinkId, LinkInput, LinkOutput, StreamKey, Str
 use crate::input::Input;
 use crate::onion_relay::{CERTIFICATE, MAX_CELLS, NOW, SECRET, keys, relay};
 
-/// The ends of links. [`OTHER`] is the client whom nobody disturbs.
+/// Ends of links. [`OTHER`] is the client that is never disturbed.
 const RELAY: usize = 0;
 const CLIENT: usize = 1;
 const OTHER: usize = 2;
-/// Cells that may wait where nobody breaks the rules: more than windows let pass.
+/// Maximum queued cells if nobody breaks the rules: more than windows allow.
 const PLENTY: usize = 100_000;
-/// Circuits of a client at a time, and links that a script may open.
+/// Maximum circuits of a client at a time, and links that a script may open.
 const MOST_CIRCUITS: usize = 8;
 const MOST_LINKS: usize = 24;
-/// QUIC links that an honest client opens: beside one TLS link there may be eight, and circuits on
-/// a ninth cannot move.
+/// QUIC links that an honest client opens: there may be eight with one TLS link, and circuits on a
+/// ninth cannot move.
 const MOST_QUIC: usize = 6;
-/// No honest neighbour is silent for longer.
+/// Maximum silence of an honest neighbour.
 const SILENCE: Duration = Duration::from_secs(20);
 
-/// A script of what lines and programs do; its first byte says whether anybody breaks the rules.
+/// Checks a script of events on lines and in programs; its first byte selects whether anybody
+/// breaks the rules.
 pub fn check(bytes: &[u8]) {
     let play = play(bytes);
     match play.hostile {
@@ -61,31 +62,32 @@ fn play(bytes: &[u8]) -> Play {
     play
 }
 
-/// A link, and what is under way on it.
+/// A link, and the cells in flight on it.
 struct Wire {
     client: usize,
     has_lanes: bool,
-    /// What goes to the client, and to the relay. The other arrays are by these ends, too.
+    /// Cells to the client, and to the relay. The other arrays have the same order.
     ways: [Way; 2],
-    /// The core has something to send.
+    /// Whether the core at each end has something to send.
     wants: [bool; 2],
-    /// Nothing comes and goes any more.
+    /// Whether nothing more arrives at each end.
     gone: [bool; 2],
-    /// Cells of circuits may come, on a QUIC link.
+    /// Whether cells of circuits are admitted on a QUIC link, by end.
     admitted: [bool; 2],
 }
 
-/// Cells that are under way to one end: on a QUIC link each circuit's are in order, on others all.
+/// Cells in flight to one end: in order for each circuit on a QUIC link, in order for all on
+/// others.
 #[derive(Default)]
 struct Way {
     begun: bool,
     lanes: BTreeMap<u32, VecDeque<Vec<u8>>>,
-    /// Cells of each circuit so far.
+    /// Number of cells of each circuit so far.
     sent: BTreeMap<u32, u32>,
 }
 
 impl Way {
-    /// Takes whole cells; the token of a QUIC cell among them is given back.
+    /// Adds whole cells; returns the token of a QUIC cell among them.
     fn push(&mut self, has_lanes: bool, mut bytes: &[u8]) -> Option<BesideToken> {
         let mut token = None;
         while !bytes.is_empty() {
@@ -103,7 +105,7 @@ impl Way {
         token
     }
 
-    /// The lane of a script's choice among those that have something.
+    /// Returns the `nth` lane of those with cells that may be delivered.
     fn lane(&self, admitted: bool, nth: u8) -> Option<u32> {
         let may_come = |lane: &u32| admitted || *lane == 0;
         let lanes: Vec<u32> = self.lanes.keys().copied().filter(may_come).collect();
@@ -120,26 +122,26 @@ impl Way {
     }
 }
 
-/// One end of a stream: bytes that its program wrote and read.
+/// One end of a stream: bytes that its program has written and read.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct Program {
     written: usize,
     read: usize,
-    /// The first byte that a relay read: the client's circuit.
+    /// First byte that a relay has read, which identifies the client's circuit.
     named: Option<u8>,
 }
 
-/// The byte in this place of any stream, but for the client's first.
+/// Returns the byte at a position of any stream, except the client's first.
 fn byte(place: usize) -> u8 {
     (place.wrapping_mul(2_654_435_761) >> 13) as u8
 }
 
 struct Play {
     hostile: bool,
-    /// Cells that may wait.
+    /// Maximum queued cells.
     most: usize,
     now: Time,
-    /// Since when something may be under way.
+    /// Time since which something may be in flight.
     settled: Time,
     relay: Relay,
     clients: [Client; 2],
@@ -151,12 +153,12 @@ struct Play {
     built: BTreeMap<(usize, CircuitKey), (StreamKey, Program)>,
     wanted: Vec<(usize, CircuitKey)>,
     served: BTreeMap<StreamKey, Program>,
-    /// By what QUIC links name the TLS link.
+    /// Token by which QUIC links name the TLS link.
     token: BesideToken,
 }
 
 impl Play {
-    /// Each client has a circuit; the first one's goes by a QUIC link.
+    /// Creates two clients with circuits; the first client also has one on a QUIC link.
     fn new(hostile: bool) -> Play {
         let most = if hostile { MAX_CELLS } else { PLENTY };
         let client = |number| {
@@ -224,7 +226,7 @@ impl Play {
         }
     }
 
-    /// One of the first client's links.
+    /// Returns one of the first client's links.
     fn link(&self, nth: u8) -> LinkId {
         let links: Vec<LinkId> = self
             .wires
@@ -235,7 +237,7 @@ impl Play {
         links.get(usize::from(nth) % links.len().max(1)).copied().unwrap_or(LinkId::new(0, 0))
     }
 
-    /// Who is at an end of a link.
+    /// Returns the node at an end of a link.
     fn node(&self, link: LinkId, side: usize) -> usize {
         let client = self.wires.get(&link).map_or(CLIENT, |wire| wire.client);
         [client, RELAY][side]
@@ -253,7 +255,7 @@ impl Play {
         self.core(node).handle_link(now, input);
     }
 
-    /// The circuits of a client that were built.
+    /// Returns the circuits of a client that were built.
     fn of(&self, node: usize) -> impl Iterator<Item = CircuitKey> {
         self.built.keys().filter(move |(of, _)| *of == node).map(|(_, circuit)| *circuit)
     }
@@ -278,11 +280,11 @@ impl Play {
         self.clients[CLIENT - 1].handle(self.now, Wanted::Destroy { circuit });
     }
 
-    /// A stream's program writes: the client's, or the relay's.
+    /// Lets a stream's program write: the client's, or the relay's.
     fn write(&mut self, side: usize, nth: u8, bytes: usize) {
         let streams: Vec<StreamKey> = match side {
             0 => {
-                // The first byte goes once the relay has answered.
+                // The first byte is sent once the relay has answered.
                 let of = |((node, _), (stream, program)): (&(usize, _), &(StreamKey, Program))| {
                     (*node == CLIENT && program.written > 0).then_some(*stream)
                 };
@@ -306,7 +308,7 @@ impl Play {
         }
     }
 
-    /// Fetches what an end has to send.
+    /// Fetches the output of an end.
     fn fetch(&mut self, link: LinkId, side: usize, limit: usize) {
         let (node, now, mut out) = (self.node(link, side), self.now, Vec::new());
         let Some(wire) = self.wires.get(&link).filter(|wire| wire.wants[side]) else { return };
@@ -324,7 +326,7 @@ impl Play {
         }
     }
 
-    /// Gives an end the next cell of a lane.
+    /// Delivers the next cell of a lane to an end.
     fn deliver(&mut self, link: LinkId, side: usize, nth: u8) {
         let node = self.node(link, side);
         let Some(wire) = self.wires.get_mut(&link).filter(|wire| !wire.gone[side]) else { return };
@@ -336,8 +338,8 @@ impl Play {
         }
     }
 
-    /// Delivers all that is said, until nothing more is; who has not heard that a QUIC link is lost
-    /// hears of it.
+    /// Delivers everything until nothing is in flight. An end that does not know of the loss of a
+    /// QUIC link learns of it.
     fn settle(&mut self) {
         self.settled = self.now;
         loop {
@@ -372,7 +374,7 @@ impl Play {
         moved
     }
 
-    /// Time passes. Honest ends hear of each other before they lose patience.
+    /// Advances the time. Honest ends get data from each other before they time out.
     fn pass(&mut self, mut span: Duration) {
         while !span.is_zero() {
             let step = span.min(SILENCE);
@@ -387,14 +389,14 @@ impl Play {
         }
     }
 
-    /// One end hears nothing more by a QUIC link.
+    /// Reports the loss of a QUIC link to one end.
     fn lose(&mut self, link: LinkId, side: usize) {
         if self.wires.get(&link).is_some_and(|wire| wire.has_lanes) {
             self.leave(link, side, |link| LinkInput::Lost { link });
         }
     }
 
-    /// Both ends hear that a link is over, one first.
+    /// Reports the end of a link to both ends, one first.
     fn end(&mut self, link: LinkId, side: usize) {
         self.leave(link, side, |link| LinkInput::Closed { link });
         self.leave(link, 1 - side, |link| LinkInput::Closed { link });
@@ -411,7 +413,7 @@ impl Play {
         self.look();
     }
 
-    /// An end closes a link.
+    /// Closes a link at one end.
     fn closes(&mut self, link: LinkId, node: usize) {
         let Some(wire) = self.wires.get_mut(&link) else { return };
         let side = usize::from(node == RELAY);
@@ -448,7 +450,7 @@ impl Play {
         self.tell(RELAY, LinkInput::Opened { link, target: None, start: theirs });
     }
 
-    /// Does what the cores say, and carries what the other client says and hears.
+    /// Executes the cores' outputs, and transfers the other client's cells.
     fn look(&mut self) {
         loop {
             let mut moved = false;
@@ -569,7 +571,7 @@ impl Play {
         }
     }
 
-    /// Loses the next cell of a lane, or sends it twice, or before the one in front.
+    /// Loses the next cell of a lane, duplicates it, or swaps it with the one after it.
     fn alter(&mut self, link: LinkId, side: usize, input: &mut Input<'_>) {
         let Some(wire) = self.wires.get_mut(&link) else { return };
         let way = &mut wire.ways[side];
@@ -584,7 +586,7 @@ impl Play {
         way.lanes.retain(|_, cells| !cells.is_empty());
     }
 
-    /// A cell that the neighbour of an end may say of links that move, true or not.
+    /// Returns a cell about moving links as the neighbour of an end might send it, true or not.
     fn forge(&self, link: LinkId, side: usize, input: &mut Input<'_>) -> Vec<u8> {
         let ids: Vec<u32> = self.lanes(side).keys().copied().collect();
         let mut id = || match ids.len() {
@@ -636,13 +638,13 @@ impl Play {
         out
     }
 
-    /// Cells that an end has sent by QUIC links, of each circuit.
+    /// Returns the number of cells that an end has sent by QUIC links, for each circuit.
     fn lanes(&self, side: usize) -> BTreeMap<u32, u32> {
         let quic = self.wires.values().filter(|wire| wire.has_lanes);
         quic.flat_map(|wire| wire.ways[1 - side].sent.clone()).collect()
     }
 
-    /// How many cells of a circuit its sender is told that came.
+    /// Returns the number of received cells of a circuit to report to its sender, true or not.
     fn count(&self, link: LinkId, side: usize, id: u32, input: &mut Input<'_>) -> u32 {
         let sent = self.wires.get(&link).and_then(|wire| wire.ways[1 - side].sent.get(&id));
         let sent = sent.copied().or_else(|| self.lanes(side).get(&id).copied()).unwrap_or(0);
@@ -655,7 +657,8 @@ impl Play {
         }
     }
 
-    /// All that is under way comes, and each stream's two ends have seen the same.
+    /// Delivers everything in flight, and checks that the two ends of each stream have seen the
+    /// same.
     fn finish(mut self) {
         for _ in 0..3 {
             self.settle();
@@ -672,7 +675,7 @@ impl Play {
         assert_eq!(waiting, [0, 0], "copies are kept until it is said that they came");
     }
 
-    /// The first client's links end: nothing is left of them, and the other client is served.
+    /// Ends the first client's links: nothing is left of them, and the other client is served.
     fn hang_up(mut self) {
         while let Some(link) = Some(self.link(0)).filter(|link| link.number() > 0) {
             self.end(link, 0);
@@ -695,7 +698,7 @@ fn put_long(out: &mut Vec<u8>, command: Command, body: &[u8]) {
     put_variable(out, Width::Four, command, body);
 }
 
-/// A program takes all that there is for it: what was written, in order.
+/// Reads everything for a program, and checks that it is what was written, in order.
 fn read(core: &mut dyn Core, now: Time, stream: StreamKey, program: &mut Program, names: bool) {
     let (first, second) = core.read(stream);
     for found in first.iter().chain(second) {

@@ -1,12 +1,13 @@
-//! QUIC headers: what is found lies in the datagram, ends, and does not depend on what follows.
+//! QUIC headers: the fields found lie in the datagram, the search ends, and the result does not
+//! depend on later bytes.
 
 use anabranch_comps::protocol::quic::{self, Cid, Kind, Long, VERSION_1};
 
-/// Form, version and two empty connection IDs: no long header is shorter.
+/// Size of the shortest long header: form, version and two empty connection IDs.
 const SHORTEST: usize = 1 + 4 + 1 + 1;
 
-/// The walk over coalesced packets ends and finds nothing that is not there; what comes before or
-/// behind a packet does not change it.
+/// Checks that the walk over coalesced packets ends and finds nothing that is not there, and that
+/// bytes before or after a packet do not change it.
 pub fn check(datagram: &[u8]) {
     let packets: Vec<Long> = quic::packets(datagram).take(datagram.len() + 1).collect();
     assert!(packets.len() <= datagram.len() / SHORTEST, "{} packets", packets.len());
@@ -29,7 +30,7 @@ fn lies_in(packet: &Long, datagram: &[u8]) {
     }
 }
 
-/// Neither has a length, so neither can be told from what is behind it.
+/// Checks that nothing follows a Retry or Version Negotiation packet, which have no length.
 fn nothing_follows_a_retry(packets: &[Long]) {
     let open = |packet: &Long| matches!(packet.kind, Kind::Retry | Kind::VersionNegotiation);
     let at = packets.iter().position(open).unwrap_or(packets.len());
@@ -56,7 +57,7 @@ fn a_packet_in_front_adds_itself(datagram: &[u8], packets: &[Long]) {
     assert_eq!(quic::ends_short(&both), quic::ends_short(datagram));
 }
 
-/// A Handshake packet of version 1 with a payload below 64 bytes.
+/// Returns a Handshake packet of version 1 with a payload of less than 64 bytes.
 fn handshake(destination: &[u8], source: &[u8], payload: &[u8]) -> Vec<u8> {
     let mut packet = vec![0xe0];
     packet.extend(VERSION_1.to_be_bytes());

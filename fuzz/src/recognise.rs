@@ -1,17 +1,18 @@
-//! The table of protocols: one answer, and the one that each entry gives; a recogniser that never
-//! takes one datagram for certain.
+//! The table of protocols: one result, which is that of the first matching entry; a recogniser
+//! that is never certain after one datagram.
 
 use anabranch_comps::Protocol;
 use anabranch_comps::protocol::{Confidence, FAMILIES, HEAD, Mark, Recogniser, Side};
 
-/// The protocol that is named has the first mark in the table, every entry bears any datagram after
-/// any other, and a session is certain of nothing before its second datagram.
+/// Checks that the named protocol is the first with a mark in the table, and that every entry
+/// accepts any two datagrams in sequence. A session must not be certain before its second
+/// datagram.
 pub fn check(datagram: &[u8]) {
     let (named, mark) = Protocol::recognise(datagram);
     let first = FAMILIES.iter().find(|family| (family.mark)(datagram) != Mark::None);
     assert_eq!(first.map_or(Protocol::Other, |family| family.protocol), named, "{datagram:02x?}");
     assert_eq!(mark == Mark::None, named == Protocol::Other);
-    // A record of DTLS is a header of 13 bytes and at least one more.
+    // A record of DTLS is a header of 13 bytes and at least one more byte.
     assert!(mark == Mark::None || datagram.len() >= 14, "none of them is so short");
     let (one, other) = datagram.split_at(datagram.len() / 2);
     for bytes in [datagram, one, other] {
@@ -20,7 +21,7 @@ pub fn check(datagram: &[u8]) {
     session([datagram, one, other]);
 }
 
-/// What has a mark is held against each of `others`.
+/// Lets each family with a mark in `first` follow each of `others`.
 fn follow(first: &[u8], others: [&[u8]; 3]) {
     let head = &first[..first.len().min(HEAD)];
     for family in FAMILIES.iter().filter(|family| (family.mark)(first) != Mark::None) {

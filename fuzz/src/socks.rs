@@ -1,4 +1,4 @@
-//! What a SOCKS5 proxy says: in its dialogue, and before each datagram.
+//! Replies of a SOCKS5 proxy: in its dialogue, and before each datagram.
 
 use std::io::{self, Cursor, Read, Write};
 use std::net::SocketAddr;
@@ -6,7 +6,7 @@ use std::net::SocketAddr;
 use anabranch_os::udp::Received;
 use anabranch_splitter::socks::{Credentials, Header, Opened, converse};
 
-/// The first two bytes choose how the rest is cut; the rest is what the proxy says.
+/// Checks an input. The first two bytes choose the pieces; the rest is the proxy's replies.
 pub fn check(bytes: &[u8]) {
     let [pieces, stride, rest @ ..] = bytes else { return };
     for credentials in [None, Some(anna())] {
@@ -23,7 +23,7 @@ fn anna() -> Credentials {
     Credentials { user: "anna".into(), password: "secret".into() }
 }
 
-/// A proxy that says what it was told to, in pieces.
+/// A proxy that sends a script in pieces.
 struct Script<'s> {
     says: Cursor<&'s [u8]>,
     pieces: usize,
@@ -47,8 +47,8 @@ impl Write for Script<'_> {
     }
 }
 
-/// The dialogue ends, in a relay with a port or in one plain line that holds no password; a
-/// password is told only to those who asked for it.
+/// Checks that the dialogue ends, with a relay that has a port or with one plain line without a
+/// password. A password is sent only to proxies that ask for it.
 fn dialogue(says: &[u8], pieces: usize, credentials: Option<&Credentials>) {
     let mut script = Script { says: Cursor::new(says), pieces, heard: Vec::new() };
     match converse(&mut script, credentials, false) {
@@ -68,7 +68,8 @@ fn run(bytes: &[u8], stride: usize) -> Received<'_> {
     Received { from, to: None, ecn: 2, stride, bytes }
 }
 
-/// Each datagram of a relay is handed on as the server's or counted, and none grows.
+/// Checks that each datagram of a relay is forwarded as the server's or counted, and that none
+/// grows.
 fn datagrams(bytes: &[u8], stride: usize, server: SocketAddr) {
     let run = run(bytes, stride);
     let mut opened = Opened::default();
@@ -79,7 +80,7 @@ fn datagrams(bytes: &[u8], stride: usize, server: SocketAddr) {
     assert!(kept.iter().all(|payload| payload.len() + least <= stride));
 }
 
-/// What we wrap is opened to the same.
+/// Checks that a wrapped datagram is opened to the same.
 fn there_and_back(bytes: &[u8], stride: usize, server: SocketAddr) {
     let header = Header::to(server);
     let wrapped = header.wrap(bytes, stride);

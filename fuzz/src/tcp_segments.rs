@@ -1,8 +1,8 @@
 //! Any segments of a peer, at any time, while this side writes, reads and closes.
 //!
-//! Whatever arrives: nothing panics, memory stays within the buffers, a timeout lies ahead once
-//! what was due is done, each byte is read once and shown early once, and what is sent is a segment
-//! that parses to itself.
+//! Whatever arrives: nothing panics, and memory stays within the buffers. After due work, the next
+//! timeout lies in the future. Each byte is read once and reported early once, and each sent
+//! segment parses to itself.
 
 use std::net::{IpAddr, Ipv4Addr};
 use std::time::Duration;
@@ -18,10 +18,10 @@ const BUFFER: usize = 20_000;
 /// Our initial sequence number, and that of the peer.
 const OURS: Seq = Seq(u32::MAX - 3_000);
 const PEER: Seq = Seq(u32::MAX - 90);
-/// Most segments that one moment may bring out: the window, and some acknowledgements.
+/// Maximum segments that may be sent at one moment: the window, and some acknowledgements.
 const MOST: usize = 2_000;
 
-/// The first byte says what the rest is.
+/// Checks an input; the first byte selects the check.
 pub fn check(bytes: &[u8]) {
     let Some((&kind, rest)) = bytes.split_first() else { return };
     if kind % 4 == 0 {
@@ -35,7 +35,7 @@ pub fn check(bytes: &[u8]) {
     play.run_dry();
 }
 
-/// Bytes of the wire.
+/// Checks bytes from the wire.
 fn parse(bytes: &[u8]) {
     let Ok(segment) = Segment::parse(bytes) else { return };
     let mut written = Vec::new();
@@ -53,7 +53,7 @@ fn parse(bytes: &[u8]) {
 struct Play {
     now: Time,
     tcp: Connection,
-    /// Next offsets: what we sent, and what the peer did.
+    /// Next offsets: of the data that we sent, and of the peer's.
     sent: u32,
     peer: u32,
     early: u64,
@@ -107,7 +107,7 @@ impl Play {
         segment
     }
 
-    /// One thing that happens.
+    /// Executes one step.
     fn step(&mut self, input: &mut Input<'_>) {
         match input.byte() % 8 {
             0 => self.now += Duration::from_millis(input.byte().into()),
@@ -136,7 +136,7 @@ impl Play {
         self.poll();
     }
 
-    /// A segment near what both sides expect, or far from it.
+    /// Delivers a segment near the expected numbers, or far from them.
     fn arrive(&mut self, input: &mut Input<'_>) {
         let near = |at: u32, step: u8, input: &mut Input<'_>| match step % 6 {
             0..=2 => at,
@@ -170,7 +170,7 @@ impl Play {
         self.tcp.handle(self.now, segment);
     }
 
-    /// Takes what is sent, and looks at what can be seen.
+    /// Takes the outgoing segments, and checks the visible state.
     fn poll(&mut self) {
         let mut count = 0;
         while let Some(segment) = self.tcp.poll(self.now) {
@@ -193,7 +193,7 @@ impl Play {
         assert!(next.is_none_or(|next| next > self.now), "due and not done: {next:?}");
     }
 
-    /// Without a peer, every connection ends or waits for it.
+    /// Checks that every connection without a peer ends or waits for it.
     fn run_dry(&mut self) {
         for _ in 0..400 {
             let Some(next) = self.tcp.next_timeout() else { return };

@@ -1,4 +1,4 @@
-//! What users write on the command line: what is accepted reads back the same, and works.
+//! Texts that users write on the command line: accepted ones read back the same, and work.
 
 use std::fmt::{Debug, Display};
 use std::str::FromStr;
@@ -12,7 +12,7 @@ use anabranch_router::onion::authorities::Authority;
 use anabranch_splitter::paths::{MAX_NAME, MAX_PORTS, PathSpec, StreamKind};
 use anabranch_splitter::steer::{PortRange, Ports};
 
-/// Every kind of text that a flag of `anabranch split` takes.
+/// Checks every kind of text that a flag of `anabranch split` accepts.
 pub fn check(bytes: &[u8]) {
     let Ok(text) = std::str::from_utf8(bytes) else { return };
     path_reads_back(text).inspect(path);
@@ -37,7 +37,7 @@ pub fn check(bytes: &[u8]) {
     }
 }
 
-/// A text that is accepted is shown in a form that means the same.
+/// Checks that an accepted text is shown in a form with the same meaning.
 fn reads_back<T: FromStr + Display + PartialEq + Debug>(text: &str) -> Option<T> {
     let value: T = text.parse().ok()?;
     let shown = value.to_string();
@@ -45,7 +45,7 @@ fn reads_back<T: FromStr + Display + PartialEq + Debug>(text: &str) -> Option<T>
     Some(value)
 }
 
-/// As [`reads_back`]; but where a password is written out, what is shown has dots in its place.
+/// Checks the same, except that dots are shown in place of a password.
 fn path_reads_back(text: &str) -> Option<PathSpec> {
     let spec: PathSpec = text.parse().ok()?;
     let shown = spec.to_string();
@@ -60,7 +60,8 @@ fn path_reads_back(text: &str) -> Option<PathSpec> {
     Some(again)
 }
 
-/// Names become files and devices go to the kernel: neither may lead elsewhere.
+/// Checks the names of paths and devices: names become files and devices go to the kernel, so
+/// neither may lead elsewhere.
 fn path(spec: &PathSpec) {
     assert!((1..=MAX_NAME).contains(&spec.name.len()) && !spec.name.contains('/'), "{spec}");
     assert!((1..=MAX_PORTS).contains(&spec.ports), "{spec}");
@@ -74,7 +75,7 @@ fn network(prefix: Prefix) -> String {
     network.to_string()
 }
 
-/// A run of any accepted length begins, and is worth something.
+/// Checks that a run of any accepted length begins, and carries at least one unit.
 fn boundary(every: Every) {
     let mut boundary = Boundary::new(every, seed::stream(1, 0, "fuzz"));
     for now in [Time::ZERO, Time::from_secs(1), Time::MAX] {
@@ -84,10 +85,10 @@ fn boundary(every: Every) {
     }
 }
 
-/// The round-trip time of a circuit.
+/// Round-trip time of a circuit.
 const RTT: Duration = Duration::from_millis(20);
 
-/// An accepted schedule names only paths that exist and are usable.
+/// Checks that an accepted schedule chooses only paths that exist and are usable.
 fn schedule(spec: &Spec, open: PathView) {
     for paths in 1..=4 {
         let Ok(mut scheduler) = spec.build(paths, seed::stream(1, 0, "fuzz")) else { continue };

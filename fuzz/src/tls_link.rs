@@ -1,5 +1,5 @@
-//! A TLS link under arbitrary bytes: no panic, nothing plain arrives that was not written, and a
-//! fault ends the link.
+//! A TLS link with arbitrary bytes: no panic, no plain data that was not written, and a fault ends
+//! the link.
 
 use std::sync::OnceLock;
 
@@ -8,14 +8,15 @@ use anabranch_multipath::Time;
 
 use crate::input::Input;
 
-/// Made once: a key costs more than all the rest of a run.
+/// Returns a context that is created once, because generating a key takes longer than the rest of
+/// a run.
 fn context() -> &'static Context {
     static CONTEXT: OnceLock<Context> = OnceLock::new();
     CONTEXT.get_or_init(|| Context::new(1_800_000_000).expect("TLS can be set up"))
 }
 
-/// The first byte says whether a handshake goes before, and which side is attacked; the rest is
-/// what the network brings, in pieces.
+/// Checks an input. The first byte selects whether a handshake precedes it, and which side is
+/// attacked; the rest is data from the network, in pieces.
 pub fn check(bytes: &[u8]) {
     let mut input = Input::new(bytes);
     let (finished, attack_client) = (input.coin(), input.coin());
@@ -31,7 +32,7 @@ pub fn check(bytes: &[u8]) {
         assert!(!faulty || victim.state() == State::Ended, "a fault ends the link");
         victim.transmit(Time::ZERO, &mut Vec::new());
     }
-    // Without the keys nobody makes a record that opens.
+    // Nobody without the keys can create a record that decrypts.
     assert_eq!(victim.read(&mut Vec::new()), Ok(0), "plain bytes out of nothing");
 }
 

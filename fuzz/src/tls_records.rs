@@ -1,7 +1,7 @@
-//! Our record layer of TLS 1.3 under a peer that has the keys: what it seals in order arrives in
-//! order and once, what it must not say ends the link, and what we say to it can be read. And a
-//! link that a tap shows records to before their turn, whatever they hold: to it happens in order
-//! what happens to one without a tap.
+//! Our record layer of TLS 1.3 with a peer that has the keys. Records that it seals in order
+//! arrive in order and once, forbidden ones end the link, and the peer can read our records. A
+//! second check is for a link to which a tap shows records out of order, with any content:
+//! in-order data has the same effect as without a tap.
 
 use std::collections::BTreeSet;
 
@@ -15,24 +15,24 @@ const HANDSHAKE: u8 = 22;
 const ALERT: u8 = 21;
 const DATA: u8 = 23;
 
-/// A link, the peer that attacks it, and what must have come of both.
+/// A link, the peer that attacks it, and the data that must arrive.
 struct Play<'a> {
     input: Input<'a>,
     link: Tls,
     forger: Forger,
-    /// An honest end that reads what the link says.
+    /// An honest end that reads the link's output.
     reader: Tls,
-    /// Data that was sealed as it should be.
+    /// Data that was sealed correctly.
     sealed: Vec<u8>,
     arrived: Vec<u8>,
-    /// Something was said that may end the link.
+    /// Whether a record was sent that may end the link.
     spoilt: bool,
-    /// Something was said that is no record: nothing behind it may come.
+    /// Whether bytes were sent that are not a record: nothing after them may arrive.
     lost: bool,
 }
 
-/// The first bytes choose the suite, whether a tap shows anything, and who is attacked; then come
-/// steps.
+/// Checks an input. The first bytes choose the suite, whether there is a tap, and the attacked
+/// side; then there are steps.
 pub fn check(bytes: &[u8]) {
     let mut input = Input::new(bytes);
     let choice = input.below(2 * SUITE_COUNT);
@@ -89,13 +89,13 @@ impl Play<'_> {
             }
             _ => self.corrupt(length),
         }
-        // Each side speaks, so that honest KeyUpdates are no storm.
+        // Each side sends data, so that honest KeyUpdates do not count as a storm.
         self.say(DATA, b"", 0);
         self.answer();
     }
 
-    /// Seals a record in order, and notes the data that it is: the type is the last byte that is
-    /// not zero, be it the content's own.
+    /// Seals a record in order, and notes its data. Its type is the last byte that is not zero,
+    /// which may be one of the content.
     fn say(&mut self, kind: u8, content: &[u8], padding: usize) {
         let inner = [content, &[kind]].concat();
         let end = inner.iter().rposition(|byte| *byte != 0);
@@ -106,19 +106,19 @@ impl Play<'_> {
         self.deliver(&record);
     }
 
-    /// A record whose content is the input's: it may be legal, and may be no end of a message.
+    /// Seals a record with content from the input, which may be valid or an incomplete message.
     fn odd(&mut self, kind: u8, length: usize) {
         let content = self.input.take(length);
         self.spoilt = true;
         self.say(kind, content, 0);
     }
 
-    /// An honest record with one byte changed: nothing behind it may arrive.
+    /// Delivers an honest record with one byte changed: nothing after it may arrive.
     fn corrupt(&mut self, length: usize) {
         (self.spoilt, self.lost) = (true, true);
         let mut record = self.forger.record(DATA, &vec![7; length], 0);
         let place = self.input.below(256) % record.len();
-        // The version is not looked at, but authenticated.
+        // The version is not checked, but authenticated.
         record[place] ^= self.input.byte().max(1);
         let before = self.arrived.len();
         self.deliver(&record);
@@ -140,7 +140,7 @@ impl Play<'_> {
         assert!(self.sealed.starts_with(&self.arrived), "not what was sealed");
     }
 
-    /// What the link says opens at the peer: one byte of data, behind KeyUpdates.
+    /// Checks that the link's output can be read by the peer: one byte of data, after KeyUpdates.
     fn answer(&mut self) {
         self.link.write(b"x").expect("the link is not closed by us");
         let (mut wire, mut plain) = (Vec::new(), Vec::new());
@@ -154,21 +154,21 @@ impl Play<'_> {
     }
 }
 
-/// Bytes of a unit, which is what a record holds that may come before its turn.
+/// Size of a unit, the content of a record that may arrive out of order.
 const UNIT: usize = 20;
 
-/// A link with a tap, its twin that is told the same in order, and the peer of both.
+/// A link with a tap, its twin that gets the same data in order only, and the peer of both.
 struct TappedPlay<'a> {
     input: Input<'a>,
-    /// The one with a tap first.
+    /// Links, the one with a tap first.
     links: [Tls; 2],
     forger: Forger,
-    /// What the peer has said, and how much of it came in order.
+    /// Data that the peer has sent; `head` is the length delivered in order.
     stream: Vec<u8>,
     head: usize,
     units: u32,
     came: [BTreeSet<u32>; 2],
-    /// Something was said that may end the link.
+    /// Whether a record was sent that may end the link.
     spoilt: bool,
 }
 
@@ -208,7 +208,7 @@ impl<'a> TappedPlay<'a> {
                 let requested = self.input.coin();
                 let update = self.forger.update(requested);
                 self.stream.extend(update);
-                // Data between updates: else they are a storm.
+                // Data is sent between updates, which otherwise count as a storm.
                 self.say_units();
             }
             4 => self.say_what_is_no_unit(),
@@ -234,8 +234,8 @@ impl<'a> TappedPlay<'a> {
         }
     }
 
-    /// Any content that is shorter than a unit, of any type, in a record of any length: nothing, an
-    /// alert, a KeyUpdate behind which keys do not change.
+    /// Seals content shorter than a unit, of any type, in a record of any length: nothing, an
+    /// alert, or a KeyUpdate after which keys do not change.
     fn say_what_is_no_unit(&mut self) {
         let kind = self.input.pick(&[DATA, ALERT, HANDSHAKE, 0, 20, 24]);
         let length = self.input.below(UNIT);
@@ -249,7 +249,7 @@ impl<'a> TappedPlay<'a> {
         self.spoilt |= kind != DATA || !content.is_empty();
     }
 
-    /// The tap shows some of what the kernel holds back, maybe with a byte changed.
+    /// Shows the tapped link some undelivered data, perhaps with a byte changed.
     fn show(&mut self, change: u8) {
         let from = (self.head + 2 * self.input.below(256)).min(self.stream.len());
         let to = (from + 1 + 2 * self.input.below(256)).min(self.stream.len());
@@ -261,7 +261,7 @@ impl<'a> TappedPlay<'a> {
         self.links[0].receive_early(Time::ZERO, from as u64, &bytes);
     }
 
-    /// The kernel gives out bytes in order.
+    /// Delivers bytes in order, as the kernel does.
     fn deliver(&mut self, length: usize) {
         let end = self.stream.len().min(self.head.saturating_add(length));
         let bytes = &self.stream[self.head..end];
@@ -270,7 +270,8 @@ impl<'a> TappedPlay<'a> {
         self.head = end;
     }
 
-    /// Both are in the same state and say the same; units come whole, and once.
+    /// Checks that both links have the same state and output, and that units arrive whole and
+    /// once.
     fn look(&mut self) {
         let [tapped, twin] = self.links.each_mut().map(|link| {
             let mut wire = Vec::new();

@@ -1,12 +1,12 @@
-//! Files of settings: refused in one plain line, or read without anything unknown in them.
+//! Files of settings: refused with one plain line, or read without any unknown key.
 
 use anabranch_os::toml_keys::{self, Section};
 use serde::Deserialize;
 
 use crate::input::is_well_told;
 
-/// Tables as in `anabranch split --config`: a top, an array of tables, and tables with names of
-/// the user's own.
+/// Tables as in `anabranch split --config`: the top level, an array of tables, and tables with
+/// names that the user chooses.
 const KEYS: &[Section<'_>] = &[
     Section { path: "", keys: &["listen", "every", "seed", "path", "by_name"] },
     Section { path: "path", keys: &["name", "ports"] },
@@ -42,7 +42,7 @@ struct Port {
     port: u16,
 }
 
-/// Reading agrees with the check of keys, and a mistake is well told.
+/// Checks that reading agrees with the check of keys, and that an error is one plain line.
 pub fn check(bytes: &[u8]) {
     let Ok(text) = std::str::from_utf8(bytes) else { return };
     let keys = toml_keys::check(text, "fuzz.toml", KEYS);

@@ -1,4 +1,4 @@
-//! Trace files: refused, or read to the end with every row as the schema promises.
+//! Trace files: refused, or read to the end with every row as the schema requires.
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;
@@ -7,10 +7,10 @@ use std::io::{Seek, Write};
 use anabranch_capture::{Courses, Row, SummaryBuilder, Trace};
 use tempfile::NamedTempFile;
 
-/// A damaged file may claim any number of rows in a few bytes; a sound one is looked at so far.
+/// Maximum rows read: a damaged file may claim any number of rows in a few bytes.
 const ROWS: u64 = 1 << 20;
 
-/// A file of these bytes is a trace that keeps the schema's rules, or none at all.
+/// Checks that a file of these bytes is a trace that follows the schema, or is refused.
 pub fn check(bytes: &[u8]) {
     thread_local! {
         static FILE: RefCell<NamedTempFile> =

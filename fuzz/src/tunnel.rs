@@ -1,5 +1,5 @@
-//! What strangers, other clients and hostile clients may send to an end of ours: strangers change
-//! nothing and get no answer; a client with keys may say anything, and memory and order stay
+//! Packets of strangers, other clients and hostile clients to an end of ours. Strangers change
+//! nothing and get no answer; a client with keys may send anything, and memory and order stay
 //! bounded.
 
 use std::net::SocketAddr;
@@ -13,10 +13,10 @@ use anabranch_tunnel::{ClientId, Far, Near, PacketKind};
 use crate::input::Input;
 
 const PATHS: u16 = 3;
-/// Numbers that a client leaves out at once: a packet bears 32 bits, so not 2^31 or more.
+/// Numbers that a client skips at once: a packet carries 32 bits, so less than 2^31.
 const SKIPS: [u64; 6] = [0, 1, 7, 5_000, 20_000, 1 << 30];
 
-/// The first byte says what the rest is.
+/// Checks an input; the first byte selects the check.
 pub fn check(bytes: &[u8]) {
     let Some((&kind, rest)) = bytes.split_first() else { return };
     match kind % 3 {
@@ -37,7 +37,7 @@ fn address() -> SocketAddr {
     SocketAddr::from(([192, 0, 2, 1], 40_000))
 }
 
-/// Two ends that have shaken hands.
+/// Creates two ends after their handshake.
 fn ends() -> Ends {
     let pair = |entity| KeyPair::generate(&mut stream(1, entity, "keys"));
     let (own, theirs) = (pair(1), pair(2));
@@ -53,7 +53,7 @@ fn ends() -> Ends {
     Ends { now, near, far, client: accepted.client }
 }
 
-/// Of somebody who has no key, cut and changed from what was seen.
+/// Checks packets from a stranger without a key, which are cut and changed from an observed one.
 fn stranger(bytes: &[u8]) {
     let mut ends = ends();
     let mut seen = Vec::new();
@@ -67,10 +67,10 @@ fn stranger(bytes: &[u8]) {
     }
 }
 
-/// Of a client: any frames, numbers left out, times that pass.
+/// Checks a client that sends any frames, skips numbers, and lets time pass.
 fn client(bytes: &[u8]) {
     let (mut ends, mut input) = (ends(), Input::new(bytes));
-    // What the client says has arrived makes windows.
+    // Data that the client reports as received opens windows.
     ends.far.session(ends.client).expect("it has shaken hands").keep_windows(true);
     while !input.is_empty() {
         let (path, skip) = (PathId(input.byte().into()), input.pick(&SKIPS));
@@ -98,8 +98,8 @@ fn client(bytes: &[u8]) {
     }
 }
 
-/// Packets in any order, some twice, some never: each datagram comes out once at most, and those
-/// that came in order come out in order.
+/// Checks packets that are delivered in any order, some twice, some never: no datagram comes out
+/// twice.
 fn shaken(bytes: &[u8]) {
     let (mut ends, mut input) = (ends(), Input::new(bytes));
     let mut packets = Vec::new();

@@ -1,6 +1,6 @@
-//! What a tap shows of a stream, be it false: pieces are kept as a map of bytes keeps them, numbers
-//! and offsets never overflow, and of an unordered link every unit comes once and unchanged. And
-//! numbers of cells, be they wrong: no circuit's cells come out of order, and few are kept.
+//! Data of a stream that a tap shows, even if it is false. A reassembler behaves like a map of
+//! bytes, numbers and offsets never overflow, and an unordered link delivers every unit once and
+//! unchanged. For cells with any numbers, no circuit's cells are out of order, and few are kept.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -14,11 +14,11 @@ use anabranch_testkit::tls_peer::{Role, SUITE_COUNT, open_link};
 
 use crate::input::Input;
 
-/// Bytes of a unit.
+/// Size of a unit in bytes.
 const UNIT: usize = 20;
 const WINDOW: u64 = 400;
 
-/// The first byte says what is tried.
+/// Checks an input; the first choice selects the check.
 pub fn check(bytes: &[u8]) {
     let mut input = Input::new(bytes);
     match input.below(4) {
@@ -29,7 +29,7 @@ pub fn check(bytes: &[u8]) {
     }
 }
 
-/// A reassembler beside a map with an entry a byte.
+/// Compares a reassembler with a map that has an entry for each byte.
 fn pieces(mut input: Input<'_>) {
     let mut held = Reassembler::new(WINDOW as usize);
     let (mut head, mut model) = (0u64, BTreeMap::new());
@@ -67,7 +67,7 @@ fn pieces(mut input: Input<'_>) {
     }
 }
 
-/// Any numbers at all.
+/// Checks that any numbers cause no overflow.
 fn places(mut input: Input<'_>) {
     let mut number = || {
         let bytes: Vec<u8> = (0..8).map(|_| input.byte()).collect();
@@ -87,7 +87,7 @@ fn places(mut input: Input<'_>) {
     }
 }
 
-/// Cells with any numbers: each circuit's are given out one after the other, whatever comes.
+/// Checks cells with any numbers: each circuit's cells are delivered in sequence.
 fn order(mut input: Input<'_>) {
     let mut order = CellOrder::default();
     let mut next: BTreeMap<u32, u32> = BTreeMap::new();
@@ -126,7 +126,7 @@ fn order(mut input: Input<'_>) {
     }
 }
 
-/// The neighbour's last cell of a circuit of its own: its numbers begin anew.
+/// Handles the neighbour's last cell of a circuit of its own, whose numbers then start again.
 fn ends(order: &mut CellOrder, next: &mut BTreeMap<u32, u32>, circuit: u32, command: Command) {
     if command == Command::DESTROY {
         order.left(circuit);
@@ -178,7 +178,7 @@ impl<'a> Play<'a> {
             }
             3 => {
                 self.sender.refresh_keys().expect("it is open");
-                // Data between updates: else they are a storm.
+                // Data is sent between updates, which otherwise count as a storm.
                 self.send();
             }
             4 => self.show(0),
@@ -205,7 +205,7 @@ impl<'a> Play<'a> {
         self.sender.transmit(Time::ZERO, &mut self.stream);
     }
 
-    /// The kernel gives out bytes in order.
+    /// Delivers bytes in order, as the kernel does.
     fn deliver(&mut self, length: usize) {
         let end = self.stream.len().min(self.head.saturating_add(length));
         let bytes = &self.stream[self.head..end];
@@ -213,7 +213,7 @@ impl<'a> Play<'a> {
         self.head = end;
     }
 
-    /// The tap shows some of what the kernel holds back, maybe with a byte changed.
+    /// Shows the link some undelivered data, perhaps with a byte changed.
     fn show(&mut self, change: u8) {
         let from = (self.head + 4 * self.input.below(256)).min(self.stream.len());
         let to = (from + 1 + self.input.below(256)).min(self.stream.len());

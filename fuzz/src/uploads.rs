@@ -1,6 +1,6 @@
-//! What any relay may publish at an authority. A relay signs with keys of its own, so its signature
-//! proves nothing about what it says: whatever stands in its descriptor, the consensus stays one
-//! that clients can read, and lists nothing but the relays that were taken.
+//! Documents that any relay may publish at an authority. A relay signs with its own keys, so its
+//! signature proves nothing about the content. Whatever its descriptor contains, the consensus
+//! remains valid for clients, and lists only accepted relays.
 
 use std::net::{Ipv4Addr, SocketAddrV4};
 use std::sync::OnceLock;
@@ -18,13 +18,14 @@ use base64ct::{Base64, Base64Unpadded, Encoding};
 
 use crate::documents::NOW;
 
-/// What the Ed25519 signature of a descriptor is over begins with (dir-spec, "router-sig-ed25519").
+/// Prefix of the data that the Ed25519 signature of a descriptor covers (dir-spec,
+/// "router-sig-ed25519").
 const SIGNED_FOR: &[u8] = b"Tor router descriptor signature v1";
 
-/// Divides an input of two texts.
+/// Separator of an input of two texts.
 const BETWEEN: &str = "\n----\n";
 
-/// The first byte says what the rest is.
+/// Checks an input; the first byte selects the check.
 pub fn check(bytes: &[u8]) {
     let Some((&kind, rest)) = bytes.split_first() else { return };
     let Ok(text) = std::str::from_utf8(rest) else { return };
@@ -38,8 +39,8 @@ pub fn check(bytes: &[u8]) {
     }
 }
 
-/// A descriptor that one's own keys have signed. The first two lines say what stands behind
-/// `platform` and `proto`; the others come behind the keys.
+/// Returns a descriptor signed with fixed keys. The first two lines are the values of `platform`
+/// and `proto`; the others follow the keys.
 pub fn signed(lines: &str) -> String {
     let mut parts = lines.splitn(3, '\n');
     let mut part = || parts.next().unwrap_or_default();
@@ -65,7 +66,7 @@ pub fn signed(lines: &str) -> String {
     text + &format!("-----BEGIN SIGNATURE-----\n{}\n-----END SIGNATURE-----\n", rows.join("\n"))
 }
 
-/// What this relay says if it says nothing odd.
+/// Returns a normal descriptor of this relay.
 fn plain() -> &'static str {
     static TEXT: OnceLock<String> = OnceLock::new();
     TEXT.get_or_init(|| {
@@ -92,7 +93,8 @@ fn taken_up(text: &str) {
     assert!(authority.restore(NOW, [text, text], text).is_err(), "nobody else signs for us");
 }
 
-/// The relay answers: it is in the next consensus alone, and both flavours can be read.
+/// Checks a relay that answers probes: it is the only one in the next consensus, and both flavours
+/// can be read.
 fn listed(mut authority: Authority, id: [u8; 20]) {
     let probes = authority.probes(NOW, Room { running: 8, others: 8 });
     for probe in &probes {
@@ -104,8 +106,8 @@ fn listed(mut authority: Authority, id: [u8; 20]) {
         let rows = text.lines().filter(|line| line.starts_with("r ")).count();
         assert!(rows <= 1, "a stranger lists others");
         assert_eq!(text.matches("\ndirectory-footer\n").count(), 1);
-        // A relay that hibernates is not listed, and no client takes a list of nobody: the
-        // authority's owner waits until the authority itself is on it.
+        // A relay that hibernates is not listed, and no client accepts an empty list: the
+        // authority's owner waits until the authority itself is listed.
         if rows == 1 && std::ptr::eq(text, &documents.microdesc) {
             let parsed = Unproven::parse(text).expect("clients can read it");
             assert_eq!(parsed.signers().len(), 1, "we alone sign");
@@ -126,7 +128,7 @@ fn bandwidths(text: &str) {
     }
 }
 
-/// Between two texts; a diff, where there is one, makes the second of the first.
+/// Checks the diff between two texts: if there is one, it converts the first to the second.
 fn differs(text: &str) {
     let Some((old, new)) = text.split_once(BETWEEN) else { return };
     let Some(diff) = diff(old, new) else { return };
@@ -134,7 +136,7 @@ fn differs(text: &str) {
     assert_eq!(made, new.lines().collect::<Vec<&str>>(), "{diff:?}");
 }
 
-/// The lines that a diff makes of these (dir-spec, appendix E): ed's commands, from back to front.
+/// Applies a diff to lines (dir-spec, appendix E): commands of ed, from back to front.
 fn patched<'a>(old: &[&'a str], diff: &'a str) -> Vec<&'a str> {
     let mut made = old.to_vec();
     let mut lines = diff.lines().skip(2);
@@ -154,7 +156,7 @@ fn patched<'a>(old: &[&'a str], diff: &'a str) -> Vec<&'a str> {
     made
 }
 
-/// A signing key and its certificate, as they lie in files.
+/// Checks a signing key and its certificate as file contents.
 fn keys(text: &str) {
     let (signing, certificate) = text.split_once(BETWEEN).unwrap_or((text, ""));
     if let Err(error) = AuthorityKeys::from_files(signing, certificate) {
@@ -165,8 +167,8 @@ fn keys(text: &str) {
     }
 }
 
-/// Makes the keys that all inputs share, which takes half a minute with a sanitizer: more than an
-/// input may take.
+/// Creates the keys that all inputs share. With a sanitizer this takes half a minute, which is
+/// more than an input may take.
 pub fn prepare() {
     plain();
     authority();

@@ -1,9 +1,9 @@
-//! wg-quick files: kept as they are but for what is meant, and their secrets kept to themselves.
+//! wg-quick files: unchanged except for the intended lines, and their secrets not revealed.
 
 use anabranch_splitter::wg_quick::{Change, Changes, ConfError, WgQuick};
 
-/// What is read is shown the same; a change changes its lines alone, and twice is once; no message
-/// tells a key.
+/// Checks that a parsed file is shown the same, that a change affects only its lines, and that a
+/// second change has no effect. No message contains a key.
 pub fn check(bytes: &[u8]) {
     let Ok(text) = std::str::from_utf8(bytes) else { return };
     match WgQuick::parse(text, "f.conf") {
@@ -32,7 +32,7 @@ fn change(text: &str, file: &WgQuick) {
     }
 }
 
-/// Without the lines that were added, as many lines differ as are told of.
+/// Checks that, apart from added lines, the lines that differ are those that are reported.
 fn only_these(before: &str, after: &str, changes: &[Change]) {
     let (replaced, added): (Vec<&Change>, Vec<_>) =
         changes.iter().partition(|change| change.before.is_some());
@@ -53,8 +53,8 @@ fn only_these(before: &str, after: &str, changes: &[Change]) {
     assert_eq!(differ, replaced.len(), "{before:?} became {after:?}");
 }
 
-/// One line that a terminal shows as it is, with a line of the file, and without the values of
-/// keys.
+/// Checks that an error is one printable line, with a line number of the file, and without values
+/// of keys.
 fn is_well_told(error: &ConfError, text: &str) {
     let lines = 1 + text.bytes().filter(|&byte| byte == b'\n').count();
     assert!(error.line.is_none_or(|line| (1..=lines).contains(&line)), "{error}");
@@ -65,7 +65,7 @@ fn is_well_told(error: &ConfError, text: &str) {
         let key = key.trim().to_ascii_lowercase();
         (key == "privatekey" || key == "presharedkey").then(|| value.trim().to_owned())
     };
-    // One that stands elsewhere too may be told from there: as a public key, say.
+    // A secret that also occurs elsewhere may be shown from there: as a public key, for example.
     let once = |secret: &String| secret.len() >= 40 && text.matches(secret.as_str()).count() == 1;
     for secret in text.lines().filter_map(secret).filter(once) {
         assert!(!told.contains(&secret), "a secret is told: {told:?}");

@@ -1,4 +1,4 @@
-//! Every target on every file of its corpus, with the stable compiler.
+//! Runs every target on every file of its corpus, with the stable compiler.
 
 use std::fs;
 use std::panic;
@@ -12,7 +12,7 @@ fn corpus(target: &str) -> PathBuf {
         .join(target)
 }
 
-/// The files of a folder, in order.
+/// Returns the files of a folder, in order.
 fn files(folder: &Path) -> Vec<PathBuf> {
     let entries = fs::read_dir(folder).unwrap_or_else(|error| panic!("{folder:?}: {error}"));
     let mut files: Vec<PathBuf> =
@@ -27,7 +27,7 @@ fn every_committed_input_keeps_every_promise() {
         let files = files(&corpus(target));
         assert!(!files.is_empty(), "{target} has no corpus");
         for file in files {
-            // A failing check does not know the file that made it fail.
+            // A failing check does not know the file of its input.
             let input = fs::read(&file).unwrap();
             let held = panic::catch_unwind(|| check(&input)).is_ok();
             assert!(held, "{target} fails on {}, see above", file.display());

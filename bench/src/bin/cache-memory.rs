@@ -1,5 +1,5 @@
-//! What a directory cache takes in memory for a network of a given size: both consensuses with what
-//! leads to them from those before, microdescriptors, server descriptors, extra-info documents.
+//! Memory of a directory cache for a network of a given size: both flavours of the consensus with
+//! their diffs, microdescriptors, server descriptors, extra-info documents.
 
 use std::io;
 use std::sync::Arc;
@@ -46,7 +46,7 @@ fn main() -> io::Result<()> {
         let mut rng = stream(number, 0, "consensus");
         for flavour in ["", " microdesc"] {
             let text = consensus(arguments.relays, flavour, number, &mut rng);
-            // Who answers has the cache before this one until it is given out.
+            // An answering thread holds the previous cache until the answer is sent.
             let shown = Arc::clone(&cache);
             Arc::make_mut(&mut cache).consensus(&text, vec![[1; 20]; 9]);
             drop(shown);
@@ -63,7 +63,7 @@ fn main() -> io::Result<()> {
     told("answers that came and went")
 }
 
-/// A relay's documents, of another digest each time.
+/// Adds a relay's documents, with a new digest each time.
 fn publish(cache: &mut Cache, relay: u64, arguments: &Arguments, rng: &mut impl Rng) {
     let id = id(relay);
     let (server, extra) = (text(rng, arguments.server), text(rng, arguments.extra));
@@ -77,14 +77,14 @@ fn id(relay: u64) -> [u8; 20] {
     sha1(&relay.to_be_bytes())
 }
 
-/// Text that cannot be packed to less than half, as keys and signatures cannot.
+/// Returns text that cannot be compressed to less than half, like keys and signatures.
 fn text(rng: &mut impl Rng, bytes: usize) -> String {
     let mut random = vec![0; bytes.div_ceil(2)];
     rng.fill_bytes(&mut random);
     hex(&random)
 }
 
-/// A consensus of so many relays, of which a tenth has changed since the last one.
+/// Returns a consensus of `relays` relays, a tenth of which have changed since the last one.
 fn consensus(relays: u64, flavour: &str, number: u64, rng: &mut impl Rng) -> String {
     let hour = number % 24;
     let mut text = format!(
@@ -106,7 +106,7 @@ fn consensus(relays: u64, flavour: &str, number: u64, rng: &mut impl Rng) -> Str
     text + "directory-footer\ndirectory-signature x\n"
 }
 
-/// How long an answer takes, and how long it is.
+/// Prints the duration and the length of an answer.
 fn answer(cache: &Cache, path: &str, accepted: &str) -> io::Result<()> {
     let bytes = String::from_utf8_lossy(&get(path)).replace("x-zstd, deflate, identity", accepted);
     let request = RequestReader::new(0).push(bytes.as_bytes()).map_err(io::Error::other)?;
@@ -118,7 +118,7 @@ fn answer(cache: &Cache, path: &str, accepted: &str) -> io::Result<()> {
     Ok(())
 }
 
-/// Resident memory, in megabytes.
+/// Returns resident memory in megabytes.
 fn resident() -> io::Result<f64> {
     Ok(Usage::of(std::process::id())?.rss as f64 / 1e6)
 }

@@ -1,5 +1,5 @@
-//! The guards of very many clients in one process, as a simulation has them: what one client takes
-//! in memory, and how long a day of its life takes.
+//! Guards of very many clients in one process, as in a simulation: memory of one client, and CPU
+//! time for a day of its life.
 
 use std::io;
 use std::time::Instant;
@@ -11,9 +11,9 @@ use clap::Parser;
 use rand_core::Rng;
 
 const DAY: u64 = 86_400;
-/// Seconds since 1970.
+/// Start of the run in seconds since 1970.
 const BEGIN: u64 = 1_800_000_000;
-/// Circuits that a client builds in a day.
+/// Circuits that a client builds per day.
 const CIRCUITS: u64 = 10;
 
 /// Let many clients live for some days, each with guards of its own, and print what that takes.
@@ -30,7 +30,7 @@ struct Arguments {
     days: u64,
 }
 
-/// Guards of one weight, by their numbers: those from `first` on.
+/// Guards of equal weight, by number, beginning with `first`.
 struct Town {
     first: u32,
     count: u32,
@@ -50,7 +50,7 @@ impl Listing<u32> for Town {
     }
 
     fn draw(&self, taken: &dyn Fn(u32) -> bool, rng: &mut dyn Rng) -> Option<u32> {
-        // Few are taken of many.
+        // A client has taken few of many guards, so a free one is found soon.
         let mut draws = (0..1000).map(|_| self.first + rng.next_u32() % self.count);
         draws.find(|&id| !taken(id))
     }

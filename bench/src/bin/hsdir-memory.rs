@@ -1,5 +1,5 @@
-//! What a directory of onion services takes in memory, and how fast it takes and gives descriptors
-//! of the size that stock services publish.
+//! Memory of a directory of onion services, and speed of storing and serving descriptors of the
+//! size that C tor's services publish.
 
 use std::io;
 use std::time::Instant;
@@ -13,7 +13,8 @@ use clap::Parser;
 use rand_core::Rng;
 
 const NOW: u64 = 1_800_000_000;
-/// Bytes beside the ciphertext that no other form would save: two keys and two signatures.
+/// Incompressible bytes of a descriptor in addition to the ciphertext: two keys and two
+/// signatures.
 const KEYS_AND_SIGNATURES: usize = 2 * 32 + 2 * 64;
 
 /// Publish descriptors at a directory, and print what they take.
@@ -66,7 +67,7 @@ fn descriptor(number: u64, encrypted: usize) -> String {
     onion_service::descriptor(seeds, NOW + 86_400, number, &bytes)
 }
 
-/// Megabytes (1,000,000 bytes) in memory.
+/// Returns resident memory in megabytes (1,000,000 bytes).
 fn resident() -> io::Result<f64> {
     Ok(Usage::of(std::process::id())?.rss as f64 / 1e6)
 }

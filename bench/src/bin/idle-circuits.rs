@@ -1,5 +1,5 @@
-//! What idle circuits cost a relay in memory: its core is given many, by a link as it has between
-//! shards, where no TLS session and no handshake of links is in the way.
+//! Memory cost of idle circuits at a relay. Its core gets many of them over a link like those
+//! between shards, so that no TLS session and no link handshake is included.
 
 use std::io::{self, ErrorKind};
 use std::process::ExitCode;
@@ -21,9 +21,9 @@ use anabranch_onion::{Core, LinkId, LinkInput, LinkOutput, circuitmux};
 use clap::Parser;
 
 const LINK: LinkId = LinkId::new(0, 1);
-/// The bit of circuit IDs that the link's initiator chooses.
+/// Bit of the circuit IDs that the link's initiator chooses.
 const OURS: u32 = 1 << 31;
-/// Seconds since 1970, for keys.
+/// Time for keys, in seconds since 1970.
 const UNIX: u64 = 1_800_000_000;
 
 /// Make idle circuits in a relay's core, and print what they take; 1 if that is too much.
@@ -40,7 +40,7 @@ struct Arguments {
 fn main() -> io::Result<ExitCode> {
     let arguments = Arguments::parse();
     let mut missed = false;
-    // What one relay gave back would be taken by the next.
+    // All relays are kept: memory that one of them releases would be reused by the next.
     let mut relays = Vec::new();
     for (name, wish) in [
         ("fixed windows, tor1", Wish::Plain),
@@ -60,7 +60,7 @@ fn main() -> io::Result<ExitCode> {
     Ok(ExitCode::from(u8::from(missed)))
 }
 
-/// A relay with so many circuits, and the megabytes by which this process grew.
+/// Creates a relay with `circuits` circuits, and returns the growth of this process in megabytes.
 fn measure(circuits: u32, wish: Wish) -> io::Result<(Relay, f64)> {
     let mut rng = seed::stream(1, 0, "idle circuits");
     let keys = RelayKeys::generate(&mut rng, UNIX).map_err(io::Error::other)?;
@@ -91,7 +91,7 @@ fn measure(circuits: u32, wish: Wish) -> io::Result<(Relay, f64)> {
     Ok((relay, after.saturating_sub(before) as f64 / 1e6))
 }
 
-/// Fetches what the relay has to send, as a link would.
+/// Fetches the relay's output, as a link would.
 fn answer(relay: &mut Relay) {
     while let Some(output) = relay.poll() {
         if let Output::Link(LinkOutput::Transmit { link }) = output {

@@ -1,5 +1,6 @@
-//! What a cell costs a relay at which a service and its client have met, beside a cell that the
-//! relay passes on as a middle: the core alone, by links as it has between shards.
+//! CPU cost of a cell at a relay where a service and its client meet, compared with a cell that
+//! the relay forwards as a middle. Only the core is measured, with links like those between
+//! shards.
 
 use std::io;
 use std::time::Instant;
@@ -19,13 +20,13 @@ use anabranch_onion::wire::message::{self, Format, Message, RelayCommand};
 use anabranch_onion::{Core, LinkId, LinkInput, LinkOutput, circuitmux};
 use clap::Parser;
 
-/// Where circuits come from, and where one goes on or the other came from.
+/// Link from which circuits are created, and link of the next hop or of the other circuit.
 const LINKS: [LinkId; 2] = [LinkId::new(0, 1), LinkId::new(0, 2)];
 /// A circuit ID of the links' initiator.
 const ID: u32 = 1 << 31 | 7;
 const UNIX: u64 = 1_800_000_000;
 const COOKIE: [u8; 20] = [9; 20];
-/// Cells given to the relay at once, as a link gives them.
+/// Cells given to the relay at once, as by a link.
 const BATCH: usize = 32;
 
 /// Pass cells on as a middle and as a rendezvous point, and print what each costs.
@@ -56,7 +57,7 @@ fn main() -> io::Result<()> {
     Ok(())
 }
 
-/// Nanoseconds that a cell takes.
+/// Returns the time for a cell in nanoseconds.
 fn measure(run: u64, joined: bool, cells: usize) -> io::Result<f64> {
     let mut bench = Bench::new(run)?;
     let from = if joined { bench.join() } else { bench.extend() };
@@ -82,7 +83,7 @@ struct Bench {
 }
 
 impl Bench {
-    /// A relay with a circuit by each of two links.
+    /// Creates a relay with one circuit on each of two links.
     fn new(run: u64) -> io::Result<Bench> {
         let mut rng = seed::stream(run, 0, "joined circuits");
         let keys = RelayKeys::generate(&mut rng, UNIX).map_err(io::Error::other)?;
@@ -101,7 +102,8 @@ impl Bench {
         Ok(bench)
     }
 
-    /// Has the first circuit go on by the second link: by which of the links cells are to come.
+    /// Extends the first circuit over the second link; returns the link on which cells are to
+    /// arrive.
     fn extend(&mut self) -> usize {
         let target = Target {
             addresses: vec![([192, 0, 2, 7], 9001).into()],
@@ -117,7 +119,7 @@ impl Bench {
         0
     }
 
-    /// Has both circuits meet.
+    /// Joins both circuits; returns the link on which cells are to arrive.
     fn join(&mut self) -> usize {
         self.say(0, Command::RELAY, RelayCommand::ESTABLISH_RENDEZVOUS, &COOKIE);
         self.say(1, Command::RELAY, RelayCommand::RENDEZVOUS1, &[&COOKIE[..], &[1; 64]].concat());
@@ -132,7 +134,7 @@ impl Bench {
         self.cell(LINKS[circuit], ID, command, &body);
     }
 
-    /// What comes back by the same link.
+    /// Delivers a cell, and returns the reply on the same link.
     fn cell(&mut self, link: LinkId, id: u32, command: Command, body: &[u8]) -> Vec<u8> {
         let mut bytes = Vec::new();
         put_fixed(&mut bytes, id, command, body);
@@ -149,7 +151,7 @@ impl Bench {
         self.relay.handle_link(Time::ZERO, input);
     }
 
-    /// What the relay has to send by each link.
+    /// Returns the relay's output for each link.
     fn fetch(&mut self) -> [Vec<u8>; 2] {
         let mut out = [Vec::new(), Vec::new()];
         while let Some(output) = self.relay.poll() {

@@ -1,4 +1,4 @@
-//! Watches a process for a while.
+//! Watches a process for a given time.
 
 use std::io;
 use std::time::{Duration, Instant};

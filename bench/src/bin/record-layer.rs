@@ -1,5 +1,6 @@
-//! What a TLS 1.3 record costs by our own record layer and by the library's: one connection within
-//! this process has ours at one end and the library's at the other, and carries bytes both ways.
+//! Cost of a TLS 1.3 record with our own record layer and with the library's. One connection
+//! within this process has ours at one end and the library's at the other, and carries data in
+//! both directions.
 
 use std::io::{self, Read, Write};
 use std::sync::Arc;
@@ -15,7 +16,7 @@ use rustls::crypto::aws_lc_rs::{cipher_suite, default_provider};
 use rustls::pki_types::{CertificateDer, ServerName, UnixTime};
 use rustls::{ClientConfig, ClientConnection, DigitallySignedStruct, Error, SignatureScheme};
 
-/// Plain bytes in a write: a cell, a full record, and what a relay seals at once.
+/// Plain bytes per write: a cell, a full record, and the amount that a relay seals at once.
 const WRITES: [(&str, usize); 3] =
     [("a cell", CELL), ("a full record", 16 << 10), ("two full records", 32 << 10)];
 /// Bytes that a relay reads at once.
@@ -33,7 +34,7 @@ struct Arguments {
     runs: usize,
 }
 
-/// The library's end, called as links called it before they had records of their own.
+/// The library's end, used as links used it before they had their own record layer.
 struct Library {
     connection: ClientConnection,
     arrived: Vec<u8>,
@@ -75,7 +76,7 @@ impl Library {
     }
 }
 
-/// The library's client takes any certificate here.
+/// Verifier that accepts any certificate.
 #[derive(Debug)]
 struct Anyone;
 
@@ -132,7 +133,7 @@ impl Write for Appended<'_> {
     }
 }
 
-/// Our end.
+/// Seals `plain` with our record layer.
 fn seal(link: &mut Tls, plain: &[u8], wire: &mut Vec<u8>) -> io::Result<()> {
     link.write(plain).map_err(io::Error::other)?;
     link.transmit(Time::ZERO, wire);
@@ -169,7 +170,8 @@ fn main() -> io::Result<()> {
     Ok(())
 }
 
-/// Nanoseconds of CPU for each write: sealed by us and by the library, opened by us and by it.
+/// Returns nanoseconds of CPU for each write: sealed by us and by the library, opened by us and by
+/// the library.
 fn measured(provider: &Arc<CryptoProvider>, write: usize, count: usize) -> io::Result<[f64; 4]> {
     let context = Context::new(NOW).map_err(io::Error::other)?;
     let mut ours = context.accept().map_err(io::Error::other)?;
@@ -185,7 +187,7 @@ fn measured(provider: &Arc<CryptoProvider>, write: usize, count: usize) -> io::R
         for buffer in [&mut up, &mut down, &mut came_up, &mut came_down] {
             buffer.clear();
         }
-        // Each end writes a batch before it is sent: what a relay sends by one system call.
+        // Each end writes a batch before it is sent, which a relay sends with one system call.
         times[0] += timed(|| (0..now).try_for_each(|_| seal(&mut ours, &bytes, &mut down)))?;
         times[1] += timed(|| (0..now).try_for_each(|_| theirs.seal(&bytes, &mut up)))?;
         times[2] +=
@@ -210,7 +212,7 @@ fn agree(ours: &mut Tls, theirs: &mut Library) -> io::Result<()> {
     Ok(())
 }
 
-/// Nanoseconds of CPU of this thread.
+/// Returns the nanoseconds of CPU that `work` takes on this thread.
 fn timed(work: impl FnOnce() -> io::Result<()>) -> io::Result<f64> {
     let now = || {
         let time = clock_gettime(ClockId::ThreadCPUTime);
@@ -221,7 +223,7 @@ fn timed(work: impl FnOnce() -> io::Result<()>) -> io::Result<f64> {
     Ok(now() - before)
 }
 
-/// The median, the least and the most, and the median's megabytes a second.
+/// Formats median, minimum and maximum, and the median's rate in MB/s.
 fn spread(mut values: Vec<f64>, write: usize) -> String {
     values.sort_by(f64::total_cmp);
     let (least, most) = (values[0], values[values.len() - 1]);

@@ -63,8 +63,8 @@ impl Sender {
         Ok(Sender { sessions, turn: 0, size, burst, bytes, queue, report })
     }
 
-    /// Sends for `seconds`. The pace follows the clock: what could not be sent in time is sent as
-    /// soon as it can.
+    /// Sends for `seconds`. The pace follows the clock: datagrams that are late are sent as soon
+    /// as possible.
     fn run(&mut self, rate: f64, seconds: f64) -> report::Blast {
         let (start, length) = (payload::now(), (seconds * 1e9) as u64);
         let cpu = proc::cpu(std::process::id()).unwrap_or(0.0);
@@ -87,7 +87,7 @@ impl Sender {
         self.report.clone()
     }
 
-    /// Sends one burst of the session whose turn it is.
+    /// Sends one burst of the next session.
     fn send(&mut self) {
         let (socket, number) = &mut self.sessions[self.turn];
         let sent = payload::now();

@@ -1,4 +1,4 @@
-//! Receives what `udp-blast` sends, and tells loss, rate and one-way delay.
+//! Receives the datagrams of `udp-blast`, and reports loss, rate and one-way delay.
 
 use std::collections::BTreeMap;
 use std::io::{self, ErrorKind, Write};
@@ -11,7 +11,7 @@ use anabranch_os::poller::Poller;
 use anabranch_os::udp::{Datagrams, Received, RecvBatch, SendQueue, UdpOptions, UdpSocket};
 use clap::Parser;
 
-/// Most delays that are kept.
+/// Maximum delays kept.
 const SAMPLES: usize = 4 << 20;
 
 /// Receive what udp-blast sends; print "ready ADDRESS", then the result as JSON.
@@ -75,7 +75,7 @@ fn back(run: Received<'_>) -> Datagrams<'_> {
     Datagrams { to: Some(run.from), source: run.to, ..run.onward() }
 }
 
-/// One session: how many datagrams came, and the next number if none were lost.
+/// One session: the number of datagrams received, and the next number if none is lost.
 #[derive(Clone, Copy, Default)]
 struct Session {
     received: u64,
@@ -114,7 +114,8 @@ impl Count {
     }
 
     fn one(&mut self, datagram: &[u8]) {
-        // A stranger's datagram must not make us reserve memory for four thousand million sessions.
+        // A datagram from another program must not make us reserve memory for four billion
+        // sessions.
         let Some(stamp) = Stamp::read(datagram).filter(|stamp| stamp.session < 1 << 20) else {
             self.report.foreign += 1;
             return;

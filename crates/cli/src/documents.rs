@@ -1,5 +1,5 @@
-//! Every command of README and the guides is one that can be typed: ours by the command line's own
-//! parser, `make`'s by the Makefile, others by their names.
+//! Test that every command in the README and the guides exists: ours for the command-line parser,
+//! those of `make` in the Makefile, others by name.
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
@@ -12,11 +12,12 @@ use clap::Parser;
 
 use crate::Cli;
 
-/// Programs of others that the documents use.
+/// Programs of other projects that the documents use.
 const OTHERS: &str = "apt cat chmod chown chromium cp curl export install ip iptables journalctl mkdir nft \
      ping pip python3 sysctl systemctl wg-quick xz";
 
-/// `crates/cli/tests/documents.rs` runs many of them; `lab/tests/test_documents.py` has the lab's.
+/// Tests that every command in the documents is known. `crates/cli/tests/documents.rs` runs many
+/// of them; `lab/tests/test_documents.py` checks the lab's.
 #[test]
 fn every_command_of_the_documents_is_known() {
     let makefile = fs::read_to_string(guide::root().join("Makefile")).unwrap();

@@ -1,5 +1,4 @@
-//! How the program ends when it cannot do what it was asked: one line, and an exit code that means
-//! something.
+//! Failures of the program: one line of text, and an exit code that scripts can use.
 
 use std::fmt::{self, Display};
 use std::io::Write;
@@ -20,17 +19,17 @@ pub(crate) struct Failure {
 }
 
 impl Failure {
-    /// What was asked makes no sense or cannot be had here: exit code 2.
+    /// Creates a failure for a request that makes no sense or is impossible here: exit code 2.
     pub(crate) fn misuse(message: impl Display) -> Failure {
         Failure { code: 2, message: without_codes(&message.to_string()) }
     }
 
-    /// It made sense, but did not work: exit code 1.
+    /// Creates a failure for a valid request that did not succeed: exit code 1.
     pub(crate) fn trouble(message: impl Display) -> Failure {
         Failure { code: 1, message: without_codes(&message.to_string()) }
     }
 
-    /// The exit status of another program, which has said itself what went wrong.
+    /// Passes on the exit status of another program, which has printed its own message.
     pub(crate) fn status(code: i32) -> Failure {
         Failure { code: u8::try_from(code).unwrap_or(1), message: String::new() }
     }
@@ -43,7 +42,8 @@ impl Display for Failure {
 }
 
 impl From<clap::Error> for Failure {
-    /// Help and version are no failures: they are printed, and the program ends.
+    /// Converts clap's error. Help and version are not failures: they are printed, and the program
+    /// ends.
     fn from(error: clap::Error) -> Failure {
         match error.kind() {
             ErrorKind::DisplayHelp
@@ -68,7 +68,7 @@ fn in_users_words(message: &str) -> String {
     }
 }
 
-/// Names the command that was meant, where clap does not: after `help` it offers none.
+/// Adds the command that was probably meant where clap does not: after `help` it offers none.
 fn unknown_command(error: &clap::Error) -> String {
     let told = one_line(&error.render().to_string());
     let Some(ContextValue::String(word)) = error.get(ContextKind::InvalidSubcommand) else {
@@ -82,8 +82,8 @@ fn unknown_command(error: &clap::Error) -> String {
     told.clone() + &hint(word, names.map(clap::Command::get_name))
 }
 
-/// Names the flags that do not go together. Where a flag goes with no other, clap names that alone:
-/// the others are then taken from the command line.
+/// Names the flags that conflict. Where a flag excludes all others, clap names only that flag: the
+/// others are then taken from the command line.
 fn conflict(error: &clap::Error) -> String {
     let told = one_line(&error.render().to_string());
     if error.get(ContextKind::PriorArg).is_some_and(|prior| *prior != ContextValue::None) {
@@ -102,19 +102,19 @@ fn conflict(error: &clap::Error) -> String {
     }
 }
 
-/// Prints the message of a failure to standard error, and gives the exit code.
+/// Prints the message of a failure to standard error, and returns the exit code.
 pub(crate) fn exit_code(result: Result<(), Failure>) -> ExitCode {
     let Err(Failure { code, message }) = result else { return ExitCode::SUCCESS };
     if !message.is_empty() {
-        // Nobody may be there to read it: that is no reason to panic.
+        // A closed standard error is ignored, because it is no reason to panic.
         let text = Journal::of_stderr().line(Priority::Error, &format!("anabranch: {message}"));
         let _ = writeln!(std::io::stderr(), "{text}");
     }
     ExitCode::from(code)
 }
 
-/// clap's message and its tip, without the usage that follows them. The tip on how an unknown
-/// option becomes a value is dropped: it misleads whoever misspelt an option.
+/// Returns clap's message and its tip, without the usage that follows. The tip on how an unknown
+/// option becomes a value is dropped: it misleads a user who misspelt an option.
 fn one_line(rendered: &str) -> String {
     let parts = rendered.split("\n\n").map(str::trim).enumerate();
     let is_tip = |text: &str| text.starts_with("tip:") && !text.starts_with("tip: to pass ");

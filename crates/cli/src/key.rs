@@ -11,7 +11,7 @@ use rand_core::Rng;
 
 use crate::failure::Failure;
 
-/// The end of `--help`.
+/// End of `--help`.
 const EXAMPLES: &str = "\
 EXAMPLES
   Both files in one place; copy home.key to the splitter over a secure channel, and delete it here:
@@ -78,7 +78,8 @@ impl FromStr for Named {
     }
 }
 
-/// Names stand in files, logs and metrics.
+/// Checks a name, which appears in files, logs and metrics: 1 to 32 letters, digits, `_`, `.` or
+/// `-`.
 fn check_name(name: &str) -> Result<(), String> {
     let plain = |c: char| c.is_ascii_alphanumeric() || "_.-".contains(c);
     match (1..=32).contains(&name.len()) && name.chars().all(plain) {
@@ -91,7 +92,7 @@ fn check_name(name: &str) -> Result<(), String> {
 }
 
 impl KeyArgs {
-    /// Makes or changes key files; prints what the other end has to know.
+    /// Creates or changes key files; prints the keys and lines that the other end needs.
     pub(crate) fn run(self) -> Result<(), Failure> {
         let text = match (&self.file, &self.other) {
             (None, _) => secret_text(&fresh()?),
@@ -112,7 +113,7 @@ fn fresh() -> Result<Psk, Failure> {
     Ok(secret)
 }
 
-/// Both ends' files, each with the other's key.
+/// Creates both ends' files, each with the other's public key.
 fn pair(file: &Path, other: &Path) -> Result<(), Failure> {
     if let Some(there) = [file, other].into_iter().find(|path| path.exists()) {
         return Err(Failure::misuse(format!(
@@ -136,13 +137,13 @@ fn pair(file: &Path, other: &Path) -> Result<(), Failure> {
     Ok(())
 }
 
-/// What an end is called where its file's name says it.
+/// Returns an end's name from its file's name, or `other` if that is not a valid name.
 fn name_of(path: &Path) -> String {
     let stem = path.file_stem().map(|stem| stem.to_string_lossy().into_owned());
     stem.filter(|name| check_name(name).is_ok()).unwrap_or_else(|| "other".to_owned())
 }
 
-/// This end's file, made where it is missing; its public key.
+/// Creates this end's file if it is missing, or reads it; returns its public key.
 fn own(path: &Path, peers: &[Named]) -> Result<PublicKey, Failure> {
     let new = !path.exists();
     let mut file = match new {

@@ -1,5 +1,5 @@
-//! Words about a flag's value that name no type of the program's language: numbers and addresses
-//! are read by readers of our own, whatever the flag.
+//! Error messages for flag values that name no type of the programming language. Numbers and
+//! addresses are parsed by our own parsers for all flags.
 
 use std::ffi::OsStr;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
@@ -12,14 +12,14 @@ use clap::{Arg, Command};
 
 use crate::split::values::address;
 
-/// Returns `command` with our own readers for whole numbers and addresses, in all sub-commands.
+/// Returns `command` with our own parsers for whole numbers and addresses, in all sub-commands.
 pub(crate) fn values(command: Command) -> Command {
     let command = command.mut_args(value);
     command.mut_subcommands(values)
 }
 
-/// Replaces the readers of those types whose own words are a programmer's. Types of 32 bits or less
-/// keep theirs, which may have a narrower range and names it.
+/// Replaces the parsers whose messages are for programmers. Types of 32 bits or less keep theirs:
+/// they may have a narrower range, which the message names.
 fn value(arg: Arg) -> Arg {
     use std::any::TypeId;
     let kind = arg.get_value_parser().type_id();
@@ -39,7 +39,7 @@ fn value(arg: Arg) -> Arg {
     }
 }
 
-/// Reads a value by its own text form; a refusal shows `form`.
+/// Parses a value with its `FromStr`; the error message shows `form`.
 #[derive(Clone, Debug)]
 struct Whole<T> {
     form: &'static str,

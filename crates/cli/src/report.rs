@@ -1,4 +1,5 @@
-//! `anabranch report`: what each observer saw, from a trace, as a page or as tables.
+//! `anabranch report`: the observations of each path's observer, from a trace, as a page or as
+//! tables.
 
 use std::fs;
 use std::io::{self, Read as _, Write as _};
@@ -11,13 +12,13 @@ use clap::Args;
 
 use crate::failure::Failure;
 
-/// The files that a report is made of.
+/// Description of the files that `report` reads.
 const READS: &str = "report reads files that 'anabranch split --trace FILE' wrote";
 
-/// Sessions shown one by one without `--all`.
+/// Sessions shown individually without `--all`.
 const SHOWN: usize = 20;
 
-/// Sessions that a page takes at most: a browser has to hold them.
+/// Maximum sessions on a page: a browser has to hold them in memory.
 const MOST: usize = 1000;
 
 /// Write an HTML page that shows what the observer of each path saw: rates, shares, switches and
@@ -44,11 +45,11 @@ pub(crate) struct ReportArgs {
 }
 
 impl ReportArgs {
-    /// Makes the report.
+    /// Writes the page or prints the tables.
     ///
     /// # Errors
-    /// Misuse if the file is not a trace (the message says why) or the page cannot be written where
-    /// it should be, trouble if nothing can be printed.
+    /// Misuse if the file is not a trace (the message names the reason) or the page cannot be
+    /// written, trouble if standard output fails.
     pub(crate) fn run(&self) -> Result<(), Failure> {
         let refuse = |e| Failure::misuse(format!("{}: {e}", self.trace.display()));
         let trace = Trace::open(&self.trace).map_err(|error| {
@@ -63,7 +64,7 @@ impl ReportArgs {
                 error => refuse(error),
             }
         })?;
-        // Before the long reading: what cannot be written should be known at once.
+        // Checked before the trace is read, so that an invalid target is reported at once.
         let target = self.target()?;
         let summary = Summary::of_trace(&trace).map_err(refuse)?;
         if let Some(target) = &target {
@@ -92,8 +93,8 @@ impl ReportArgs {
         }
     }
 
-    /// Where the page goes, if one is wanted: never over the trace, nor without being told over a
-    /// page of somebody else's.
+    /// Returns the target of the page, if one is wanted. It is never the trace, and only
+    /// `--output` allows it to replace a file that is not ours.
     fn target(&self) -> Result<Option<PathBuf>, Failure> {
         if self.output.is_none() && (self.text || self.json) {
             return Ok(None);
@@ -122,7 +123,8 @@ impl ReportArgs {
         Ok(Some(target))
     }
 
-    /// The places of the sessions that the page shows one by one, in their order: the busiest.
+    /// Returns the indices of the sessions that the page shows individually: the busiest, in their
+    /// original order.
     fn chosen(&self, summary: &Summary) -> Result<Vec<usize>, Failure> {
         let count = summary.sessions.len();
         if self.all && count > MOST {
@@ -143,7 +145,7 @@ impl ReportArgs {
     }
 }
 
-/// Whether a file begins as pcapng or pcap does, in either byte order.
+/// Returns whether a file begins as pcapng or pcap files do, in either byte order.
 fn is_capture(path: &Path) -> bool {
     let mut magic = [0; 4];
     let read = fs::File::open(path).and_then(|mut file| file.read_exact(&mut magic));
@@ -154,7 +156,7 @@ fn is_capture(path: &Path) -> bool {
             .any(|known| number == *known || number.swap_bytes() == *known)
 }
 
-/// Writes the page whole or not at all, and says where it lies.
+/// Writes the page atomically, or prints it if `target` is `-`.
 fn write(target: &Path, page: &str) -> Result<(), Failure> {
     if target == Path::new("-") {
         return print(page);
@@ -163,7 +165,7 @@ fn write(target: &Path, page: &str) -> Result<(), Failure> {
         .map_err(|e| Failure::misuse(format!("cannot write the page: {e}")))
 }
 
-/// A reader that has seen enough (`| head`) is no error.
+/// Prints `text`. A reader that closes the pipe early (`| head`) is not an error.
 fn print(text: &str) -> Result<(), Failure> {
     let mut out = io::stdout().lock();
     match out.write_all(text.as_bytes()).and_then(|()| out.flush()) {

@@ -1,4 +1,4 @@
-//! `anabranch status`: what runs now, and what each run keeps posted for it.
+//! `anabranch status`: lists running instances, and the status that each of them publishes.
 
 pub(crate) mod pace;
 
@@ -14,7 +14,7 @@ use serde_json::{Map, Value, json};
 use crate::failure::Failure;
 use crate::text::{percent, table};
 
-/// Events of an onion program whose latest is posted.
+/// Events of an onion program of which the latest is published.
 #[cfg(feature = "onion")]
 const KEPT: [&str; 9] = [
     "listening",
@@ -46,7 +46,7 @@ pub(crate) struct StatusArgs {
 }
 
 impl StatusArgs {
-    /// Asks every run, and prints what it says.
+    /// Queries all instances, and prints their status.
     pub(crate) fn run(self) -> Result<(), Failure> {
         let mut out = io::stdout().lock();
         let texts = status::ask().map_err(Failure::trouble)?;
@@ -75,17 +75,17 @@ impl StatusArgs {
     }
 }
 
-/// Returns whether `run` is the one that `name` stands for; all are where there is no name.
+/// Returns whether `run` is the one that `name` stands for; every run is if there is no name.
 fn is_wanted(run: &Value, name: Option<&str>) -> bool {
     name.is_none_or(|name| {
         run["name"] == name || name.parse().is_ok_and(|pid: u64| run["pid"] == pid)
     })
 }
 
-/// Checks the name of a run: it stands in lines and tables.
+/// Checks the name of a run, which appears in lines and tables.
 ///
 /// # Errors
-/// It is empty, longer than 32 bytes, or has other characters than letters, digits, `_.-`.
+/// The name is empty, longer than 32 bytes, or has characters other than letters, digits, `_.-`.
 pub(crate) fn run_name(text: &str) -> Result<String, String> {
     let plain = |c: char| c.is_ascii_alphanumeric() || "_.-".contains(c);
     match (1..=32).contains(&text.len()) && text.chars().all(plain) {
@@ -94,20 +94,20 @@ pub(crate) fn run_name(text: &str) -> Result<String, String> {
     }
 }
 
-/// Seconds since 1970.
+/// Returns the current time in seconds since 1970.
 pub(crate) fn now() -> f64 {
     SystemTime::now().duration_since(UNIX_EPOCH).map_or(0.0, |since| since.as_secs_f64())
 }
 
-/// What a run keeps posted.
+/// The published status of a run.
 pub(crate) struct Standing {
     board: Board,
     told: Map<String, Value>,
 }
 
 impl Standing {
-    /// For a run of this kind, with its name and its file of settings where it has them; `None`
-    /// where no socket can be had: a run goes on without one.
+    /// Opens the status of a run of this kind, with its name and file of settings if it has them.
+    /// Returns `None` if there is no socket: the run continues without one.
     pub(crate) fn named(kind: &str, name: Option<&str>, file: Option<&Path>) -> Option<Standing> {
         let board = Board::open(kind).ok().flatten()?;
         let mut told = Map::new();
@@ -123,13 +123,13 @@ impl Standing {
         Some(standing)
     }
 
-    /// What is so from now on, by its name.
+    /// Sets a value by its name, and publishes the status.
     pub(crate) fn set(&mut self, name: &str, value: Value) {
         self.told.insert(name.to_owned(), value);
         self.post();
     }
 
-    /// An onion program's event, if it is one of those whose latest is posted.
+    /// Publishes an event of an onion program, if it is in [`KEPT`].
     #[cfg(feature = "onion")]
     pub(crate) fn event(&mut self, event: &Value) {
         if let Some(name) = event["event"].as_str().filter(|name| KEPT.contains(name)) {
@@ -146,7 +146,7 @@ impl Standing {
     }
 }
 
-/// A run for people. What it says may come from another user: nothing of it controls a terminal.
+/// Describes a run. Its texts may be another user's, so they are made harmless for a terminal.
 fn words(run: &Value, now: f64) -> String {
     let text = |value: &Value| legible(value.as_str().unwrap_or("?"));
     let since = span(now - run["started"].as_f64().unwrap_or(now));
@@ -251,12 +251,12 @@ fn of_onion(run: &Value, now: f64) -> String {
     text
 }
 
-/// A sentence, of which nothing controls a terminal.
+/// Makes a sentence harmless for a terminal.
 fn long(text: &str) -> String {
     text.split(' ').map(legible).collect::<Vec<_>>().join(" ")
 }
 
-/// Seconds in the largest unit that tells two of them apart.
+/// Formats seconds in a unit that suits their size.
 fn span(seconds: f64) -> String {
     match seconds.max(0.0) {
         s if s < 100.0 => format!("{s:.0} s"),

@@ -1,12 +1,12 @@
-//! This command line once more, for whoever lacks the privilege for it.
+//! Command line of this process with `sudo`, for a user who lacks the privilege.
 
 use std::env;
 use std::path::PathBuf;
 
 use anabranch_os::shell::line;
 
-/// `sudo` and the whole command line of this process with the words `more`, the program by its full
-/// path (root's `PATH` may lack it), as a shell reads it.
+/// Returns `sudo` and the command line of this process with the words `more`, quoted for a shell.
+/// The program is given by its full path, because root's `PATH` may lack it.
 pub(crate) fn command_line(more: impl IntoIterator<Item = String>) -> String {
     let mut words = env::args_os();
     let named = words.next().map(PathBuf::from).unwrap_or_default();

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use textwrap::{Options, WordSeparator, WordSplitter, WrapAlgorithm};
 
-/// Columns two spaces apart, as wide as their widest cell; no line ends in spaces.
+/// Aligns columns two spaces apart, as wide as their widest cell; no line ends in spaces.
 pub(crate) fn table(rows: &[Vec<String>]) -> String {
     let columns = rows.iter().map(Vec::len).max().unwrap_or(0);
     let cells = |column: usize| rows.iter().filter_map(move |row| row.get(column));
@@ -22,8 +22,8 @@ fn line(row: &[String], widths: &[usize]) -> String {
     padded.join("  ").trim_end().to_owned()
 }
 
-/// `text` in lines of at most `width` columns, broken between words; further lines are indented.
-/// Only a word that has no room in any line is broken, where the line that it begins in is full.
+/// Wraps `text` to at most `width` columns between words; further lines are indented. A word that
+/// fits in no line is broken where its first line is full.
 pub(crate) fn wrapped(text: &str, width: usize) -> Vec<String> {
     let options = Options::new(width.max(2 * INDENT.len()))
         .subsequent_indent(INDENT)
@@ -33,11 +33,10 @@ pub(crate) fn wrapped(text: &str, width: usize) -> Vec<String> {
     textwrap::wrap(text, options).into_iter().map(Cow::into_owned).collect()
 }
 
-/// What a further line of a wrapped text begins with.
+/// Indentation of the further lines of a wrapped text.
 const INDENT: &str = "  ";
 
-/// The last numbers, one a column, as bars of one height, the greatest being `most`; the newest is
-/// at the right.
+/// Draws the last numbers as bars, one per column, scaled to `most`; the newest is at the right.
 pub(crate) fn sparks(
     numbers: impl DoubleEndedIterator<Item = f64> + ExactSizeIterator,
     most: f64,
@@ -53,7 +52,8 @@ pub(crate) fn sparks(
     format!("{bars:>columns$}")
 }
 
-/// A share of 1 as a bar in so many columns, to an eighth of one; what is not nothing can be seen.
+/// Draws `share`, from 0 to 1, as a bar of `columns` columns in steps of an eighth; any share
+/// above 0 is visible.
 pub(crate) fn bar(share: f64, columns: usize) -> String {
     const PARTS: [&str; 8] = ["", "▏", "▎", "▍", "▌", "▋", "▊", "▉"];
     let share = share.clamp(0.0, 1.0);
@@ -62,17 +62,17 @@ pub(crate) fn bar(share: f64, columns: usize) -> String {
     format!("{text:<columns$}")
 }
 
-/// A share of 1 as a bar of four columns and in percent: ten columns.
+/// Formats `share`, from 0 to 1, as a bar of four columns and in per cent: ten columns.
 pub(crate) fn share(share: f64) -> String {
     format!("{}{:>6}", bar(share, 4), percent(share))
 }
 
-/// A share of 1 in percent.
+/// Formats `share`, from 0 to 1, in per cent.
 pub(crate) fn percent(share: f64) -> String {
     format!("{:.0} %", share * 100.0)
 }
 
-/// A round-trip time, or a dash where none is known.
+/// Formats a round-trip time, or a dash if it is unknown.
 pub(crate) fn millis(span: Option<Duration>) -> String {
     let Some(span) = span else { return "-".to_owned() };
     let millis = span.as_secs_f64() * 1e3;
@@ -80,7 +80,7 @@ pub(crate) fn millis(span: Option<Duration>) -> String {
     format!("{millis:.digits$} ms")
 }
 
-/// A span of time in the unit that suits it.
+/// Formats a duration in a unit that suits its size.
 #[cfg(feature = "onion")]
 pub(crate) fn age(span: Duration) -> String {
     match span.as_secs() {

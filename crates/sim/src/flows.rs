@@ -13,15 +13,15 @@ use crate::{
 
 /// Port of the receiving host.
 const PORT: u16 = 5001;
-/// Bytes that a sender keeps in a connection's send buffer beyond what is under way.
+/// Maximum unsent bytes that a sender keeps in a connection's send buffer.
 const AHEAD: u32 = 64 << 10;
 
-/// Several connections from one host to another, both behind lines of the same kind.
+/// Several connections from one host to another, each host with an access line of the same kind.
 #[derive(Clone, Debug)]
 pub struct Flows {
     /// Connections, which begin one after another.
     pub count: u32,
-    /// Between the beginnings of two connections.
+    /// Time between the starts of two connections.
     pub apart: Duration,
     /// Rate of both lines, in bits per second.
     pub rate: NonZeroU64,
@@ -31,14 +31,14 @@ pub struct Flows {
     pub loss: f64,
     /// One-way delay of the core.
     pub delay: Duration,
-    /// How long it runs.
+    /// Duration of the run.
     pub span: Duration,
     /// The connections' settings.
     pub tcp: Config,
 }
 
 impl Default for Flows {
-    /// Four CUBIC connections over lines of 100 Mbit/s and a core of 10 ms, for 20 s.
+    /// Returns four CUBIC connections over lines of 100 Mbit/s and a core of 10 ms, for 20 s.
     fn default() -> Flows {
         Flows {
             count: 4,
@@ -58,7 +58,7 @@ impl Default for Flows {
 pub struct Outcome {
     /// Bytes that the receiver has read, by connection.
     pub received: Vec<u64>,
-    /// Each packet counts once for each line that carried it, and once for the core.
+    /// Packets, counted once for each line that carried them and once for the core.
     pub packet_hops: u64,
     /// Hash of all events.
     pub hash: u64,
@@ -67,12 +67,12 @@ pub struct Outcome {
 }
 
 impl Outcome {
-    /// Bits that all connections together delivered, per second of `span`.
+    /// Returns the bits per second that all connections together delivered within `span`.
     pub fn goodput(&self, span: Duration) -> f64 {
         self.received.iter().sum::<u64>() as f64 * 8.0 / span.as_secs_f64()
     }
 
-    /// Jain's index of the connections' shares: 1 where all are equal.
+    /// Returns Jain's index of the connections' shares: 1 if all are equal.
     pub fn fairness(&self) -> f64 {
         let sum = self.received.iter().map(|&bytes| bytes as f64).sum::<f64>();
         let squares = self.received.iter().map(|&bytes| (bytes as f64).powi(2)).sum::<f64>();
@@ -81,7 +81,7 @@ impl Outcome {
 }
 
 impl Flows {
-    /// Runs with these chances.
+    /// Runs with random numbers from `seed`.
     pub fn run(&self, seed: u64) -> Outcome {
         let mut simulation = Simulation::new(Latencies::uniform(self.delay), seed);
         let line = LineSettings { rate: self.rate, queue: self.queue, loss: 0.0 };
@@ -110,7 +110,7 @@ fn outcome(simulation: &Simulation<Peer>, hosts: [HostId; 2]) -> Outcome {
         .map(|side| hosts.iter().map(|&host| simulation.stats(host)[side].packets).sum::<u64>());
     Outcome {
         received,
-        // Whatever leaves a line crosses the core.
+        // Every packet that leaves a line crosses the core.
         packet_hops: 2 * up + down,
         hash: simulation.trace().hash(),
         stats: conns.iter().filter_map(|&conn| stack.stats(conn)).collect(),

@@ -1,4 +1,4 @@
-//! The core network: what lies between two access lines.
+//! The core network between the access lines.
 
 use std::time::Duration;
 
@@ -6,21 +6,21 @@ use std::time::Duration;
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Latencies {
     places: usize,
-    /// Row by row, the place that sends first.
+    /// Delays by row, with the sending place as the row.
     delays: Vec<Duration>,
 }
 
-/// A matrix of latencies that is not square.
+/// Error for a matrix of latencies that is not square.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct NotSquare;
 
 impl Latencies {
-    /// The same delay between all hosts.
+    /// Creates the same delay between all hosts.
     pub fn uniform(delay: Duration) -> Latencies {
         Latencies { places: 1, delays: vec![delay] }
     }
 
-    /// The delays of a square matrix: row `a`, column `b` is the delay from `a` to `b`.
+    /// Creates the delays of a square matrix: row `a`, column `b` is the delay from `a` to `b`.
     ///
     /// # Errors
     /// [`NotSquare`]
@@ -31,12 +31,12 @@ impl Latencies {
         Ok(Latencies { places: rows.len(), delays: rows.concat() })
     }
 
-    /// Number of places.
+    /// Returns the number of places.
     pub fn places(&self) -> usize {
         self.places
     }
 
-    /// The delay from one place to another.
+    /// Returns the delay from one place to another.
     pub fn between(&self, from: usize, to: usize) -> Duration {
         self.delays[from * self.places + to]
     }

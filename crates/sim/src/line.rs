@@ -21,24 +21,24 @@ pub struct LineSettings {
 }
 
 impl LineSettings {
-    /// A line that loses nothing, with a queue of `delay` at its rate.
+    /// Returns a line without random loss, with a queue of `delay` at its rate.
     pub fn with_queue(rate: NonZeroU64, delay: Duration) -> LineSettings {
         let bytes = u128::from(rate.get()) * delay.as_nanos() / 8_000_000_000;
         LineSettings { rate, queue: usize::try_from(bytes).unwrap_or(usize::MAX), loss: 0.0 }
     }
 
-    /// The time that `bytes` bytes take on the wire, rounded up to a nanosecond.
+    /// Returns the time that `bytes` bytes take on the wire, rounded up to a nanosecond.
     pub fn serialization(&self, bytes: u16) -> Duration {
         Duration::from_nanos((u64::from(bytes) * 8_000_000_000).div_ceil(self.rate.get()))
     }
 }
 
-/// Why a line did not carry a packet.
+/// Reason for which a line dropped a packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LineDrop {
     /// The queue was full.
     QueueFull,
-    /// It was lost, after it took its time on the wire.
+    /// It was lost at random, after its time on the wire.
     Lost,
 }
 
@@ -55,23 +55,23 @@ pub struct LineStats {
     pub lost: u64,
 }
 
-/// A wire with a drop-tail queue. It does what a `netem::Link` with rate, queue and loss does, but
-/// computes at once when a packet leaves, because nothing changes a line's properties.
+/// A wire with a drop-tail queue. It behaves like a `netem::Link` with rate, queue and loss. It
+/// computes at once when a packet leaves, because a line's properties never change.
 #[derive(Debug)]
 pub struct Line {
     settings: LineSettings,
-    /// Made only where the line loses packets.
+    /// Random numbers, created only if the line loses packets.
     dice: Option<Stream>,
-    /// When the last bit of the last packet leaves.
+    /// Time at which the last bit of the last packet leaves.
     free: Time,
-    /// When each packet leaves that has not left yet, and its bytes.
+    /// Time at which each queued packet leaves, and its bytes.
     waiting: VecDeque<(Time, u16)>,
     waiting_bytes: usize,
     stats: LineStats,
 }
 
 impl Line {
-    /// A line with the chances of `entity` in the run `seed`.
+    /// Creates a line with the random numbers of `entity` in the run `seed`.
     pub fn new(settings: LineSettings, seed: u64, entity: u64) -> Line {
         Line {
             settings,
@@ -83,7 +83,7 @@ impl Line {
         }
     }
 
-    /// Sends a packet of `bytes` bytes, and returns when its last bit leaves.
+    /// Sends a packet of `bytes` bytes, and returns the time at which its last bit leaves.
     ///
     /// # Errors
     /// [`LineDrop`]
@@ -107,13 +107,13 @@ impl Line {
         Ok(self.free)
     }
 
-    /// Bytes that wait for the wire or are on it.
+    /// Returns the bytes that wait for the wire or are on it.
     pub fn backlog(&mut self, now: Time) -> usize {
         self.advance(now);
         self.waiting_bytes
     }
 
-    /// Counters of packets carried and dropped.
+    /// Returns the counters of packets carried and dropped.
     pub fn stats(&self) -> LineStats {
         self.stats
     }

@@ -10,19 +10,19 @@ use crate::line::{Line, LineDrop, LineSettings, LineStats};
 use crate::queue::{EventQueue, HostId};
 use crate::trace::{Kind, TraceHash};
 
-/// A host's access line, and where it is.
+/// A host's access line, and its place in the core.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct HostSettings {
-    /// From the host.
+    /// Line from the host.
     pub up: LineSettings,
-    /// To the host.
+    /// Line to the host.
     pub down: LineSettings,
     /// Row and column of the host in the [`Latencies`].
     pub place: usize,
 }
 
 impl HostSettings {
-    /// A host in the first place whose line has the same properties in both directions.
+    /// Returns a host in place 0 whose line has the same properties in both directions.
     pub fn symmetric(line: LineSettings) -> HostSettings {
         HostSettings { up: line, down: line, place: 0 }
     }
@@ -40,13 +40,13 @@ pub enum Happening<P> {
     },
     /// A timer of [`Network::set_timer`] expired.
     Timer {
-        /// Its number.
+        /// Number of the timer.
         timer: u32,
     },
 }
 
-/// Hosts, their lines, the core and the events to come. It carries packets of any type, and knows
-/// of them only their length.
+/// Hosts, their lines, the core and future events. It carries packets of any type, and knows only
+/// their length.
 #[derive(Debug)]
 pub struct Network<P> {
     now: Time,
@@ -83,7 +83,7 @@ struct Packet<P> {
     load: P,
 }
 
-/// Packets under way, by number.
+/// Packets in flight, by number.
 #[derive(Debug)]
 struct Packets<P> {
     slots: Vec<Option<Packet<P>>>,
@@ -116,7 +116,7 @@ impl<P> Packets<P> {
 }
 
 impl<P> Network<P> {
-    /// A network without hosts. `seed` decides which packets are lost, where any are.
+    /// Creates a network without hosts. `seed` determines random losses.
     pub fn new(latencies: Latencies, seed: u64) -> Network<P> {
         Network {
             now: Time::ZERO,
@@ -146,23 +146,23 @@ impl<P> Network<P> {
         host
     }
 
-    /// The time of the event that was last returned.
+    /// Returns the time of the event that was last returned.
     pub fn now(&self) -> Time {
         self.now
     }
 
-    /// The hash of all events so far.
+    /// Returns the hash of all events so far.
     pub fn trace(&self) -> TraceHash {
         self.trace
     }
 
-    /// Counters of a host's line: from the host, to the host.
+    /// Returns the counters of a host's line: from the host, to the host.
     pub fn stats(&self, host: HostId) -> [LineStats; 2] {
         let access = &self.hosts[host.index()];
         [access.up.stats(), access.down.stats()]
     }
 
-    /// The one-way delay of the core between two hosts.
+    /// Returns the one-way delay of the core between two hosts.
     pub fn latency(&self, from: HostId, to: HostId) -> Duration {
         let place = |host: HostId| self.hosts[host.index()].place;
         self.latencies.between(place(from), place(to))
@@ -181,13 +181,13 @@ impl<P> Network<P> {
         }
     }
 
-    /// Has `timer` of a host expire at `time`; a host may set the same number several times.
+    /// Sets `timer` of a host to expire at `time`; a host may set the same number several times.
     pub fn set_timer(&mut self, host: HostId, time: Time, timer: u32) {
         self.queue.push(time.max(self.now), host, Event::Timer(timer));
     }
 
-    /// The next event at or before `until`. The time is then [`Network::now`]: that of the
-    /// event, or `until` where there is none.
+    /// Returns the next event at or before `until`. Afterwards [`Network::now`] is the time of the
+    /// event, or `until` if there is none.
     pub fn next(&mut self, until: Time) -> Option<(HostId, Happening<P>)> {
         while let Some((time, host, event)) = self.queue.pop(until) {
             self.now = time;
@@ -209,7 +209,7 @@ impl<P> Network<P> {
         None
     }
 
-    /// A packet goes to the line to its host.
+    /// Puts a packet on the line to its host.
     fn reach(&mut self, host: HostId, packet: u32) {
         let bytes = self.packets.bytes(packet);
         let access = &mut self.hosts[host.index()];

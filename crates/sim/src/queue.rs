@@ -1,4 +1,4 @@
-//! The events to come, in their order.
+//! Future events in their order.
 
 use std::cmp::{Ordering, Reverse};
 use std::collections::BinaryHeap;
@@ -10,7 +10,7 @@ use anabranch_multipath::Time;
 pub struct HostId(pub u32);
 
 impl HostId {
-    /// The number as an index.
+    /// Returns the number as an index.
     pub(crate) fn index(self) -> usize {
         self.0 as usize
     }
@@ -78,7 +78,7 @@ impl<E> EventQueue<E> {
         self.heap.push(Reverse(entry));
     }
 
-    /// Removes the first event at or before `until`.
+    /// Removes and returns the first event at or before `until`.
     pub fn pop(&mut self, until: Time) -> Option<(Time, HostId, E)> {
         if self.next_time()? > until {
             return None;
@@ -86,17 +86,17 @@ impl<E> EventQueue<E> {
         self.heap.pop().map(|Reverse(entry)| (entry.time, entry.host, entry.event))
     }
 
-    /// The time of the first event.
+    /// Returns the time of the first event.
     pub fn next_time(&self) -> Option<Time> {
         self.heap.peek().map(|Reverse(entry)| entry.time)
     }
 
-    /// Events that wait.
+    /// Returns the number of events.
     pub fn len(&self) -> usize {
         self.heap.len()
     }
 
-    /// Whether no event waits.
+    /// Returns whether there is no event.
     pub fn is_empty(&self) -> bool {
         self.heap.is_empty()
     }

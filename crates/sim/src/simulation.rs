@@ -1,4 +1,4 @@
-//! Programs on hosts that speak TCP.
+//! Programs on hosts with TCP.
 
 use anabranch_multipath::Time;
 use anabranch_tcp::{Config, Segment};
@@ -12,36 +12,36 @@ use crate::trace::TraceHash;
 
 /// Bytes of an IPv4 header.
 const IP_HEADER: usize = 20;
-/// Timer of a host's program. The others belong to its connections.
+/// Timer of a host's program. The other timers are those of its connections.
 const PROGRAM_TIMER: u32 = u32::MAX;
 
 /// A program on a host.
 pub trait HostProgram {
-    /// The host is there.
+    /// Starts the program on its host.
     fn start(&mut self, io: &mut Io<'_>);
 
-    /// Takes an event of the host's connections. It may use all of them.
+    /// Handles an event of the host's connections. It may use all of them.
     fn handle(&mut self, io: &mut Io<'_>, event: TcpEvent);
 
-    /// When [`HostProgram::expire`] is to be called.
+    /// Returns the time at which to call [`HostProgram::expire`].
     fn next_timeout(&self) -> Option<Time>;
 
-    /// The time of [`HostProgram::next_timeout`] has come.
+    /// Handles the timeout of [`HostProgram::next_timeout`].
     fn expire(&mut self, io: &mut Io<'_>);
 }
 
-/// What a program uses.
+/// Interface of a program to its host.
 #[derive(Debug)]
 pub struct Io<'a> {
-    /// The time.
+    /// Current time.
     pub now: Time,
-    /// The host of the program.
+    /// Host of the program.
     pub host: HostId,
-    /// The host's connections.
+    /// Connections of the host.
     pub tcp: &'a mut Stack,
 }
 
-/// Hosts with a program each, in virtual time. A run is a function of the hosts, their programs,
+/// Hosts with a program each, in virtual time. A run depends only on the hosts, their programs,
 /// the latencies and the seed.
 #[derive(Debug)]
 pub struct Simulation<P> {
@@ -54,12 +54,12 @@ pub struct Simulation<P> {
 struct Host<P> {
     tcp: Stack,
     program: P,
-    /// The timer of the program that is set.
+    /// Time for which the program's timer is set.
     armed: Option<Time>,
 }
 
 impl<P: HostProgram> Simulation<P> {
-    /// A simulation without hosts.
+    /// Creates a simulation without hosts.
     pub fn new(latencies: Latencies, seed: u64) -> Simulation<P> {
         Simulation { network: Network::new(latencies, seed), seed, hosts: Vec::new() }
     }
@@ -76,37 +76,37 @@ impl<P: HostProgram> Simulation<P> {
         host
     }
 
-    /// The time.
+    /// Returns the time.
     pub fn now(&self) -> Time {
         self.network.now()
     }
 
-    /// The hash of all events so far.
+    /// Returns the hash of all events so far.
     pub fn trace(&self) -> TraceHash {
         self.network.trace()
     }
 
-    /// The program of a host.
+    /// Returns the program of a host.
     pub fn program(&self, host: HostId) -> &P {
         &self.hosts[host.index()].program
     }
 
-    /// The connections of a host.
+    /// Returns the connections of a host.
     pub fn tcp(&self, host: HostId) -> &Stack {
         &self.hosts[host.index()].tcp
     }
 
-    /// The programs, in the order of their hosts.
+    /// Returns the programs, in the order of their hosts.
     pub fn programs(&self) -> impl Iterator<Item = &P> {
         self.hosts.iter().map(|host| &host.program)
     }
 
-    /// Counters of a host's line: from the host, to the host.
+    /// Returns the counters of a host's line: from the host, to the host.
     pub fn stats(&self, host: HostId) -> [LineStats; 2] {
         self.network.stats(host)
     }
 
-    /// Does something with a program and its host's connections.
+    /// Calls `act` with a program and its host's connections.
     pub fn act<T>(&mut self, host: HostId, act: impl FnOnce(&mut P, &mut Io<'_>) -> T) -> T {
         let done = self.with(host, act);
         self.settle(host);
@@ -135,7 +135,7 @@ impl<P: HostProgram> Simulation<P> {
     fn expire(&mut self, host: HostId) {
         let (now, at) = (self.network.now(), &mut self.hosts[host.index()]);
         if at.armed.is_none_or(|armed| armed > now) {
-            // An earlier timer has taken its place.
+            // An earlier timer has replaced it.
             return;
         }
         at.armed = None;

@@ -12,11 +12,11 @@ use crate::queue::HostId;
 /// First port of connections that a host opens (RFC 6335, section 6).
 const FIRST_DYNAMIC_PORT: u16 = 49_152;
 
-/// Number of a connection at its host, never used again.
+/// Number of a connection at its host, which is never used again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ConnId(pub u32);
 
-/// What happened to a connection.
+/// Event of a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum TcpEvent {
     /// A peer has opened a connection.
@@ -25,7 +25,7 @@ pub enum TcpEvent {
         conn: ConnId,
         /// The peer.
         peer: HostId,
-        /// The port to which it was opened.
+        /// Port of this host.
         port: u16,
     },
     /// A connection of [`Stack::connect`] is open.
@@ -33,22 +33,22 @@ pub enum TcpEvent {
         /// The connection.
         conn: ConnId,
     },
-    /// A segment of the peer was processed: there may be bytes to read, room to write, or the end
+    /// A segment of the peer was processed. There may be bytes to read, room to write, or the end
     /// of the peer's stream.
     Progress {
         /// The connection.
         conn: ConnId,
     },
-    /// The connection is over.
+    /// The connection has ended.
     Closed {
         /// The connection.
         conn: ConnId,
-        /// Why.
+        /// Reason.
         ending: Ending,
     },
 }
 
-/// The connections of a host, by four-tuple, and the ports on which it listens.
+/// Connections of a host by four-tuple, and the ports on which it listens.
 #[derive(Debug)]
 pub struct Stack {
     config: Config,
@@ -57,7 +57,7 @@ pub struct Stack {
     listening: BTreeSet<u16>,
     next_port: u16,
     events: VecDeque<TcpEvent>,
-    /// Resets to hosts that have no connection here.
+    /// Resets for hosts that have no connection here.
     resets: VecDeque<(HostId, Segment)>,
     /// Connections that may have something to send.
     dirty: VecDeque<ConnId>,
@@ -66,7 +66,7 @@ pub struct Stack {
     sequence_numbers: Stream,
 }
 
-/// A connection as the host sees it: its own address is not in it.
+/// Key of a connection at its host, whose own address is not part of it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct FourTuple {
     peer: HostId,
@@ -84,15 +84,15 @@ struct Socket {
     tcp: Connection,
     peer: HostId,
     accepted: bool,
-    /// [`TcpEvent::Opened`] or [`TcpEvent::Accepted`] was reported.
+    /// Whether [`TcpEvent::Opened`] or [`TcpEvent::Accepted`] was reported.
     reported: bool,
     is_dirty: bool,
-    /// The timer that is set. A later timeout leaves it as it is.
+    /// Time for which the timer is set. A later timeout does not change it.
     armed: Option<Time>,
 }
 
 impl Stack {
-    /// A host without connections; `entity` is its number in the run `seed`.
+    /// Creates a host without connections; `entity` is its number in the run `seed`.
     pub fn new(config: Config, seed: u64, entity: u64) -> Stack {
         Stack {
             config,
@@ -116,7 +116,7 @@ impl Stack {
     /// Opens a connection.
     ///
     /// # Panics
-    /// All 16,384 dynamic ports to that port of the peer are in use.
+    /// If all 16,384 dynamic ports to that port of the peer are in use.
     pub fn connect(&mut self, now: Time, peer: HostId, port: u16) -> ConnId {
         let local = self.free_port(peer, port);
         let ports = Ports { local, remote: port };
@@ -150,7 +150,7 @@ impl Stack {
         self.sockets.get_mut(conn.0 as usize)?.as_deref_mut()
     }
 
-    /// A connection that may have something to send now.
+    /// Marks a connection that may have something to send.
     fn mark(&mut self, conn: ConnId) {
         if let Some(socket) = self.socket(conn).filter(|socket| !socket.is_dirty) {
             socket.is_dirty = true;
@@ -158,7 +158,7 @@ impl Stack {
         }
     }
 
-    /// Does something with the connection of a socket, which may then have something to send.
+    /// Calls `act` on the connection of a socket, which may then have something to send.
     fn with<T: Default>(&mut self, conn: ConnId, act: impl FnOnce(&mut Connection) -> T) -> T {
         let Some(socket) = self.socket(conn) else { return T::default() };
         let done = act(&mut socket.tcp);
@@ -166,7 +166,8 @@ impl Stack {
         done
     }
 
-    /// Appends bytes to the stream of a connection, and returns how many it took: 0 if it is over.
+    /// Appends bytes to the stream of a connection, and returns the number accepted: 0 if it has
+    /// ended.
     pub fn write(&mut self, conn: ConnId, bytes: &[u8]) -> usize {
         self.with(conn, |tcp| tcp.write(bytes))
     }
@@ -176,7 +177,7 @@ impl Stack {
         self.with(conn, |tcp| tcp.read_all(into));
     }
 
-    /// Moves received bytes of a connection into `into`, and returns how many.
+    /// Moves received bytes of a connection into `into`, and returns their number.
     pub fn read(&mut self, conn: ConnId, into: &mut [u8]) -> usize {
         self.with(conn, |tcp| tcp.read(into))
     }
@@ -186,7 +187,7 @@ impl Stack {
         self.with(conn, Connection::close);
     }
 
-    /// Ends a connection by a reset.
+    /// Ends a connection with a reset.
     pub fn abort(&mut self, conn: ConnId) {
         self.with(conn, Connection::abort);
     }
@@ -195,42 +196,43 @@ impl Stack {
         Some(&self.sockets.get(conn.0 as usize)?.as_ref()?.tcp)
     }
 
-    /// Bytes that wait to be read from a connection.
+    /// Returns the bytes that can be read from a connection.
     pub fn readable(&self, conn: ConnId) -> usize {
         self.peek(conn).map_or(0, Connection::readable)
     }
 
-    /// Bytes that [`Stack::write`] takes now.
+    /// Returns the bytes that [`Stack::write`] accepts now.
     pub fn room(&self, conn: ConnId) -> usize {
         self.peek(conn).map_or(0, Connection::room)
     }
 
-    /// Whether the peer has closed its side of a connection, and all its bytes were received.
+    /// Returns whether the peer has closed its side of a connection, and all its bytes were
+    /// received.
     pub fn is_finished(&self, conn: ConnId) -> bool {
         self.peek(conn).is_none_or(Connection::is_finished)
     }
 
-    /// A connection as `TCP_INFO` would show it.
+    /// Returns the view of a connection that `TCP_INFO` would give.
     pub fn view(&self, now: Time, conn: ConnId) -> Option<LinkView> {
         Some(self.peek(conn)?.view(now))
     }
 
-    /// Counters of a connection that is not over.
+    /// Returns the counters of a connection that has not ended.
     pub fn stats(&self, conn: ConnId) -> Option<Stats> {
         Some(self.peek(conn)?.stats())
     }
 
-    /// Connections that are not over.
+    /// Returns the number of connections that have not ended.
     pub fn len(&self) -> usize {
         self.table.len()
     }
 
-    /// Whether there is no connection.
+    /// Returns whether there is no connection.
     pub fn is_empty(&self) -> bool {
         self.table.is_empty()
     }
 
-    /// Takes a segment of another host.
+    /// Handles a segment of another host.
     pub fn handle(&mut self, now: Time, peer: HostId, segment: Segment) {
         let tuple = FourTuple::new(peer, segment.destination, segment.source);
         let Some(&conn) = self.table.get(&tuple) else {
@@ -240,7 +242,7 @@ impl Stack {
         self.report(conn);
     }
 
-    /// A segment for which there is no connection: a SYN may open one, others are refused.
+    /// Handles a segment without a connection: a SYN may open one, others are refused.
     fn handle_stranger(&mut self, now: Time, peer: HostId, segment: &Segment) {
         let listens = self.listening.contains(&segment.destination);
         if listens && segment.flags.has(Flags::SYN) {
@@ -253,7 +255,7 @@ impl Stack {
         self.resets.extend(segment.reset().map(|reset| (peer, reset)));
     }
 
-    /// Reports what a segment has changed.
+    /// Reports the changes that a segment caused.
     fn report(&mut self, conn: ConnId) {
         let Some(socket) = self.socket(conn) else { return };
         if !socket.reported && socket.tcp.is_open() {
@@ -269,7 +271,7 @@ impl Stack {
         }
     }
 
-    /// Forgets a connection that is over.
+    /// Removes a connection that has ended.
     fn reap(&mut self, conn: ConnId) {
         let Some(socket) = self.socket(conn) else { return };
         let Some(ending) = socket.tcp.ending() else { return };
@@ -280,12 +282,12 @@ impl Stack {
         self.events.push_back(TcpEvent::Closed { conn, ending });
     }
 
-    /// The next event.
+    /// Returns the next event.
     pub fn poll_event(&mut self) -> Option<TcpEvent> {
         self.events.pop_front()
     }
 
-    /// The next segment to send, and the host to which it goes. Call it until it returns `None`.
+    /// Returns the next segment to send, and its destination. Call it until it returns `None`.
     pub fn poll_transmit(&mut self, now: Time) -> Option<(HostId, Segment)> {
         if let Some(reset) = self.resets.pop_front() {
             return Some(reset);
@@ -314,15 +316,15 @@ impl Stack {
         }
     }
 
-    /// The next timer to set. [`Stack::expire`] is to be called at that time.
+    /// Returns the next timer to set. Call [`Stack::expire`] at that time.
     pub fn poll_timer(&mut self) -> Option<(Time, ConnId)> {
         self.timers.pop()
     }
 
-    /// A timer of [`Stack::poll_timer`] has expired.
+    /// Handles a timer of [`Stack::poll_timer`] that has expired.
     pub fn expire(&mut self, now: Time, conn: ConnId) {
         let Some(socket) = self.socket(conn) else { return };
-        // An earlier timer has taken its place.
+        // An earlier timer has replaced it.
         if socket.armed.is_some_and(|armed| armed <= now) {
             socket.armed = None;
             self.mark(conn);

@@ -1,11 +1,11 @@
-//! A hash of everything that happens.
+//! A hash of all events.
 
 use anabranch_multipath::Time;
 
 use crate::queue::HostId;
 
-/// Hash of a run's events: time, kind, hosts and lengths, but no payload, so that runs with and
-/// without relay cryptography can have the same one.
+/// Hash of a run's events: time, kind, hosts and lengths, but no payload. Runs with and without
+/// relay cryptography can therefore have the same hash.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TraceHash {
     hash: u64,
@@ -33,23 +33,23 @@ impl Default for TraceHash {
 }
 
 impl TraceHash {
-    /// Adds an event: where and when, and two facts about it.
+    /// Adds an event: time, kind, host, and two facts about it.
     pub fn note(&mut self, time: Time, kind: Kind, host: HostId, facts: [u64; 2]) {
         let [first, second] = facts;
         for word in [time.nanos(), u64::from(host.0) << 8 | kind as u64, first, second] {
-            // The multiplier of MMIX; the shift brings high bits back down.
+            // The multiplier is that of MMIX; the shift feeds high bits back into low ones.
             self.hash = (self.hash ^ word).wrapping_mul(0x5851_f42d_4c95_7f2d);
             self.hash ^= self.hash >> 32;
         }
         self.events += 1;
     }
 
-    /// The hash.
+    /// Returns the hash.
     pub fn hash(&self) -> u64 {
         self.hash
     }
 
-    /// Events that were added.
+    /// Returns the number of events added.
     pub fn events(&self) -> u64 {
         self.events
     }

@@ -2,32 +2,32 @@
 
 use crate::congestion::{Controller, Cubic, Reno};
 
-/// Settings of a [`Connection`](crate::Connection). The default is what Linux does on a path with
-/// an MTU of 1,500 bytes, with CUBIC.
+/// Settings of a [`Connection`](crate::Connection). The default is Linux's behaviour on a path
+/// with an MTU of 1,500 bytes, with CUBIC.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Config {
-    /// Maximum segment size in bytes that is announced, and that segments keep to: the MTU less 40
-    /// bytes over IPv4, 60 over IPv6.
+    /// Maximum segment size in bytes, both announced and used: the MTU minus 40 bytes over IPv4,
+    /// or 60 over IPv6.
     pub mss: u16,
     /// Congestion control.
     pub congestion: Congestion,
-    /// Spreads segments over the round-trip time. Linux does so with the queueing discipline `fq`
-    /// only.
+    /// Whether segments are spread over the round-trip time. Linux does this only with the
+    /// queueing discipline `fq`.
     pub pacing: bool,
-    /// Bytes that are buffered for the reader, both in order and out of order.
+    /// Maximum bytes buffered for the reader, both in order and out of order.
     pub receive_buffer: usize,
-    /// Bytes that [`write`](crate::Connection::write) accepts until they are acknowledged.
+    /// Maximum bytes that [`write`](crate::Connection::write) accepts until they are acknowledged.
     pub send_buffer: usize,
-    /// Offers selective acknowledgements (RFC 2018).
+    /// Whether selective acknowledgements are offered (RFC 2018).
     pub sack: bool,
-    /// Offers timestamps (RFC 7323).
+    /// Whether timestamps are offered (RFC 7323).
     pub timestamps: bool,
-    /// Offers window scaling (RFC 7323).
+    /// Whether window scaling is offered (RFC 7323).
     pub window_scaling: bool,
-    /// Added to the clock of timestamps, which counts milliseconds: an offset that differs from
-    /// connection to connection hides the host's uptime (RFC 7323, section 5.4).
+    /// Offset of the timestamp clock, which counts milliseconds. A different offset for each
+    /// connection hides the host's uptime (RFC 7323, section 5.4).
     pub timestamp_offset: u32,
-    /// Reports data that arrives out of order ([`early`](crate::Connection::early)).
+    /// Whether data that arrives out of order is reported ([`early`](crate::Connection::early)).
     pub early: bool,
 }
 
@@ -52,7 +52,7 @@ impl Default for Config {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Congestion {
-    /// CUBIC (RFC 9438) with HyStart, as Linux has it.
+    /// CUBIC (RFC 9438) with HyStart, as in Linux.
     #[default]
     Cubic,
     /// Reno (RFC 5681).

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 /// Initial window, in segments (RFC 6928, section 2).
 pub const INIT_CWND: u32 = 10;
-/// Least congestion window after a fast retransmit, in segments (RFC 5681, section 3.1).
+/// Minimum congestion window after a fast retransmit, in segments (RFC 5681, section 3.1).
 pub const MIN_SSTHRESH: u32 = 2;
 /// Duplicate acknowledgements that signal a loss (RFC 5681, section 3.2; RFC 6675, section 2).
 pub const DUP_THRESH: u32 = 3;
@@ -16,10 +16,10 @@ pub const MAX_REORDERING: u32 = 300;
 
 /// Timeout before the first round-trip time is known (RFC 6298, section 2.1).
 pub const INITIAL_RTO: Duration = Duration::from_secs(1);
-/// Least value of `K * RTTVAR`. RFC 6298, section 2.4, asks for an RTO of 1 s at least; this is
+/// Minimum of `K * RTTVAR`. RFC 6298, section 2.4, asks for an RTO of at least 1 s; this is
 /// Linux's `TCP_RTO_MIN`.
 pub const RTO_MIN: Duration = Duration::from_millis(200);
-/// Most that a timeout grows to (RFC 6298, section 2.5: 60 s or more; Linux, `TCP_RTO_MAX`).
+/// Maximum timeout (RFC 6298, section 2.5: 60 s or more; Linux, `TCP_RTO_MAX`).
 pub const RTO_MAX: Duration = Duration::from_secs(120);
 /// Divisor of a sample's weight in `SRTT`: alpha = 1/8 (RFC 6298, section 2.3).
 pub const RTO_ALPHA: u32 = 8;
@@ -30,25 +30,25 @@ pub const RTO_K: u32 = 4;
 /// Retransmissions of a SYN before the connection fails (RFC 9293, section 3.8.3; Linux,
 /// `tcp_syn_retries`).
 pub const SYN_RETRIES: u32 = 6;
-/// Timeouts in a row before the connection fails, `R2` (RFC 9293, section 3.8.3; Linux,
+/// Consecutive timeouts before the connection fails, `R2` (RFC 9293, section 3.8.3; Linux,
 /// `tcp_retries2`).
 pub const DATA_RETRIES: u32 = 15;
-/// Span of the least round-trip time (Linux, `tcp_min_rtt_wlen`).
+/// Period of the minimum round-trip time (Linux, `tcp_min_rtt_wlen`).
 pub const MIN_RTT_WINDOW: Duration = Duration::from_secs(300);
 
-/// Divisor of the least round-trip time in the reordering window (RFC 8985, section 6.2).
+/// Divisor of the minimum round-trip time in the reordering window (RFC 8985, section 6.2).
 pub const RACK_REO_WND_DIVISOR: u32 = 4;
 /// Recoveries for which a widened reordering window lasts (RFC 8985, section 6.2).
 pub const RACK_REO_WND_PERSIST: u32 = 16;
-/// Greatest multiple of the reordering window (Linux, `TCP_RACK_RECOVERY_THRESH`).
+/// Maximum multiple of the reordering window (Linux, `TCP_RACK_RECOVERY_THRESH`).
 pub const RACK_MAX_REO_WND_MULT: u32 = 255;
 /// Factor of `SRTT` in the probe timeout (RFC 8985, section 7.2).
 pub const TLP_SRTT_FACTOR: u32 = 2;
 /// Allowance for a delayed acknowledgement when one segment is in flight (RFC 8985, section 7.2,
 /// `TLP.max_ack_delay`).
 pub const TLP_MAX_ACK_DELAY: Duration = Duration::from_millis(200);
-/// Added to the probe timeout otherwise, and to the timer of the reordering window, so that the
-/// timer does not run ahead of an acknowledgement (Linux, `TCP_TIMEOUT_MIN`: two ticks of 4 ms).
+/// Allowance in the probe timeout otherwise, and in the timer of the reordering window. The timer
+/// then does not expire before an acknowledgement (Linux, `TCP_TIMEOUT_MIN`: two ticks of 4 ms).
 pub const TIMEOUT_MIN: Duration = Duration::from_millis(8);
 
 /// CUBIC's scaling constant `C`, in segments per second cubed (RFC 9438, section 5).
@@ -57,47 +57,47 @@ pub const CUBIC_C: f64 = 0.4;
 pub const CUBIC_BETA: f64 = 0.7;
 /// Growth of the Reno-friendly estimate, `3 * (1 - beta) / (1 + beta)` (RFC 9438, section 4.3).
 pub const CUBIC_ALPHA: f64 = 3.0 * (1.0 - CUBIC_BETA) / (1.0 + CUBIC_BETA);
-/// Greatest growth of the window in a round trip, as a share (RFC 9438, section 4.4: 0.5).
+/// Maximum growth of the window in a round trip, as a share (RFC 9438, section 4.4: 0.5).
 pub const CUBIC_MAX_GROWTH: f64 = 0.5;
-/// Least growth in a round trip before the first loss, as a share (Linux: `cnt` of 20).
+/// Minimum growth in a round trip before the first loss, as a share (Linux: `cnt` of 20).
 pub const CUBIC_FIRST_GROWTH: f64 = 0.05;
 /// Reno's multiplicative decrease (RFC 5681, section 3.1, equation 4).
 pub const RENO_BETA: f64 = 0.5;
 
 /// Window from which HyStart looks for the end of slow start, in segments (Ha and Rhee, 2011).
 pub const HYSTART_LOW_WINDOW: u32 = 16;
-/// Samples of a round before its least delay counts (RFC 9406, section 4.3, `N_RTT_SAMPLE`).
+/// Samples of a round before its minimum delay counts (RFC 9406, section 4.3, `N_RTT_SAMPLE`).
 pub const HYSTART_MIN_SAMPLES: u32 = 8;
-/// Least growth of the delay that ends slow start (RFC 9406, section 4.3, `MIN_RTT_THRESH`).
+/// Lower bound of the delay growth that ends slow start (RFC 9406, section 4.3, `MIN_RTT_THRESH`).
 pub const HYSTART_DELAY_MIN: Duration = Duration::from_millis(4);
-/// Greatest growth of the delay that is needed (RFC 9406, section 4.3, `MAX_RTT_THRESH`).
+/// Upper bound of the delay growth that ends slow start (RFC 9406, section 4.3, `MAX_RTT_THRESH`).
 pub const HYSTART_DELAY_MAX: Duration = Duration::from_millis(16);
-/// Divisor of the least delay in that threshold (RFC 9406, section 4.3, `MIN_RTT_DIVISOR`).
+/// Divisor of the minimum delay in that threshold (RFC 9406, section 4.3, `MIN_RTT_DIVISOR`).
 pub const HYSTART_DELAY_DIVISOR: u32 = 8;
-/// Greatest gap between acknowledgements of one train (Ha and Rhee, 2011).
+/// Maximum gap between acknowledgements of one train (Ha and Rhee, 2011).
 pub const HYSTART_ACK_DELTA: Duration = Duration::from_millis(2);
 /// Allowance for the delay of a train's acknowledgements (Linux, 1 ms).
 pub const HYSTART_ACK_DELAY: Duration = Duration::from_millis(1);
 
 /// Delay of an acknowledgement (RFC 9293, section 3.8.6.3: below 500 ms; Linux, `TCP_ATO_MIN`).
 pub const DELAYED_ACK: Duration = Duration::from_millis(40);
-/// Full segments that one acknowledgement may stand for (RFC 9293, section 3.8.6.3).
+/// Full segments that one acknowledgement may cover (RFC 9293, section 3.8.6.3).
 pub const ACK_EVERY: usize = 2;
 /// Acknowledgements that are sent at once when a connection starts (Linux, `TCP_MAX_QUICKACKS`).
 pub const MAX_QUICKACKS: u32 = 16;
-/// Least time between two challenge acknowledgements (RFC 5961, section 7; Linux, 500 ms).
+/// Minimum interval between two challenge acknowledgements (RFC 5961, section 7; Linux, 500 ms).
 pub const CHALLENGE_ACK_INTERVAL: Duration = Duration::from_millis(500);
 
-/// Stay in TIME-WAIT, twice the maximum segment lifetime (RFC 9293, section 3.4.2: 4 min; Linux,
-/// `TCP_TIMEWAIT_LEN`).
+/// Duration of TIME-WAIT, twice the maximum segment lifetime (RFC 9293, section 3.4.2: 4 min;
+/// Linux, `TCP_TIMEWAIT_LEN`).
 pub const TIME_WAIT: Duration = Duration::from_secs(60);
 /// Age from which a timestamp of the peer counts as outdated (RFC 7323, section 5.5).
 pub const PAWS_IDLE: Duration = Duration::from_secs(24 * 24 * 3600);
-/// Greatest shift of a window (RFC 7323, section 2.3).
+/// Maximum shift of a window (RFC 7323, section 2.3).
 pub const MAX_WINDOW_SCALE: u8 = 14;
 /// Maximum segment size of a peer that announces none (RFC 9293, section 3.7.1, IPv4).
 pub const DEFAULT_MSS: u16 = 536;
-/// Least maximum segment size that is accepted (Linux, `tcp_min_snd_mss`).
+/// Minimum accepted maximum segment size (Linux, `tcp_min_snd_mss`).
 pub const MIN_MSS: u16 = 48;
 
 /// Pacing rate in slow start, in hundredths of `cwnd / SRTT` (Linux, `tcp_pacing_ss_ratio`).

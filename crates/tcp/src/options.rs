@@ -2,7 +2,7 @@
 
 use crate::Seq;
 
-/// The option's length with kind and length: maximum segment size.
+/// Kind and length of each option, beginning with the maximum segment size.
 const MSS: (u8, u8) = (2, 4);
 const WINDOW_SCALE: (u8, u8) = (3, 3);
 const SACK_PERMITTED: (u8, u8) = (4, 2);
@@ -10,7 +10,7 @@ const SACK: u8 = 5;
 const TIMESTAMPS: (u8, u8) = (8, 10);
 const END: u8 = 0;
 const NO_OPERATION: u8 = 1;
-/// Bytes that all options of a segment take at most.
+/// Maximum bytes of all options of a segment.
 const ROOM: usize = 40;
 
 /// Options of a segment.
@@ -18,9 +18,9 @@ const ROOM: usize = 40;
 pub struct Options {
     /// Maximum segment size (RFC 9293, section 3.7.1), on SYNs.
     pub mss: Option<u16>,
-    /// Shift of windows (RFC 7323, section 2), on SYNs.
+    /// Window shift (RFC 7323, section 2), on SYNs.
     pub window_scale: Option<u8>,
-    /// Selective acknowledgements are permitted (RFC 2018, section 2), on SYNs.
+    /// Whether selective acknowledgements are permitted (RFC 2018, section 2), on SYNs.
     pub sack_permitted: bool,
     /// Timestamps (RFC 7323, section 3).
     pub timestamps: Option<Timestamps>,
@@ -31,9 +31,9 @@ pub struct Options {
 /// The timestamps option.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Timestamps {
-    /// The sender's clock, in milliseconds.
+    /// Clock of the sender, in milliseconds.
     pub value: u32,
-    /// The value that is echoed; valid with an acknowledgement.
+    /// Echoed value; valid with an acknowledgement.
     pub echo: u32,
 }
 
@@ -45,7 +45,7 @@ pub struct SackBlocks {
 }
 
 impl SackBlocks {
-    /// Adds the block from `start` to before `end`; false if there are four.
+    /// Adds the block from `start` to before `end`; returns false if there are already four.
     pub fn push(&mut self, start: Seq, end: Seq) -> bool {
         let free = self.blocks.get_mut(self.count);
         let added = free.map(|block| *block = (start, end)).is_some();
@@ -53,7 +53,7 @@ impl SackBlocks {
         added
     }
 
-    /// The blocks, each with its first sequence number and the one after its last.
+    /// Returns the blocks, each with its first sequence number and the one after its last.
     pub fn as_slice(&self) -> &[(Seq, Seq)] {
         &self.blocks[..self.count]
     }
@@ -105,7 +105,7 @@ impl Options {
         }
     }
 
-    /// Bytes on the wire, a multiple of 4.
+    /// Returns the size on the wire in bytes, a multiple of 4.
     pub fn length(&self) -> usize {
         match self.written_blocks() {
             0 => self.fixed_length(),
@@ -113,14 +113,14 @@ impl Options {
         }
     }
 
-    /// Bytes of all options but SACK.
+    /// Returns the size of all options except SACK in bytes.
     fn fixed_length(&self) -> usize {
         let words = [self.mss.is_some(), self.window_scale.is_some(), self.sack_permitted];
         let words = words.iter().filter(|&&present| present).count();
         4 * words + 12 * usize::from(self.timestamps.is_some())
     }
 
-    /// Blocks that there is room for.
+    /// Returns the number of blocks that fit.
     fn written_blocks(&self) -> usize {
         self.sack.count.min((ROOM - 4 - self.fixed_length()) / 8)
     }

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-/// Disjoint half-open ranges of offsets that do not touch each other.
+/// Disjoint half-open ranges of offsets, which do not touch each other.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Ranges {
     ends: BTreeMap<u64, u64>,
@@ -16,7 +16,7 @@ impl Ranges {
         }
         let (mut gaps, mut at) = (Vec::new(), start);
         let (mut low, mut high) = (start, end);
-        // The last range that begins at or before `start` may reach into it, or touch it.
+        // The last range that begins at or before `start` may overlap or touch it.
         let first = self.ends.range(..=start).next_back().filter(|&(_, &until)| until >= start);
         let first = first.map_or(start, |(&from, _)| from);
         let touched: Vec<(u64, u64)> =
@@ -36,7 +36,7 @@ impl Ranges {
         gaps
     }
 
-    /// Drops everything below `until`.
+    /// Removes everything below `until`.
     pub(crate) fn trim(&mut self, until: u64) {
         while let Some((&from, &end)) = self.ends.first_key_value().filter(|entry| *entry.0 < until)
         {
@@ -47,13 +47,13 @@ impl Ranges {
         }
     }
 
-    /// The range that contains `offset`.
+    /// Returns the range that contains `offset`.
     pub(crate) fn around(&self, offset: u64) -> Option<(u64, u64)> {
         let (&from, &end) = self.ends.range(..=offset).next_back()?;
         (offset < end).then_some((from, end))
     }
 
-    /// The lowest range.
+    /// Returns the lowest range.
     pub(crate) fn first(&self) -> Option<(u64, u64)> {
         self.ends.first_key_value().map(|(&from, &end)| (from, end))
     }

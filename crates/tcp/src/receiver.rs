@@ -10,10 +10,10 @@ use crate::ranges::Ranges;
 use crate::stats::Stats;
 use crate::timers::{Timer, Timers};
 
-/// Blocks whose order is remembered, for SACK options (RFC 2018, section 4).
+/// Maximum blocks whose order is kept, for SACK options (RFC 2018, section 4).
 const RECENT: usize = 8;
 
-/// Data of the peer in offsets: `start` is the first byte's.
+/// Data of the peer; `start` is the offset of the first byte.
 #[derive(Clone, Debug)]
 pub(crate) struct Arrival {
     pub(crate) start: u64,
@@ -24,24 +24,24 @@ pub(crate) struct Arrival {
 /// The receiving half.
 #[derive(Debug)]
 pub(crate) struct Receiver {
-    /// The next offset that is expected.
+    /// Next expected offset.
     nxt: u64,
-    /// Bytes in order that wait for the reader.
+    /// Bytes in order, not yet read.
     buffer: VecDeque<u8>,
-    /// Bytes out of order, by their offsets; pieces do not overlap.
+    /// Bytes out of order by offset; pieces do not overlap.
     pieces: BTreeMap<u64, Vec<u8>>,
     ranges: Ranges,
-    /// Offsets inside the ranges that grew last, the latest first.
+    /// Offsets inside the ranges that grew most recently, the latest first.
     recent: VecDeque<u64>,
-    /// A duplicate that is to be reported (RFC 2883).
+    /// A duplicate to report (RFC 2883).
     duplicate: Option<(u64, u64)>,
-    /// The offset of the FIN.
+    /// Offset of the FIN.
     fin: Option<u64>,
     limit: usize,
-    /// The offset after the last byte that the peer may send, as advertised.
+    /// Offset after the last byte that the peer may send, as advertised.
     advertised: u64,
     scale: u8,
-    /// The largest segment of the peer so far.
+    /// Largest segment of the peer so far.
     segment: usize,
     /// Bytes in order since the last acknowledgement.
     unacknowledged: usize,
@@ -73,7 +73,7 @@ impl Receiver {
         }
     }
 
-    /// The peer's SYN has come; windows are shifted by `scale`.
+    /// Opens the receiver after the peer's SYN; windows are shifted by `scale`.
     pub(crate) fn open(&mut self, scale: u8) {
         self.nxt = 1;
         self.scale = scale;
@@ -84,23 +84,23 @@ impl Receiver {
         self.nxt
     }
 
-    /// Whether the FIN has been reached.
+    /// Returns whether everything up to the FIN has been received.
     pub(crate) fn is_finished(&self) -> bool {
         self.fin.is_some_and(|fin| self.nxt > fin)
     }
 
-    /// Bytes in order that wait for the reader.
+    /// Returns the number of bytes in order that were not read yet.
     pub(crate) fn readable(&self) -> usize {
         self.buffer.len()
     }
 
-    /// Size of the window as the peer knows it.
+    /// Returns the size of the window as the peer knows it.
     pub(crate) fn window(&self) -> u64 {
         self.advertised.saturating_sub(self.nxt)
     }
 
-    /// Whether a segment from `start` of `length` positions lies in the window (RFC 9293, section
-    /// 3.10.7.4).
+    /// Returns whether a segment from `start` of `length` positions lies in the window (RFC 9293,
+    /// section 3.10.7.4).
     pub(crate) fn accepts(&self, start: u64, length: u64) -> bool {
         let (window, end) = (self.window(), start.saturating_add(length));
         if length == 0 {
@@ -145,7 +145,7 @@ impl Receiver {
         self.ack_now = true;
     }
 
-    /// After a pause, the peer's window starts small: acknowledgements go at once again.
+    /// Acknowledges at once again after a pause, because the peer's window then starts small.
     fn restart_quick(&mut self, now: Time) {
         if now.since(self.last_data) > RTO_MIN {
             self.quick = MAX_QUICKACKS;
@@ -153,7 +153,7 @@ impl Receiver {
         self.last_data = now;
     }
 
-    /// Data that continues the stream.
+    /// Appends data that continues the stream.
     fn extend(&mut self, now: Time, (start, bytes): (u64, Vec<u8>), timers: &mut Timers) {
         let known = (self.nxt - start) as usize;
         let fresh = bytes.get(known..).unwrap_or_default();
@@ -179,7 +179,7 @@ impl Receiver {
         self.buffer.extend(bytes);
     }
 
-    /// Appends the pieces that are in order now.
+    /// Appends the pieces that are now in order.
     fn join_pieces(&mut self) {
         while let Some(entry) = self.pieces.first_entry().filter(|entry| *entry.key() <= self.nxt) {
             let (start, bytes) = entry.remove_entry();
@@ -191,7 +191,7 @@ impl Receiver {
         self.ranges.trim(self.nxt);
     }
 
-    /// Data after a gap.
+    /// Stores data after a gap.
     fn keep(&mut self, start: u64, bytes: Vec<u8>) {
         let end = start + bytes.len() as u64;
         let gaps = self.ranges.insert(start, end);
@@ -211,8 +211,8 @@ impl Receiver {
         }
     }
 
-    /// Blocks for a SACK option, a duplicate first, then the latest (RFC 2018, section 4; RFC 2883,
-    /// section 4).
+    /// Returns blocks for a SACK option: a duplicate first, then the latest (RFC 2018, section 4;
+    /// RFC 2883, section 4).
     pub(crate) fn take_blocks(&mut self) -> Vec<(u64, u64)> {
         let mut blocks: Vec<(u64, u64)> = self.duplicate.take().into_iter().collect();
         let reported = blocks.len();
@@ -226,7 +226,7 @@ impl Receiver {
         blocks
     }
 
-    /// Whether an acknowledgement would carry blocks.
+    /// Returns whether an acknowledgement would carry blocks.
     pub(crate) fn has_blocks(&self) -> bool {
         self.duplicate.is_some() || !self.ranges.is_empty()
     }
@@ -240,7 +240,7 @@ impl Receiver {
         length
     }
 
-    /// Takes everything that waits for the reader.
+    /// Appends all bytes in order to `into`.
     pub(crate) fn read_all(&mut self, into: &mut Vec<u8>) {
         let (front, back) = self.buffer.as_slices();
         into.extend_from_slice(front);
@@ -249,8 +249,8 @@ impl Receiver {
         self.note_room();
     }
 
-    /// Acknowledges at once where reading has opened the window by much (RFC 9293, section
-    /// 3.8.6.2.2; Linux, by a factor of two).
+    /// Acknowledges at once if reading has at least doubled the window (RFC 9293, section
+    /// 3.8.6.2.2; the factor is that of Linux).
     fn note_room(&mut self) {
         let fresh = self.right_edge().saturating_sub(self.nxt);
         let least = self.segment.min(self.limit / 2) as u64;
@@ -267,13 +267,13 @@ impl Receiver {
         self.early.as_mut()?.pop_front()
     }
 
-    /// The end of the window that memory allows.
+    /// Returns the end of the window that memory allows.
     fn right_edge(&self) -> u64 {
         self.nxt + (self.limit - self.buffer.len().min(self.limit)) as u64
     }
 
-    /// The window for a segment that goes out now. Its end never moves back, and moves by a segment
-    /// at least (RFC 9293, section 3.8.6.2.2).
+    /// Returns the window for a segment that is sent now. Its end never moves back, and moves by
+    /// at least a segment (RFC 9293, section 3.8.6.2.2).
     pub(crate) fn advertise(&mut self) -> u16 {
         let edge = self.right_edge();
         let least = self.segment.min(self.limit / 2) as u64;
@@ -284,14 +284,14 @@ impl Receiver {
         u16::try_from(shifted).unwrap_or(u16::MAX)
     }
 
-    /// The window of a SYN, which is never shifted.
+    /// Returns the window for a SYN, which is never shifted.
     pub(crate) fn advertise_unscaled(&mut self) -> u16 {
         let window = u16::try_from(self.limit).unwrap_or(u16::MAX);
         self.advertised = self.nxt.max(1) + u64::from(window);
         window
     }
 
-    /// A segment with an acknowledgement goes out.
+    /// Notes that a segment with an acknowledgement is sent.
     pub(crate) fn acknowledged(&mut self, timers: &mut Timers) {
         self.ack_now = false;
         self.unacknowledged = 0;

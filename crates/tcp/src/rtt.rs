@@ -17,7 +17,7 @@ pub(crate) struct Rtt {
 }
 
 impl Rtt {
-    /// Takes a sample of a segment that was sent once, or of a timestamp.
+    /// Adds a sample from a segment that was sent once, or from a timestamp.
     pub(crate) fn sample(&mut self, now: Time, rtt: Duration) {
         self.backoff = 0;
         self.smoothed = Some(match self.smoothed {
@@ -30,7 +30,7 @@ impl Rtt {
         self.take_least(now, rtt);
     }
 
-    /// Takes `rtt` for the least of [`MIN_RTT_WINDOW`], if it is.
+    /// Stores `rtt` if it is the minimum of [`MIN_RTT_WINDOW`].
     fn take_least(&mut self, now: Time, rtt: Duration) {
         let outdated = |at: Time| now.since(at) > MIN_RTT_WINDOW;
         if self.least.is_none_or(|(least, at)| rtt <= least || outdated(at)) {
@@ -38,28 +38,28 @@ impl Rtt {
         }
     }
 
-    /// `SRTT`, once measured.
+    /// Returns `SRTT`, once measured.
     pub(crate) fn srtt(&self) -> Option<Duration> {
         self.smoothed.map(|(srtt, _)| srtt)
     }
 
-    /// The least sample of the last minutes.
+    /// Returns the minimum sample of [`MIN_RTT_WINDOW`].
     pub(crate) fn least(&self) -> Option<Duration> {
         self.least.map(|(least, _)| least)
     }
 
-    /// The timeout without its doublings.
+    /// Returns the timeout without backoff.
     pub(crate) fn base_rto(&self) -> Duration {
         let rto = self.smoothed.map(|(srtt, rttvar)| srtt + (rttvar * RTO_K).max(RTO_MIN));
         rto.unwrap_or(INITIAL_RTO).min(RTO_MAX)
     }
 
-    /// The timeout.
+    /// Returns the timeout.
     pub(crate) fn rto(&self) -> Duration {
         self.doubled(self.backoff)
     }
 
-    /// The timeout, doubled `times` times.
+    /// Returns the timeout, doubled `times` times.
     pub(crate) fn doubled(&self, times: u32) -> Duration {
         let factor = 1u32.checked_shl(times.min(31)).unwrap_or(u32::MAX);
         self.base_rto().saturating_mul(factor).min(RTO_MAX)

@@ -1,4 +1,4 @@
-//! Segments in the format of the wire (RFC 9293, section 3.1).
+//! Segments in wire format (RFC 9293, section 3.1).
 
 use std::fmt;
 use std::net::IpAddr;
@@ -6,9 +6,9 @@ use std::net::IpAddr;
 use crate::Seq;
 use crate::options::Options;
 
-/// Bytes of a header without options.
+/// Size of a header without options, in bytes.
 const HEADER: usize = 20;
-/// The number of TCP in IP headers, part of the checksum.
+/// Number of TCP in IP headers, which is part of the checksum.
 const PROTOCOL: u8 = 6;
 
 /// A TCP segment.
@@ -48,7 +48,7 @@ impl Flags {
     /// The acknowledgement field is valid.
     pub const ACK: Flags = Flags(16);
 
-    /// Whether all bits of `other` are set.
+    /// Returns whether all bits of `other` are set.
     pub const fn has(self, other: Flags) -> bool {
         self.0 & other.0 == other.0
     }
@@ -61,11 +61,11 @@ impl std::ops::BitOr for Flags {
     }
 }
 
-/// Why bytes are no segment.
+/// Error for bytes that are not a segment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Malformed {
-    /// Fewer bytes than the header has by its length.
+    /// Fewer bytes than the header's length.
     Short,
     /// A header length below 20 bytes.
     HeaderLength,
@@ -83,11 +83,11 @@ impl fmt::Display for Malformed {
 impl std::error::Error for Malformed {}
 
 impl Segment {
-    /// Parses a segment, as an IP packet carries it. The checksum is not verified
+    /// Parses a segment from the payload of an IP packet. The checksum is not verified
     /// ([`checksum`] does that). Unknown and malformed options are ignored.
     ///
     /// # Errors
-    /// [`Malformed`] if the header is cut.
+    /// [`Malformed`] if the header is truncated or invalid.
     pub fn parse(bytes: &[u8]) -> Result<Segment, Malformed> {
         let header: &[u8; HEADER] = bytes.first_chunk().ok_or(Malformed::Short)?;
         let length = usize::from(header[12] >> 4) * 4;
@@ -109,7 +109,7 @@ impl Segment {
         })
     }
 
-    /// Appends the segment to `out`, with its checksum between these addresses.
+    /// Appends the segment to `out`, with its checksum for these addresses.
     pub fn write(&self, from: IpAddr, to: IpAddr, out: &mut Vec<u8>) {
         let start = out.len();
         out.extend(self.source.to_be_bytes());
@@ -127,19 +127,19 @@ impl Segment {
         out[start + 16..start + 18].copy_from_slice(&sum.to_be_bytes());
     }
 
-    /// Positions that the segment takes in the sequence space: its bytes, SYN and FIN.
+    /// Returns the length in the sequence space: bytes, SYN and FIN.
     pub fn length(&self) -> u64 {
         let controls = [Flags::SYN, Flags::FIN].iter().filter(|&&bit| self.flags.has(bit)).count();
         (self.payload.len() + controls) as u64
     }
 
-    /// Bytes on the wire with header and options, without the IP header.
+    /// Returns the bytes on the wire with header and options, without the IP header.
     pub fn wire_length(&self) -> usize {
         HEADER + self.options.length() + self.payload.len()
     }
 
-    /// The answer to a segment that belongs to no connection (RFC 9293, section 3.10.7.1). `None`
-    /// if it is a reset itself.
+    /// Returns the reset that answers a segment without a connection (RFC 9293, section 3.10.7.1);
+    /// `None` if it is a reset itself.
     pub fn reset(&self) -> Option<Segment> {
         if self.flags.has(Flags::RST) {
             return None;
@@ -154,8 +154,8 @@ impl Segment {
     }
 }
 
-/// The checksum of a segment between two addresses (RFC 9293, section 3.1): 0 if the one in it is
-/// right.
+/// Returns the checksum of a segment between two addresses (RFC 9293, section 3.1): 0 if the
+/// segment contains the correct one.
 pub fn checksum(from: IpAddr, to: IpAddr, segment: &[u8]) -> u16 {
     let address = |address: IpAddr| match address {
         IpAddr::V4(v4) => sum(&v4.octets()),
@@ -169,7 +169,7 @@ pub fn checksum(from: IpAddr, to: IpAddr, segment: &[u8]) -> u16 {
     !(total as u16)
 }
 
-/// The sum of 16-bit words in network order.
+/// Returns the sum of 16-bit words in network order.
 fn sum(bytes: &[u8]) -> u64 {
     let (words, rest) = bytes.as_chunks::<2>();
     let last = rest.first().map_or(0, |&byte| u64::from(byte) << 8);

@@ -10,14 +10,14 @@ use std::ops::Add;
 pub struct Seq(pub u32);
 
 impl Seq {
-    /// The sequence number of `offset` in a stream whose initial one is `self`.
+    /// Returns the sequence number of `offset` in a stream whose initial one is `self`.
     pub const fn at(self, offset: u64) -> Seq {
         // The truncation is the arithmetic modulo 2^32.
         Seq(self.0.wrapping_add(offset as u32))
     }
 
-    /// The offset of `self` in a stream with the initial sequence number `isn`, which is closest to
-    /// `near`. `None` if that lies before the stream.
+    /// Returns the offset of `self` in a stream with the initial sequence number `isn` that is
+    /// closest to `near`; `None` if that is before the stream.
     pub(crate) fn offset(self, isn: Seq, near: u64) -> Option<u64> {
         let expected = isn.at(near);
         let ahead = self.0.wrapping_sub(expected.0) as i32;

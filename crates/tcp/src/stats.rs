@@ -3,7 +3,7 @@
 /// Counters of a connection.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Stats {
-    /// Segments with data or a FIN that were sent, retransmissions included.
+    /// Sent segments with data or a FIN, including retransmissions.
     pub sent: u64,
     /// Retransmitted segments.
     pub retransmitted: u64,
@@ -13,9 +13,9 @@ pub struct Stats {
     pub timeouts: u64,
     /// Tail loss probes.
     pub probes: u64,
-    /// Reductions of the window that were undone, because nothing was lost.
+    /// Reductions of the window that were undone because nothing was lost.
     pub undone: u64,
-    /// Segments whose data was already there.
+    /// Segments whose data had already arrived.
     pub duplicates: u64,
     /// Segments that arrived before others.
     pub out_of_order: u64,

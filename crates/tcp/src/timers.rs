@@ -23,7 +23,7 @@ pub(crate) enum Timer {
 
 const COUNT: usize = Timer::Close as usize + 1;
 
-/// When each timer expires; at most once each.
+/// Expiry time of each timer.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Timers([Option<Time>; COUNT]);
 

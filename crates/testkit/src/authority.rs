@@ -1,6 +1,5 @@
-//! A directory authority for tests: it certifies its keys and signs a consensus of the relays that
-//! it is given. It does not vote. The documents are written from dir-spec, apart from those of
-//! `anabranch_onion`.
+//! A directory authority for tests: it certifies its keys and signs a consensus of given relays.
+//! It does not vote. The documents are written from dir-spec, independently of `anabranch_onion`.
 
 use anabranch_onion::directory::civil::utc;
 use anabranch_onion::wire::keys::{sha1, sha256};
@@ -12,7 +11,7 @@ use rsa::{Pkcs1v15Sign, RsaPrivateKey, rand_core};
 
 use crate::netdoc::{line, object};
 
-/// Bits of its keys: few, because most of a test's time would go by in making them.
+/// Size of its RSA keys in bits: small, because generating keys takes most of a test's time.
 const BITS: usize = 1024;
 
 /// Keys of one authority.
@@ -22,39 +21,40 @@ pub struct Authority {
     signing: RsaPrivateKey,
 }
 
-/// One relay of a consensus that is made for a test.
+/// One relay of a consensus for a test.
 #[derive(Clone, Debug)]
 pub struct Listed {
-    /// Its name.
+    /// Nickname.
     pub nickname: String,
-    /// Its RSA identity.
+    /// RSA identity.
     pub rsa_identity: [u8; 20],
-    /// The text of its microdescriptor.
+    /// Text of its microdescriptor.
     pub microdesc: String,
     /// `ADDRESS PORT`, IPv4.
     pub at: String,
-    /// The flags, as an `s` line has them.
+    /// Flags, as in an `s` line.
     pub flags: String,
-    /// The subprotocols, as a `pr` line has them.
+    /// Subprotocols, as in a `pr` line.
     pub protocols: String,
-    /// The weight.
+    /// Bandwidth weight.
     pub bandwidth: u32,
 }
 
 impl Authority {
-    /// An authority with fresh keys.
+    /// Creates an authority with new keys.
     pub fn generate<R: CryptoRng>(name: &str, rng: &mut R) -> Authority {
         let mut key = || RsaPrivateKey::new(&mut OldRng(&mut *rng), BITS).unwrap();
         Authority { name: name.to_owned(), identity: key(), signing: key() }
     }
 
-    /// Its identity (v3ident).
+    /// Returns its identity (v3ident).
     #[must_use]
     pub fn identity(&self) -> [u8; 20] {
         digest(&self.identity)
     }
 
-    /// Its certificate, which holds from `from` until `until`, seconds since 1970 (dir-spec 3.1).
+    /// Returns its certificate, valid from `from` to `until`, in seconds since 1970 (dir-spec
+    /// 3.1).
     #[must_use]
     pub fn certificate(&self, from: u64, until: u64) -> String {
         let id = self.identity();
@@ -74,7 +74,7 @@ impl Authority {
         text
     }
 
-    /// Signs a consensus that lacks nothing but signatures: one `directory-signature` item.
+    /// Signs a consensus that has no signatures yet; returns one `directory-signature` item.
     #[must_use]
     pub fn signature(&self, unsigned: &str) -> String {
         let signed = format!("{unsigned}directory-signature ");
@@ -85,22 +85,22 @@ impl Authority {
     }
 }
 
-/// The public half in DER (PKCS#1).
+/// Returns the public key in DER (PKCS#1).
 fn public(key: &RsaPrivateKey) -> Vec<u8> {
     key.to_public_key().to_pkcs1_der().unwrap().into_vec()
 }
 
-/// The digest that names a key.
+/// Returns the digest that identifies a key.
 fn digest(key: &RsaPrivateKey) -> [u8; 20] {
     sha1(&public(key))
 }
 
-/// Tor's RSA signatures have PKCS#1 padding, and do not name the digest.
+/// Signs `digest` as Tor does: with PKCS#1 padding that does not name the digest.
 fn sign(key: &RsaPrivateKey, digest: &[u8]) -> Vec<u8> {
     key.sign(Pkcs1v15Sign::new_unprefixed(), digest).unwrap()
 }
 
-/// A generator in the form of the older trait that the RSA library wants.
+/// Adapter from `R` to the older generator trait of the RSA library.
 struct OldRng<'a, R>(&'a mut R);
 
 impl<R: CryptoRng> rand_core::RngCore for OldRng<'_, R> {
@@ -125,7 +125,7 @@ impl<R: CryptoRng> rand_core::RngCore for OldRng<'_, R> {
 impl<R: CryptoRng> rand_core::CryptoRng for OldRng<'_, R> {}
 
 impl Listed {
-    /// A relay with this identity and microdescriptor that is a guard and an exit.
+    /// Returns a relay with this identity and microdescriptor that is a guard and an exit.
     #[must_use]
     pub fn exit(nickname: &str, rsa_identity: [u8; 20], microdesc: String) -> Listed {
         Listed {
@@ -140,7 +140,7 @@ impl Listed {
     }
 }
 
-/// A consensus of these relays in the name of these authorities, but for the signatures.
+/// Returns a consensus of `relays` in the name of `authorities`, without signatures.
 #[must_use]
 pub fn unsigned_consensus(
     authorities: &[Authority],
@@ -170,7 +170,7 @@ pub fn unsigned_consensus(
     text
 }
 
-/// A microdescriptor's text.
+/// Returns the text of a microdescriptor.
 #[must_use]
 pub fn microdescriptor(tap: &[u8], ntor: &[u8; 32], ed_identity: &[u8; 32], rest: &str) -> String {
     let mut text = "onion-key\n".to_owned();
@@ -181,7 +181,7 @@ pub fn microdescriptor(tap: &[u8], ntor: &[u8; 32], ed_identity: &[u8; 32], rest
     text
 }
 
-/// The microdescriptor of a relay that lets streams out to ports 80 and 443.
+/// Returns the microdescriptor of an exit to ports 80 and 443.
 #[must_use]
 pub fn exit_microdescriptor(tap: &[u8], ntor: &[u8; 32], ed_identity: &[u8; 32]) -> String {
     microdescriptor(tap, ntor, ed_identity, "p accept 80,443\n")

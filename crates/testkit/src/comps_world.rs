@@ -1,7 +1,8 @@
-//! A splitter, its paths and its peers in memory: no socket, no clock, every run repeatable.
+//! A splitter, its paths and its peers in memory: no sockets, no clock, and every run is
+//! reproducible.
 //!
-//! The core's datagrams cross a `netem::Link` for each path and direction. Clients and the server
-//! are small models of what real ones do with addresses.
+//! The core's datagrams pass through a `netem::Link` for each path and direction. Clients and the
+//! server are small models of the way real ones use addresses.
 
 #![allow(missing_docs, reason = "helpers of tests, named by what they do")]
 
@@ -13,13 +14,13 @@ use anabranch_comps::{Batch, Config, Core, Event, Input, Output, Payload, Sessio
 use anabranch_multipath::{PathId, Time};
 use anabranch_netem::{Link, LinkSettings, Loss};
 
-/// One way of a path, in milliseconds, unless a test says otherwise.
+/// One-way delay of a path, unless a test sets another.
 pub const DELAY: Duration = Duration::from_millis(10);
 
-/// The address that a server sees: a socket of the splitter.
+/// The address that a server sees: it identifies a socket of the splitter.
 pub type Seen = (SessionId, TupleId);
 
-/// A server: what it answers, and to which address.
+/// A server: its answers, each with the address to send it to.
 pub trait Server {
     fn hear(&mut self, now: Time, from: Seen, datagram: &[u8]) -> Vec<(Seen, Vec<u8>)>;
 }
@@ -48,22 +49,23 @@ pub struct World<S> {
     paths: BTreeMap<Seen, PathId>,
     pub sent: Vec<Sent>,
     pub events: Vec<(Time, Event)>,
-    /// What came back to each client.
+    /// Datagrams returned to each client.
     pub returned: BTreeMap<SocketAddr, Vec<(Time, Vec<u8>)>>,
-    /// Which server each session is to reach.
+    /// Server that each session wants to reach.
     pub wanted: BTreeMap<SessionId, Option<SocketAddr>>,
-    /// From where each client's answers seem to come, in order.
+    /// Clients of all returned datagrams, each with the source address that the client sees, in
+    /// order.
     pub seems: Vec<(SocketAddr, Option<SocketAddr>)>,
-    /// The paths that lead to no server.
+    /// Paths that do not reach the server.
     pub barred: Vec<PathId>,
     /// Whether each datagram is delivered twice, in both directions.
     pub duplicate: bool,
     unresolved: Vec<SessionId>,
     pub resolves: bool,
-    /// The link of each path.
+    /// Index of the link of each path.
     lines: Vec<usize>,
-    /// The socket of each tuple, under the name that the server sees: its first tuple, or a free
-    /// one.
+    /// Socket of each tuple, under the name that the server sees: the first tuple that used it, or
+    /// a free one.
     sockets: BTreeMap<Seen, Seen>,
 }
 
@@ -126,8 +128,8 @@ impl<S: Server> World<S> {
         }
     }
 
-    /// Puts other settings into force; `before` tells for each path which it was. A new path has a
-    /// link of its own, as all sockets of paths that stay are the same.
+    /// Applies another configuration; `before` has the former index of each path. A new path gets
+    /// a new link; sockets of remaining paths are kept.
     pub fn reconfigure(&mut self, config: Config, before: &[Option<usize>]) {
         let places: Vec<_> = before.iter().map(|path| path.map(PathId::at)).collect();
         let seed = config.seed;
@@ -153,7 +155,7 @@ impl<S: Server> World<S> {
         }
     }
 
-    /// The name of the socket that a tuple has, or is given now.
+    /// Returns the name of the tuple's socket, assigning one if it has none.
     fn socket(&mut self, tuple: Seen) -> Seen {
         if let Some(name) = self.sockets.get(&tuple) {
             return *name;
@@ -165,23 +167,23 @@ impl<S: Server> World<S> {
         name
     }
 
-    /// A client sends one datagram.
+    /// Sends one datagram from a client.
     pub fn client(&mut self, from: SocketAddr, datagram: &[u8]) {
         self.client_batch(from, Batch::single(datagram, 0));
     }
 
-    /// A client sends a batch.
+    /// Sends a batch from a client.
     pub fn client_batch(&mut self, from: SocketAddr, batch: Batch<'_>) {
         self.client_to(from, None, batch);
     }
 
-    /// A client sends a batch to a server that it names.
+    /// Sends a batch from a client to a server that it names.
     pub fn client_to(&mut self, from: SocketAddr, server: Option<SocketAddr>, batch: Batch<'_>) {
         self.core.handle(self.now, Input::Client { client: from, server, local: None, batch });
         self.drain(&batch);
     }
 
-    /// A client sends a numbered datagram every `every` until `end`.
+    /// Sends a numbered datagram from a client every `every` until `end`.
     pub fn stream(&mut self, from: SocketAddr, every: Duration, end: Time) {
         while self.now < end {
             let number = self.now.nanos();
@@ -191,19 +193,19 @@ impl<S: Server> World<S> {
         }
     }
 
-    /// Cuts a path silently, or restores it.
+    /// Interrupts a path without notice, or restores it.
     pub fn cut(&mut self, path: usize, down: bool) {
         self.up[path].change(self.now, |settings| settings.down = down);
         self.down[path].change(self.now, |settings| settings.down = down);
     }
 
-    /// Tells the core of an input that carries no batch.
+    /// Passes an input without a batch to the core.
     pub fn tell(&mut self, input: Input<'_>) {
         self.core.handle(self.now, input);
         self.drain(&Batch::single(&[], 0));
     }
 
-    /// Lets time pass.
+    /// Advances the time to `end`.
     pub fn run_until(&mut self, end: Time) {
         while let Some(next) = self.next_time().filter(|&next| next <= end) {
             self.now = self.now.max(next);
@@ -214,7 +216,7 @@ impl<S: Server> World<S> {
         self.now = end;
     }
 
-    /// Datagrams that left by each path between two moments.
+    /// Counts the datagrams sent on each path from `from` to `to`.
     pub fn counts(&self, from: Time, to: Time) -> Vec<usize> {
         let on = |path: usize| {
             self.sent
@@ -229,7 +231,7 @@ impl<S: Server> World<S> {
         self.events.iter().any(|(_, event)| wanted(event))
     }
 
-    /// Everything that was done, as text: equal texts are equal runs.
+    /// Returns a log of everything sent and of all events; equal logs mean equal runs.
     pub fn trace(&self) -> String {
         let sent = self
             .sent
@@ -260,7 +262,7 @@ impl<S: Server> World<S> {
         }
     }
 
-    /// The server sends a datagram to an address that it has seen.
+    /// Sends a datagram from the server to an address that it has seen.
     pub fn answer(&mut self, seen: Seen, datagram: Vec<u8>) {
         let path = self.paths[&seen].index();
         for _ in 0..1 + usize::from(self.duplicate) {
@@ -341,7 +343,7 @@ impl<S: Server> World<S> {
     }
 }
 
-/// A datagram of no known protocol that begins with a number.
+/// Returns a datagram of no known protocol that begins with a number.
 pub fn numbered(number: u64) -> Vec<u8> {
     let mut datagram = vec![0x55; 200];
     datagram[..8].copy_from_slice(&number.to_be_bytes());
@@ -349,8 +351,8 @@ pub fn numbered(number: u64) -> Vec<u8> {
     datagram
 }
 
-/// Answers every datagram, to the address of the newest one; drops replays. As WireGuard and Mosh
-/// do.
+/// Server that answers every datagram to the source of the newest one and drops replays, as
+/// WireGuard and Mosh do.
 #[derive(Default)]
 pub struct Follower {
     newest: BTreeMap<SessionId, (Vec<u8>, Seen)>,
@@ -373,7 +375,7 @@ impl Server for Follower {
     }
 }
 
-/// Answers every datagram, always to the first address of the session. As Caddy 2.6 does.
+/// Server that answers every datagram to the first address of the session, as Caddy 2.6 does.
 #[derive(Default)]
 pub struct Stubborn {
     first: BTreeMap<SessionId, Seen>,
@@ -385,7 +387,7 @@ impl Server for Stubborn {
     }
 }
 
-/// Never says anything.
+/// Server that never answers.
 pub struct Mute;
 
 impl Server for Mute {

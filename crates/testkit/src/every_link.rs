@@ -1,37 +1,38 @@
-//! Rules that every link keeps, whatever carries it, over lines of all kinds that it is made for.
+//! Conformance suite of all links, over every kind of line that a link supports.
 //!
-//! What a link is made of has rules of its own: `links/tests/conformance.rs` those of links over a
-//! stream that a tap shows, `links/tests/quic` those of lanes.
+//! Some links have further rules: `links/tests/conformance.rs` those over a stream that a tap
+//! reads, `links/tests/quic` those of lanes.
 
 use std::collections::BTreeMap;
 
 use anabranch_links::{Fault, Link, State};
 
-/// The command of the unit that makes a lane.
+/// Command of the unit that opens a lane.
 pub const MAKES: u8 = 10;
-/// Any other command that does not end it.
+/// Any other command that does not close the lane.
 pub const DATA: u8 = 3;
-/// Lanes that each end makes. Those of the first have no highest bit.
+/// Lanes that each end opens. Lanes of the opener have no highest bit.
 const LANES: [[u32; 3]; 2] = [[1, 2, 3], [0x8000_0001, 0x8000_0002, 0x8000_0003]];
-/// Units of each lane.
+/// Units in each lane.
 const UNITS: u32 = 40;
 
-/// Two ends of a link, and what is between them.
+/// Two ends of a link, and the lines between them.
 pub trait LinkEnds {
-    /// The link at an end: 0 opened it.
+    /// Returns the link at `end`; end 0 opened it.
     fn link(&mut self, end: usize) -> &mut dyn Link;
 
-    /// Bytes of a unit that the link carries whole.
+    /// Returns the size in bytes of a unit that the link delivers whole.
     fn unit(&self) -> usize;
 
-    /// Whether the link had a handshake, in which the end that was reached showed a certificate.
+    /// Returns whether the link had a handshake in which the accepting end showed a certificate.
     fn shakes_hands(&self) -> bool;
 
-    /// Lets all arrive that either end has said; what each end reads is appended.
+    /// Delivers everything that both ends have sent; appends the data that each end reads to
+    /// `came`.
     fn settle(&mut self, came: &mut [Vec<u8>; 2]);
 }
 
-/// A unit: a lane, a command, a number, and bytes that follow from them.
+/// Returns a unit: lane, command, number, and bytes that depend on the number.
 #[must_use]
 pub fn unit(lane: u32, command: u8, number: u32, length: usize) -> Vec<u8> {
     let mut bytes = vec![(number % 251) as u8; length];
@@ -41,10 +42,10 @@ pub fn unit(lane: u32, command: u8, number: u32, length: usize) -> Vec<u8> {
     bytes
 }
 
-/// Runs every rule on open pairs that `make` gives; `name` says which in a failure.
+/// Runs all rules on open pairs from `make`; `name` identifies them in a failure.
 ///
 /// # Panics
-/// A rule is broken.
+/// If a rule is broken.
 pub fn conforms<P: LinkEnds>(name: &str, mut make: impl FnMut() -> P) {
     units_come_once_and_in_the_order_that_is_promised(&mut make(), name);
     a_goodbye_ends_the_link_and_nothing_is_written_behind_it(&mut make(), name);

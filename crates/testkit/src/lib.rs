@@ -1,4 +1,4 @@
-//! Worlds, peers and rules that the tests of several crates share. No program depends on it.
+//! Test worlds, peers and conformance suites that several crates share. No program depends on it.
 //!
 //! * `silent_port` keeps ports at which nobody listens.
 //! * `every_link` has the rules that every link keeps; `mock_link` is a link without keys.
@@ -10,7 +10,7 @@
 //!   splitter and its peers; `tunnel_world` a near and a far end; `stego_world` a client and a
 //!   server of camouflage.
 //!
-//! Each but the first stands behind the feature of the crate that it is about.
+//! Each module except the first needs the feature of its crate.
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 

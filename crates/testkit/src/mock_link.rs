@@ -1,4 +1,4 @@
-//! A link without a handshake and without records, for tests of what carries links.
+//! A link without a handshake and without records, for tests of code that uses links.
 
 use anabranch_links::{Fault, Link, Promises, State, StreamLink};
 use anabranch_multipath::Time;
@@ -9,18 +9,18 @@ use anabranch_multipath::Time;
 pub struct MockLink {
     record: usize,
     unsent: Vec<u8>,
-    /// When it has a byte of its own to send, and that byte.
+    /// Time and value of a byte that it sends by itself.
     due: Option<(Time, u8)>,
 }
 
 impl MockLink {
-    /// A link whose records hold `record` bytes.
+    /// Creates a link whose records hold `record` bytes.
     #[must_use]
     pub fn new(record: usize) -> MockLink {
         MockLink { record, unsent: Vec::new(), due: None }
     }
 
-    /// A link that sends `byte` at `time`, though nothing was written.
+    /// Creates a link that sends `byte` at `time`, although nothing was written.
     #[must_use]
     pub fn late(time: Time, byte: u8) -> MockLink {
         MockLink { due: Some((time, byte)), ..MockLink::new(1) }

@@ -1,4 +1,4 @@
-//! Lines and objects, the parts of all documents of Tor's directories (dir-spec 1.2).
+//! Lines and objects, the elements of all of Tor's directory documents (dir-spec 1.2).
 
 use base64ct::{Base64, Encoding};
 
@@ -8,7 +8,7 @@ pub(crate) fn line(text: &mut String, content: &str) {
     text.push('\n');
 }
 
-/// Appends an object: base64 in lines of 64 characters between two marks.
+/// Appends an object: base64 in lines of 64 characters between its begin and end lines.
 pub(crate) fn object(text: &mut String, kind: &str, content: &[u8]) {
     line(text, &format!("-----BEGIN {kind}-----"));
     let encoded = Base64::encode_string(content);

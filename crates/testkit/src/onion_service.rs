@@ -1,5 +1,5 @@
 //! An onion service and its client, as relays see them: descriptors and messages, written from
-//! rend-spec-v3 and cert-spec, apart from `anabranch_onion`. Keys are made from seeds.
+//! rend-spec-v3 and cert-spec, independently of `anabranch_onion`. Keys are derived from seeds.
 
 use anabranch_onion::wire::crypto::Sha3_256;
 use anabranch_onion::wire::crypto::ed25519::Keypair;
@@ -8,19 +8,19 @@ use digest::Digest;
 
 use crate::netdoc::{line, object};
 
-/// The type of an Ed25519 key in ESTABLISH_INTRO and INTRODUCE1.
+/// Type of an Ed25519 key in ESTABLISH_INTRO and INTRODUCE1.
 const ED25519: u8 = 2;
-/// The type of a certificate by which a blinded key certifies the key that signs (cert-spec 2.3).
+/// Type of the certificate in which a blinded key certifies the signing key (cert-spec 2.3).
 const BLINDED_ID_V_SIGNING: u8 = 8;
 
-/// The public key of an introduction point whose secret half is made of `seed`.
+/// Returns the public key of an introduction point whose secret key is derived from `seed`.
 #[must_use]
 pub fn auth_key(seed: u8) -> [u8; 32] {
     Keypair::from_bytes(&[seed; 32]).verifying_key().to_bytes()
 }
 
-/// The data of ESTABLISH_INTRO by such a key, for the circuit with this nonce, with limits (rate,
-/// burst) if there are any (rend-spec-v3 3.1.1).
+/// Returns the data of ESTABLISH_INTRO for the key of `seed`, on the circuit with `nonce`, with
+/// `limit` (rate, burst) if it is given (rend-spec-v3 3.1.1).
 #[must_use]
 pub fn establish_intro(seed: u8, nonce: &[u8; 20], limit: Option<[u64; 2]>) -> Vec<u8> {
     let mut data = [&[ED25519, 0, 32][..], &auth_key(seed)].concat();
@@ -39,14 +39,16 @@ pub fn establish_intro(seed: u8, nonce: &[u8; 20], limit: Option<[u64; 2]>) -> V
     [&data[..], &[0, 64], &signature].concat()
 }
 
-/// The data of INTRODUCE1 for such a key, with this encrypted part (rend-spec-v3 3.2.1).
+/// Returns the data of INTRODUCE1 for the key of `seed`, with an encrypted part (rend-spec-v3
+/// 3.2.1).
 #[must_use]
 pub fn introduce1(seed: u8, encrypted: &[u8]) -> Vec<u8> {
     [&[0; 20][..], &[ED25519, 0, 32], &auth_key(seed), &[0], encrypted].concat()
 }
 
-/// The outer wrapper of a descriptor (rend-spec-v3 2.4): blinded key and signing key from `seeds`,
-/// certified until `until`, seconds since 1970, around `encrypted`.
+/// Returns the outer wrapper of a descriptor around `encrypted` (rend-spec-v3 2.4). Blinded key
+/// and signing key are derived from `seeds`; the certificate expires at `until`, in seconds since
+/// 1970.
 #[must_use]
 pub fn descriptor(seeds: [[u8; 32]; 2], until: u64, revision: u64, encrypted: &[u8]) -> String {
     let mut text = String::with_capacity(encrypted.len() * 3 / 2 + 1000);
@@ -63,7 +65,7 @@ pub fn descriptor(seeds: [[u8; 32]; 2], until: u64, revision: u64, encrypted: &[
     text
 }
 
-/// The certificate of the second key by the first (cert-spec 2.1).
+/// Returns the certificate of the second key, signed by the first (cert-spec 2.1).
 fn certificate(seeds: [[u8; 32]; 2], until: u64) -> Vec<u8> {
     let [blinded, signing] = seeds.map(|seed| Keypair::from_bytes(&seed));
     let hours = u32::try_from(until.div_ceil(3600)).unwrap();
@@ -71,7 +73,7 @@ fn certificate(seeds: [[u8; 32]; 2], until: u64) -> Vec<u8> {
     cert.extend(hours.to_be_bytes());
     cert.push(1);
     cert.extend(signing.verifying_key().to_bytes());
-    // One extension of 32 bytes, without flags: the key that signs.
+    // One extension of 32 bytes, without flags: the key that signs the certificate.
     cert.extend([1, 0, 32, 4, 0]);
     cert.extend(blinded.verifying_key().to_bytes());
     let signature = blinded.sign(&cert).to_bytes();
@@ -83,7 +85,7 @@ fn sign(seed: u8, prefix: &[u8], data: &[u8]) -> [u8; 64] {
     Keypair::from_bytes(&[seed; 32]).sign(&[prefix, data].concat()).to_bytes()
 }
 
-/// SHA3-256 over key and message, the key's length before it (rend-spec-v3 0.3).
+/// Returns SHA3-256 over the key's length, the key and the message (rend-spec-v3 0.3).
 fn authenticate(nonce: &[u8; 20], message: &[u8]) -> [u8; 32] {
     let length = (nonce.len() as u64).to_be_bytes();
     let hash = Sha3_256::new().chain_update(length).chain_update(nonce).chain_update(message);

@@ -1,5 +1,5 @@
-//! A client and relays as cores, joined by reliable pipes with delay and rate. A run is a function
-//! of its seed.
+//! A client and relays as cores, joined by reliable pipes with a delay and a rate. A run depends
+//! only on its seed.
 #![allow(missing_docs, reason = "helpers of tests, named by what they do")]
 
 mod pipe;
@@ -32,12 +32,12 @@ use digest::Digest;
 use pipe::Pipe;
 pub use server::Server;
 
-/// Seconds since 1970 when a run begins.
+/// Start of a run in seconds since 1970.
 pub const UNIX: u64 = 1_800_000_000;
-/// Bytes that are fetched from a core at once, and that may wait for the wire.
+/// Bytes fetched from a core at once, and limit of the wire's backlog.
 const BATCH: usize = 32 * CELL;
 
-/// A relay and what is known of it.
+/// A relay, its keys and addresses, and the servers that its streams reach.
 pub struct RelayNode {
     pub core: Relay,
     pub target: Target,
@@ -45,51 +45,51 @@ pub struct RelayNode {
     pub tls_certificate: [u8; 32],
     pub servers: BTreeMap<StreamKey, Server>,
     pub violations: Vec<anabranch_onion::Violation>,
-    /// Streams whose destination does not read.
+    /// Whether the destinations of its streams do not read.
     pub stalled: bool,
 }
 
-/// How a world is.
+/// Settings of a world.
 #[derive(Clone)]
 pub struct Setting {
     pub seed: u64,
-    /// Bytes arrive in pieces of any length, and the run is hashed: what tests want, and no
-    /// measurement.
+    /// Whether bytes arrive in pieces of any length and the run is hashed: useful for tests, not
+    /// for measurements.
     pub pieces: bool,
     pub relays: usize,
-    /// Whether the relays let streams out.
+    /// Whether the relays are exits.
     pub exit: bool,
-    /// Whether they extend circuits to private addresses, which all have.
+    /// Whether they extend circuits to private addresses, which all of them have.
     pub allow_private: bool,
-    /// Cores of each relay.
+    /// Number of cores of each relay.
     pub shards: usize,
     pub rate: u64,
     pub delay: Duration,
-    /// Other rates and delays, of links that are opened to these relays.
+    /// Rates and delays of links to these relays, in place of the usual ones.
     pub lines: BTreeMap<usize, (u64, Duration)>,
-    /// Of which design sets are.
+    /// Design of the sets.
     pub design: Design,
-    /// How the exit and the client deal among the legs of a set.
+    /// Schedule by which the exit and the client distribute data among the legs of a set.
     pub dealing: Option<Dealing>,
-    /// How the client deals, if otherwise than the exit.
+    /// Schedule of the client, if it differs from that of the exit.
     pub client_dealing: Option<Dealing>,
     pub policy: circuitmux::Kind,
     pub max_cells: usize,
     pub params: Params,
     pub padding: PaddingParams,
     pub services: ServiceParams,
-    /// What the client's user wants of padding.
+    /// Amount of padding that the client's user wants.
     pub amount: Amount,
-    /// Whether links may be unordered; those to the nodes in `stock` are not.
+    /// Whether links may be unordered; links to the nodes in `stock` are not.
     pub unordered: bool,
     pub stock: Vec<usize>,
-    /// Whether nodes want QUIC links beside others; those to the nodes in `stock` do not.
+    /// Whether nodes open QUIC links alongside others; links to the nodes in `stock` have none.
     pub quic: bool,
-    /// QUIC links come to the shard that they are for; otherwise to any.
+    /// Whether QUIC links reach the shard that they are for; otherwise they reach any.
     pub steered: bool,
-    /// No QUIC link can be opened: UDP is blocked.
+    /// Whether QUIC links cannot be opened, as if UDP were blocked.
     pub blocked: bool,
-    /// Of a thousand cells on unordered links, so many come one round trip later than the others.
+    /// Number of cells per thousand on unordered links that arrive one round trip late.
     pub lost: u32,
 }
 
@@ -124,11 +124,11 @@ impl Default for Setting {
     }
 }
 
-/// The points of a relay's shards.
+/// Introduction and rendezvous points that the shards of a relay share.
 #[derive(Clone, Default)]
 struct SharedPoints(Arc<Mutex<Points>>);
 
-/// The sets of a relay's shards.
+/// Sets that the shards of a relay share.
 #[derive(Clone, Default)]
 struct SharedSets(Arc<Mutex<Sets>>);
 
@@ -168,7 +168,8 @@ impl PointTable for SharedPoints {
     }
 }
 
-/// Everything. Node 0 is the client, node `n` is `relays[n - 1]`: shard by shard, relay by relay.
+/// All nodes and links. Node 0 is the client, node `n` is `relays[n - 1]`; the shards of a relay
+/// are adjacent.
 pub struct World {
     pub setting: Setting,
     pub now: Time,
@@ -177,37 +178,38 @@ pub struct World {
     pub outputs: Vec<client::Output>,
     /// Data of the client's streams that [`World::run_for`] has read.
     pub received: BTreeMap<StreamKey, Vec<u8>>,
-    /// Streams of the client that nobody reads.
+    /// Streams of the client that are not read.
     pub unread: Vec<StreamKey>,
     pub pipes: BTreeMap<LinkId, Pipe>,
-    /// When something arrived by a link, at either end.
+    /// Times at which data arrived on a link, at either end.
     pub moves: BTreeMap<LinkId, Vec<Time>>,
     pub trace: u64,
-    /// A relay whose core's time is taken, and that time.
+    /// Relay whose core's CPU time is measured; `spent` is that time.
     pub timed: Option<usize>,
     pub spent: Duration,
     links: u64,
-    /// Those that stand for QUIC links, and how often one was to be opened and could not be.
+    /// Links that represent QUIC links; `tried_beside` counts the attempts that failed.
     pub quic: BTreeSet<LinkId>,
     pub tried_beside: usize,
-    /// Of each relay, which shard has the link to whom.
+    /// Table of each relay: the shard that has the link to each neighbour.
     claims: Vec<Claims>,
-    /// Links that count there: the node, and to whom.
+    /// Links that are in those tables: by link and node, the identity of the neighbour.
     reached: BTreeMap<(LinkId, usize), [u8; 20]>,
-    /// Links that came to each relay.
+    /// Number of links that each relay has accepted.
     came: Vec<usize>,
-    /// The links between shards, by their nodes.
+    /// Links between shards, by their nodes.
     siblings: BTreeMap<[usize; 2], LinkId>,
 }
 
-/// The OR port of all relays, and where QUIC links come in.
+/// OR port of all relays, and port for QUIC links.
 const ORPORT: u16 = 9001;
 
 fn address(relay: usize) -> IpAddr {
     Ipv4Addr::new(10, 0, 0, relay as u8 + 1).into()
 }
 
-/// Keys and certificates of a relay: dear to make, and good for any number of worlds.
+/// Keys and certificates of a relay, which are expensive to generate and can be used in any number
+/// of worlds.
 #[derive(Clone)]
 pub struct Papers {
     credentials: Arc<Credentials>,
@@ -216,7 +218,8 @@ pub struct Papers {
 }
 
 impl Papers {
-    /// Of the relay in this place. Each are made once: RSA keys are most of a short test's time.
+    /// Returns those of a relay. They are generated once: RSA keys take most of the time of a
+    /// short test.
     pub fn new(seed: u64, relay: usize) -> Papers {
         type Kept = BTreeMap<(u64, usize), Arc<OnceLock<Papers>>>;
         static KEPT: Mutex<Kept> = Mutex::new(BTreeMap::new());
@@ -239,7 +242,7 @@ impl World {
         World::of(setting, &papers)
     }
 
-    /// With relays that have these keys.
+    /// Creates a world whose relays have the keys in `papers`.
     pub fn of(setting: Setting, papers: &[Papers]) -> World {
         let nodes = 0..setting.relays * setting.shards;
         let paper = |node: usize| &papers[node / setting.shards];
@@ -288,7 +291,7 @@ impl World {
         world
     }
 
-    /// Joins the shards of each relay, each with each.
+    /// Connects each pair of shards of the same relay.
     fn join_shards(&mut self) {
         let shards = self.setting.shards;
         let same = |a: usize, b: usize| (a - 1) / shards == (b - 1) / shards;
@@ -306,20 +309,20 @@ impl World {
         }
     }
 
-    /// Which relay a node is a shard of, and which of its shards.
+    /// Returns the relay of a node and its shard; `None` for the client.
     fn shard(&self, node: usize) -> Option<(usize, usize)> {
         let place = node.checked_sub(1)?;
         Some((place / self.setting.shards, place % self.setting.shards))
     }
 
-    /// A hop for a circuit; the last of one may ask for something.
+    /// Returns a hop for a circuit, with the request `wish` in its handshake.
     pub fn hop(&self, relay: usize, wish: Wish) -> Hop {
         let node = &self.relays[relay * self.setting.shards];
         let key = HopKey::NtorV3 { onion_key: node.onion_key, wish };
         Hop { target: node.target.clone(), key }
     }
 
-    /// Builds a circuit over these relays, and says whether it was built.
+    /// Builds a circuit over `hops`; returns whether it was built.
     pub fn build(&mut self, key: u64, hops: Vec<Hop>) -> bool {
         let circuit = CircuitKey(key);
         self.client.handle(self.now, client::Input::Build { circuit, hops });
@@ -328,7 +331,7 @@ impl World {
         self.outputs.iter().any(is_it)
     }
 
-    /// A circuit over all relays, with what the last is asked for.
+    /// Builds a circuit over all relays, with the request `wish` for the last.
     pub fn build_through_all(&mut self, key: u64, wish: Wish) -> CircuitKey {
         let last = self.setting.relays - 1;
         let asked = |n| if n == last { wish } else { Wish::Plain };
@@ -337,7 +340,7 @@ impl World {
         CircuitKey(key)
     }
 
-    /// How many links there are between two relays.
+    /// Counts the links between two relays.
     pub fn links_between(&self, relays: [usize; 2]) -> usize {
         let ends = |pipe: &Pipe| pipe.nodes.map(|node| self.shard(node).map(|(relay, _)| relay));
         let fits = |pipe: &&Pipe| {
@@ -347,7 +350,7 @@ impl World {
         self.pipes.values().filter(fits).count()
     }
 
-    /// The links of a node, but for those to its own kind.
+    /// Returns the links of a node, except those to shards of the same relay.
     pub fn links_of(&self, node: usize) -> Vec<LinkId> {
         let is_sibling = |id: &LinkId| self.siblings.values().any(|sibling| sibling == id);
         let of =
@@ -355,12 +358,12 @@ impl World {
         of.map(|(id, _)| *id).collect()
     }
 
-    /// Bytes that went from shard to shard.
+    /// Counts the bytes sent between shards.
     pub fn crossed(&self) -> u64 {
         self.siblings.values().map(|id| self.pipes[id].carried).sum()
     }
 
-    /// Runs until nothing happens any more, or the span is over.
+    /// Runs until nothing is left to happen, or for `span`.
     pub fn run_for(&mut self, span: Duration) {
         let until = self.now + span;
         loop {
@@ -377,7 +380,8 @@ impl World {
     pub fn cut(&mut self, id: LinkId) {
         let Some(mut pipe) = self.pipes.remove(&id) else { return };
         match pipe.unopened() {
-            // Who dialled hears that nobody is there; the other end never knew of it.
+            // The opener learns that the target is unreachable; the other end never knew of the
+            // link.
             Some(target) => {
                 let [from, _] = pipe.nodes;
                 self.forget(from, id);
@@ -387,7 +391,7 @@ impl World {
         }
     }
 
-    /// Nothing comes by a QUIC link any more, as its driver at one end finds.
+    /// Makes a QUIC link deliver nothing more to `side`, whose driver reports it as lost.
     pub fn lose(&mut self, id: LinkId, side: usize) {
         let Some(pipe) = self.pipes.get_mut(&id) else { return };
         pipe.swallow_to(side);
@@ -396,12 +400,13 @@ impl World {
         self.tell(node, LinkInput::Lost { link: id });
     }
 
-    /// What a node hears of a link that its neighbour did not say.
+    /// Delivers bytes to a node that its neighbour did not send.
     pub fn forge(&mut self, node: usize, link: LinkId, bytes: &[u8]) {
         self.tell(node, LinkInput::Bytes { link, bytes });
     }
 
-    /// A link between two relays, or the client and a relay, if there is one.
+    /// Returns a link between two relays, or between the client (`None`) and a relay, if there is
+    /// one.
     pub fn link_between(&self, ends: [Option<usize>; 2]) -> Option<LinkId> {
         let [one, other] = ends;
         let of = |node| self.shard(node).map(|(relay, _)| relay);
@@ -409,7 +414,7 @@ impl World {
         self.pipes.iter().find(|(_, pipe)| joins(pipe)).map(|(id, _)| *id)
     }
 
-    /// The core of a node.
+    /// Returns the core of a node.
     fn core(&mut self, node: usize) -> &mut dyn Core {
         match node {
             0 => &mut self.client,
@@ -422,7 +427,7 @@ impl World {
         self.taking_time(node, |core| core.handle_link(now, input));
     }
 
-    /// Has a core do something; if it is the one whose time is taken, that is added.
+    /// Runs `act` on a core, and adds the time if this core is measured.
     fn taking_time<T>(&mut self, node: usize, act: impl FnOnce(&mut dyn Core) -> T) -> T {
         if self.timed.is_none_or(|timed| timed + 1 != node) {
             return act(self.core(node));
@@ -463,7 +468,7 @@ impl World {
         self.pipes.get_mut(&id)?.arrival(self.now, side)
     }
 
-    /// Tells both ends of a link whose handshake below is done.
+    /// Reports a link to both ends once the handshake below it is done.
     fn opening(&mut self, id: LinkId) {
         let Some(target) = self.pipes.get_mut(&id).and_then(|pipe| pipe.opening(self.now)) else {
             return;
@@ -511,7 +516,7 @@ impl World {
         }
     }
 
-    /// Does what the cores say until they say nothing more.
+    /// Executes the outputs of all cores until there are none.
     fn settle(&mut self) {
         loop {
             let mut quiet = true;
@@ -543,7 +548,7 @@ impl World {
         moved
     }
 
-    /// Fetches what a core has for a link, if the wire has room.
+    /// Fetches data from a core for a link, if the wire has room.
     fn fill(&mut self, id: LinkId, side: usize) -> bool {
         let Some(pipe) = self.pipes.get_mut(&id).filter(|pipe| pipe.wants(side, BATCH)) else {
             return false;
@@ -582,7 +587,7 @@ impl World {
                 let begins = begins.filter(|_| self.setting.steered);
                 self.connect(node, target, begins);
             }
-            // Pipes keep all cells in order.
+            // Pipes keep all cells in order, so nothing has to be admitted.
             LinkOutput::AdmitCircuits { .. } => {}
             LinkOutput::FixRecords { link, content } => {
                 if let Some(pipe) = self.pipes.get_mut(&link) {
@@ -605,7 +610,7 @@ impl World {
         }
     }
 
-    /// Reads all that there is for a stream of the client.
+    /// Reads all available data of a stream of the client.
     pub fn read(&mut self, stream: StreamKey) {
         let (first, second) = self.client.read(stream);
         let got = self.received.entry(stream).or_default();
@@ -675,7 +680,7 @@ impl World {
             self.forget(from, LinkId::new(0, self.links));
             return self.tell(from, LinkInput::Unreachable { target });
         };
-        // Shards take the links that come in turn, but for QUIC links that say whose they are.
+        // Accepted links go to shards in rotation, except QUIC links that name their shard.
         let turn = &mut self.came[to / self.setting.shards];
         let shard = begins.map_or(*turn, usize::from) % self.setting.shards;
         let nodes = [from, to + 1 + shard];
@@ -688,7 +693,7 @@ impl World {
         self.pipes.insert(LinkId::new(0, self.links), pipe);
     }
 
-    /// A link of a node does not count any more.
+    /// Removes a link of a node from its relay's table.
     fn forget(&mut self, node: usize, link: LinkId) {
         if let (Some(rsa), Some((relay, shard))) =
             (self.reached.remove(&(link, node)), self.shard(node))
@@ -697,12 +702,14 @@ impl World {
         }
     }
 
-    /// A link of nobody's making: for hostile neighbours, whose bytes the test writes.
+    /// Opens a link to a relay without a node at the other end, for tests that write a hostile
+    /// neighbour's bytes.
     pub fn raw_link(&mut self, relay: usize, peer: IpAddr) -> LinkId {
         self.raw_link_that_is([true, false], relay, peer)
     }
 
-    /// The same; if it is not `whole`, cells may be lost on it, and it may be `unordered`.
+    /// Opens such a link; cells may be lost on it if it is not `whole`, and overtake each other if
+    /// it is `unordered`.
     pub fn raw_link_that_is(
         &mut self,
         [whole, unordered]: [bool; 2],
@@ -730,7 +737,7 @@ impl World {
         others.into_iter().for_each(|other| self.close(other, link));
     }
 
-    /// Adds to the trace's hash.
+    /// Adds an arrival to the hash of the run.
     fn note(&mut self, node: usize, bytes: &[u8]) {
         if !self.setting.pieces {
             return;

@@ -1,5 +1,5 @@
-//! Two QUIC endpoints in memory, with a line each way. What they carry is units of [`UNIT`] bytes:
-//! a lane, a command, and a number.
+//! Two QUIC endpoints in memory, with one line in each direction. They carry units of [`UNIT`]
+//! bytes: a lane, a command, and a number.
 
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::time::Duration;
@@ -15,14 +15,14 @@ use rand_chacha::ChaCha8Rng;
 use crate::every_link::{self, LinkEnds};
 pub use crate::every_link::{DATA, MAKES};
 
-/// When certificates are made, in seconds since 1970.
+/// Time at which certificates are made, in seconds since 1970.
 pub const NOW: u64 = 1_800_000_000;
-/// Bytes of a unit.
+/// Size of a unit in bytes.
 pub const UNIT: usize = 514;
-/// The command that ends a lane.
+/// Command that closes a lane.
 pub const ENDS: u8 = 4;
 
-/// Reads a unit's head: a lane, a command, and from 128 on a length.
+/// Parses the head of a unit: a lane, a command, and a length if the command is 128 or more.
 pub fn head(bytes: &[u8], _: bool) -> Option<Head> {
     let (lane, rest) = bytes.split_first_chunk()?;
     let command = *rest.first()?;
@@ -34,19 +34,19 @@ pub fn head(bytes: &[u8], _: bool) -> Option<Head> {
     Some(Head { lane, length, makes: command == MAKES, ends: command == ENDS })
 }
 
-/// How such units are read.
+/// Parser of such units.
 pub const UNITS: Units = Units { head, end, longest: 4_000, longest_of_lane: UNIT };
 
 fn end(lane: u32) -> Vec<u8> {
     unit(lane, ENDS, 0)
 }
 
-/// A unit that tells itself from others.
+/// Returns a unit that differs from those with another lane, command or number.
 pub fn unit(lane: u32, command: u8, number: u32) -> Vec<u8> {
     every_link::unit(lane, command, number, UNIT)
 }
 
-/// Lane, command and number of each unit.
+/// Returns lane, command and number of each unit.
 pub fn units_of(came: &[u8]) -> Vec<(u32, u8, u32)> {
     assert_eq!(came.len() % UNIT, 0, "units come whole");
     let read = |unit: &[u8]| {
@@ -59,56 +59,56 @@ pub fn units_of(came: &[u8]) -> Vec<(u32, u8, u32)> {
     came.chunks(UNIT).map(read).collect()
 }
 
-/// A datagram under way: from whom, and its bytes.
+/// A line for datagrams, each with its source address.
 type Way = netem::Link<(SocketAddr, Vec<u8>)>;
 
-/// One opens a link to the other.
+/// Two endpoints; the first opens a link to the second.
 pub struct QuicPair {
-    /// The time of both.
+    /// Current time of both.
     pub now: Time,
-    /// The endpoints; links are opened by the first.
+    /// Endpoints; the first opens links.
     pub ends: [Endpoint; 2],
-    /// The lines, by the end that sends.
+    /// Lines by the sending end.
     pub ways: [Way; 2],
-    /// The link at either end, once it is there.
+    /// The link at each end, once it exists.
     pub ids: [Option<ConnId>; 2],
-    /// What came to each.
+    /// Bytes received by each end.
     pub came: [Vec<u8>; 2],
-    /// Datagrams that each has sent.
+    /// Datagrams sent by each end.
     pub sent: [u64; 2],
     /// Datagrams to lose: the end, and the number.
     pub lose: Vec<(usize, u64)>,
-    /// Bytes that each has sent.
+    /// Bytes sent by each end.
     pub bytes: [u64; 2],
-    /// Every datagram comes twice.
+    /// Whether every datagram arrives twice.
     pub doubles: bool,
-    /// Of a thousand datagrams, these come with a byte changed.
+    /// Number of datagrams per thousand in which one byte is changed.
     pub changed: u32,
     dice: ChaCha8Rng,
 }
 
-/// The address of an end.
+/// Returns the address of an end.
 pub fn address(end: usize) -> SocketAddr {
     (IpAddr::from(Ipv4Addr::new(192, 0, 2, 1 + end as u8)), 9001).into()
 }
 
-/// A line with this delay.
+/// Returns a line with a delay.
 pub fn line(delay: Duration) -> LinkSettings {
     LinkSettings { delay, ..LinkSettings::default() }
 }
 
 impl QuicPair {
-    /// Two ends whose lines are like this.
+    /// Creates two endpoints with lines of these settings.
     pub fn new(settings: &LinkSettings, seed: u64) -> QuicPair {
         QuicPair::with_units([UNITS, UNITS], settings, seed)
     }
 
-    /// The same, and both send as fast as this says.
+    /// Creates such a pair, with a congestion control for both.
     pub fn by(congestion: Congestion, settings: &LinkSettings, seed: u64) -> QuicPair {
         QuicPair::with([UNITS, UNITS], congestion, settings, seed)
     }
 
-    /// The same, of which each end reads units in its own way.
+    /// Creates such a pair, with a parser of units for each end.
     pub fn with_units(units: [Units; 2], settings: &LinkSettings, seed: u64) -> QuicPair {
         QuicPair::with(units, Congestion::default(), settings, seed)
     }
@@ -140,12 +140,12 @@ impl QuicPair {
         }
     }
 
-    /// The same with a link that is open.
+    /// Creates such a pair, with an open link.
     pub fn open(settings: &LinkSettings, seed: u64) -> QuicPair {
         QuicPair::new(settings, seed).opened()
     }
 
-    /// The same with a link that is open.
+    /// Opens the link of the pair.
     pub fn opened(mut self) -> QuicPair {
         self.ids[0] = Some(self.ends[0].connect(self.now, address(1), None).unwrap());
         self.run(Duration::from_secs(5));
@@ -156,12 +156,12 @@ impl QuicPair {
         self
     }
 
-    /// The link at an end.
+    /// Returns the link at an end.
     pub fn link(&mut self, end: usize) -> &mut QuicLink {
         self.ends[end].link(self.ids[end].unwrap()).unwrap()
     }
 
-    /// The state of the link at an end, if it is there.
+    /// Returns the state of the link at an end, if it exists.
     pub fn state(&mut self, end: usize) -> Option<State> {
         let id = self.ids[end]?;
         self.ends[end].link(id).map(|link| link.state())
@@ -173,7 +173,7 @@ impl QuicPair {
         self.send(end, self.ids[end].unwrap());
     }
 
-    /// Sends what a link has, and what answers strangers.
+    /// Sends the data of a link, and answers to unknown peers.
     pub fn send(&mut self, end: usize, id: ConnId) {
         let mut bytes = Vec::new();
         while let Some(packets) = self.ends[end].transmit(self.now, id, &mut bytes) {
@@ -201,12 +201,12 @@ impl QuicPair {
                 let place = self.dice.random_range(0..bytes.len());
                 bytes[place] ^= self.dice.random_range(1..=255u8);
             }
-            // A line that drops it has lost it.
+            // A datagram that the line drops is lost.
             let _ = self.ways[end].push(self.now, (address(end), bytes), datagram.len());
         }
     }
 
-    /// Lets time pass.
+    /// Advances the time by `span`.
     pub fn run(&mut self, span: Duration) {
         let until = self.now + span;
         loop {
@@ -226,13 +226,13 @@ impl QuicPair {
         self.now = until;
     }
 
-    /// Gives an end a datagram.
+    /// Delivers a datagram to an end.
     pub fn deliver(&mut self, end: usize, from: SocketAddr, bytes: &[u8]) {
         let arrival = Arrival { from, to: None, ecn: 0, bytes };
         self.ends[end].receive(self.now, arrival, &mut |_, _| true);
     }
 
-    /// Reads what came to the links of an end, and sends what they have.
+    /// Reads the data of an end's links, and sends their data.
     pub fn look(&mut self, end: usize) {
         while let Some(id) = self.ends[end].next_touched() {
             self.ids[end].get_or_insert(id);

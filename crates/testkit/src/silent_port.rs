@@ -1,21 +1,20 @@
-//! Ports for tests at which nobody listens, and that nobody else is given meanwhile: a port that
-//! was free a moment ago may be another test's by now, or still be held by a child that it has just
-//! forked.
+//! Ports without a listener that are reserved for one test. A port that was free a moment ago may
+//! belong to another test by now, or to a child process that it has just forked.
 
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, UdpSocket};
 
 use socket2::{Domain, Socket, Type};
 
-/// A TCP port that refuses connections, as long as this is kept.
+/// A TCP port that refuses connections while this value exists.
 #[derive(Debug)]
 pub struct SilentPort {
-    /// Its address.
+    /// Address of the port.
     pub at: SocketAddr,
     _socket: Socket,
 }
 
 impl SilentPort {
-    /// Takes one on loopback.
+    /// Reserves a port on loopback.
     ///
     /// # Panics
     /// If the kernel gives no socket.
@@ -29,7 +28,8 @@ impl SilentPort {
     }
 }
 
-/// Takes a UDP port of `ip` that refuses all datagrams: its socket is connected to another port.
+/// Reserves a UDP port of `ip` that refuses all datagrams: its socket is connected to another
+/// port.
 ///
 /// # Panics
 /// If the kernel gives no socket.

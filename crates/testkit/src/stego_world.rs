@@ -1,5 +1,5 @@
-//! A client, a server and the connections between them, in memory: TCP as far as it matters here
-//! (bytes in order, a window, a socket's buffer), over one line each way.
+//! A client, a server and their connections in memory, over one line in each direction. TCP is
+//! modelled as far as it matters: bytes in order, a window, and the buffer of a socket.
 #![allow(missing_docs, reason = "helpers of tests, named by what they do")]
 
 use std::collections::{BTreeMap, VecDeque};
@@ -13,28 +13,28 @@ use anabranch_stego::{
     ServerConfig, ServerKey, ServerOutput,
 };
 
-/// Bytes of a segment, of a connection's window, and of a socket's buffer.
+/// Size of a segment, of a connection's window, and of a socket's buffer, in bytes.
 const SEGMENT: usize = 1_400;
 const WINDOW: usize = 128 << 10;
 const BUFFER: usize = 32 << 10;
-/// When the kernel gives up a connection that nobody answers.
+/// Time after which the kernel gives up a connection attempt that is not answered.
 const UNANSWERED: Duration = Duration::from_secs(127);
-/// Bytes that a segment has more on the line.
+/// Bytes of headers that a segment adds on the line.
 const HEADERS: usize = 52;
 
-/// What becomes of a connection.
+/// Fate of a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fate {
-    /// It lives.
+    /// Works.
     Fine,
-    /// Both ends see it closed after this time; what is under way is lost.
+    /// Both ends see it closed after this time; data in flight is lost.
     Killed(Duration),
-    /// Nothing passes any more in either direction, and nobody is told, once so many bytes came
-    /// down.
+    /// Loses everything in both directions without notice, once this number of bytes has arrived
+    /// at the client.
     Frozen(usize),
-    /// It opens, and nothing passes.
+    /// Opens, but delivers nothing.
     Hole,
-    /// Nobody answers when it is dialled; the kernel gives it up after two minutes.
+    /// Is not answered; the kernel gives up after two minutes.
     Unanswered,
 }
 
@@ -44,7 +44,7 @@ struct Pipe {
     waits: VecDeque<u8>,
     under_way: usize,
     closing: bool,
-    /// What the core believes that the socket takes.
+    /// Free bytes in the socket's buffer, as the core knows them.
     told: usize,
 }
 
@@ -53,7 +53,7 @@ struct Conn {
     born: Time,
     down: usize,
     alive: bool,
-    /// Upwards, downwards.
+    /// Uplink and downlink.
     pipes: [Pipe; 2],
 }
 
@@ -64,7 +64,7 @@ enum Segment {
     Fin(ConnId),
 }
 
-/// A draw of fates.
+/// Function that chooses the fate of a connection.
 pub type Fates = Box<dyn FnMut(u64, Time, &mut Stream) -> Fate>;
 
 pub struct World {
@@ -77,24 +77,24 @@ pub struct World {
     dice: Stream,
     pub link: Option<LinkId>,
     pub ends: [Option<Ending>; 2],
-    /// When the client's end was over.
+    /// Time at which the client's link was over.
     pub over: Time,
     pub strangers: usize,
-    /// Bytes that crossed the line upwards and downwards, headers and all.
+    /// Bytes that crossed the line on uplink and downlink, including headers.
     pub crossed: [u64; 2],
     pub dialled: usize,
-    /// What was said by each connection: which way, and how many bytes.
+    /// Messages sent on each connection: direction and number of bytes.
     pub said: BTreeMap<ConnId, Vec<(usize, usize)>>,
-    /// What the client has asked for so far, where it speaks HTTP.
+    /// Requests that the client has sent so far, if it speaks HTTP.
     pub asked: Requests,
     pub most_conns: usize,
-    /// Points of time at which anything happened.
+    /// Number of time steps.
     pub steps: u64,
-    /// A hash over all that was sent, and when.
+    /// Hash over everything that was sent, with the times.
     pub trace: u64,
 }
 
-/// Requests of a client, and the bytes of all that it said.
+/// Requests of a client, and the total bytes that it sent.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Requests {
     pub gets: usize,
@@ -109,7 +109,7 @@ impl Requests {
         self.bytes += message.len();
     }
 
-    /// What came after those that were `before`.
+    /// Returns the difference to the earlier counts `before`.
     #[must_use]
     pub fn since(self, before: Requests) -> Requests {
         let [gets, posts, bytes] =
@@ -118,7 +118,7 @@ impl Requests {
     }
 }
 
-/// What is to be carried, and what came out.
+/// Data to transfer, and the data that arrived.
 pub struct Task {
     pub up: Vec<u8>,
     pub down: Vec<u8>,
@@ -139,17 +139,17 @@ impl Task {
         Task { up, down, written: [0; 2], came: Default::default(), finished: [false; 2] }
     }
 
-    /// The streams do not end.
+    /// Keeps the streams open after all data.
     pub fn hold_open(&mut self) {
         self.finished = [true; 2];
     }
 
-    /// More is to be carried up.
+    /// Adds data for the uplink.
     pub fn add_up(&mut self, length: usize) {
         self.up.extend(vec![5; length]);
     }
 
-    /// More is to be carried down.
+    /// Adds data for the downlink.
     pub fn add_down(&mut self, length: usize) {
         self.down.extend(vec![7; length]);
     }
@@ -226,7 +226,8 @@ impl World {
         }
     }
 
-    /// Runs until both streams are whole and the link is over at both ends, or for `limit`.
+    /// Runs until both streams are complete and the link is over at both ends, at most for
+    /// `limit`. Returns the time.
     pub fn carry(&mut self, task: &mut Task, limit: Duration) -> Time {
         let until = self.now + limit;
         while self.now < until && self.ends != [Some(Ending::Done); 2] {
@@ -235,7 +236,7 @@ impl World {
         self.now
     }
 
-    /// All that happens at one time.
+    /// Executes one time step.
     pub fn step(&mut self, task: &mut Task, until: Time) {
         self.steps += 1;
         let (now, client, server) =
@@ -259,7 +260,7 @@ impl World {
         self.arrive();
     }
 
-    /// The two programs read and write what they can.
+    /// Lets both programs read and write as much as possible.
     fn programs(&mut self, task: &mut Task) {
         let up = self.client.write(&task.up[task.written[0]..]);
         task.written[0] += up;
@@ -342,7 +343,8 @@ impl World {
         self.pump(way, id);
     }
 
-    /// As much leaves the socket as the window takes; the core is told what the socket takes.
+    /// Sends from the socket as much as the window allows, and reports the free room of the socket
+    /// to the core.
     fn pump(&mut self, way: usize, id: ConnId) {
         loop {
             let Some(conn) = self.conns.get_mut(&id).filter(|conn| conn.alive) else { return };
@@ -434,7 +436,8 @@ impl World {
     }
 }
 
-/// A line of these bits a second each way, and this round trip.
+/// Returns the settings of a line with these rates in bits per second and a round-trip time of
+/// `trip` ms.
 pub fn line(up: u64, down: u64, trip: u64) -> [LinkSettings; 2] {
     let one = |rate| LinkSettings {
         delay: Duration::from_micros(trip * 500),
@@ -443,12 +446,12 @@ pub fn line(up: u64, down: u64, trip: u64) -> [LinkSettings; 2] {
     [one(up), one(down)]
 }
 
-/// The paper's line: 5.6 and .7 Mbit/s, 85 ms.
+/// Returns the line of the paper: 5.6 and 0.7 Mbit/s, 85 ms.
 pub fn dsl() -> [LinkSettings; 2] {
     line(700_000, 5_600_000, 85)
 }
 
-/// All connections have this fate.
+/// Gives all connections the same fate.
 pub fn all(fate: Fate) -> Fates {
     Box::new(move |_, _, _| fate)
 }

@@ -1,8 +1,9 @@
-//! Links of TLS 1.3 that agreed on known secrets without a handshake, and a peer that seals under
-//! its keys whatever a test wants.
+//! TLS 1.3 links that use known secrets without a handshake, and a peer that seals any record with
+//! their keys.
 //!
-//! The peer's record layer is written from RFC 8446 (sections 5.2, 7.1 to 7.3), apart from that of
-//! the links: a link that opens its records is checked against a second implementation.
+//! The peer's record layer is written from RFC 8446 (sections 5.2, 7.1 to 7.3), independently of
+//! that of the links. A link that decrypts its records is thus checked against a second
+//! implementation.
 
 use anabranch_links::tls::{AgreedSecrets, Tls};
 use aws_lc_rs::aead::{
@@ -14,17 +15,17 @@ use rustls::crypto::aws_lc_rs::cipher_suite::{
     TLS13_AES_128_GCM_SHA256, TLS13_AES_256_GCM_SHA384, TLS13_CHACHA20_POLY1305_SHA256,
 };
 
-/// How many suites there are to choose among.
+/// Number of cipher suites.
 pub const SUITE_COUNT: usize = 3;
 
-/// Content types, and the number of the handshake message KeyUpdate (RFC 8446, B.1 and B.3).
+/// Content types, and the type of the handshake message KeyUpdate (RFC 8446, B.1 and B.3).
 const HANDSHAKE: u8 = 22;
 const DATA: u8 = 23;
 const KEY_UPDATE: u8 = 24;
-/// Bytes of a record's tag, with all suites.
+/// Size of a record's tag in bytes, with all suites.
 const TAG: usize = 16;
 
-/// Which of two ends.
+/// End of a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Role {
     /// The end that opened the connection.
@@ -33,8 +34,8 @@ pub enum Role {
     Server,
 }
 
-/// An open link of TLS 1.3 with the suite of this number, whose key changes after `limit` records
-/// if that is fewer than the suite's own limit.
+/// Returns an open TLS 1.3 link with cipher suite number `suite`. Its key changes after `limit`
+/// records if that is less than the suite's own limit.
 #[must_use]
 pub fn open_link(role: Role, suite: usize, limit: Option<u64>) -> Tls {
     let length = Suite::of(suite).length;
@@ -53,13 +54,13 @@ fn secret(role: Role, length: usize) -> Vec<u8> {
     vec![if role == Role::Client { 1 } else { 2 }; length]
 }
 
-/// A suite of TLS 1.3 and the primitives that it names.
+/// A cipher suite of TLS 1.3 and its primitives.
 #[derive(Clone, Copy)]
 struct Suite {
     suite: SupportedCipherSuite,
     aead: &'static Algorithm,
     hash: hkdf::Algorithm,
-    /// Bytes of the hash.
+    /// Size of the hash in bytes.
     length: usize,
 }
 
@@ -74,7 +75,7 @@ impl Suite {
         Suite { suite, aead, hash, length }
     }
 
-    /// HKDF-Expand-Label without a context (7.1).
+    /// Computes HKDF-Expand-Label without a context (7.1).
     fn expand(&self, secret: &[u8], label: &[u8], length: usize) -> Vec<u8> {
         let label = [b"tls13 ", label].concat();
         let info = [&[0, length as u8, label.len() as u8][..], &label, &[0]];
@@ -86,7 +87,7 @@ impl Suite {
     }
 }
 
-/// A length in bytes, in the form that the library wants.
+/// A length in bytes, as the type that the library requires.
 struct Length(usize);
 
 impl KeyType for Length {
@@ -95,7 +96,7 @@ impl KeyType for Length {
     }
 }
 
-/// The peer of [`open_link`]: it seals records of any type and content.
+/// Peer of [`open_link`] that seals records of any type and content.
 pub struct Forger {
     suite: Suite,
     secret: Vec<u8>,
@@ -103,19 +104,19 @@ pub struct Forger {
     iv: Vec<u8>,
     /// Number of the next record.
     number: u64,
-    /// Bytes of content that a KeyUpdate has at least.
+    /// Minimum content of a KeyUpdate in bytes.
     update: usize,
 }
 
 impl Forger {
-    /// The peer in this role.
+    /// Creates the peer with this role.
     #[must_use]
     pub fn new(role: Role, suite: usize) -> Forger {
         let suite = Suite::of(suite);
         Forger::keyed(secret(role, suite.length), suite, 0)
     }
 
-    /// The keys of a traffic secret (7.3).
+    /// Derives the keys of a traffic secret (7.3).
     fn keyed(secret: Vec<u8>, suite: Suite, update: usize) -> Forger {
         let key = suite.expand(&secret, b"key", suite.aead.key_len());
         let key = UnboundKey::new(suite.aead, &key).expect("a key of the suite's length");
@@ -123,7 +124,7 @@ impl Forger {
         Forger { suite, secret, key: LessSafeKey::new(key), iv, number: 0, update }
     }
 
-    /// One record: its content of at most 65,000 bytes, and `padding` zeros after its type.
+    /// Seals a record with at most 65,000 bytes of content, and `padding` zeros after its type.
     pub fn record(&mut self, kind: u8, content: &[u8], padding: usize) -> Vec<u8> {
         let mut inner = [content, &[kind]].concat();
         inner.resize(inner.len() + padding, 0);
@@ -135,7 +136,7 @@ impl Forger {
         [&header[..], &inner].concat()
     }
 
-    /// The IV XOR the record's number (5.3).
+    /// Returns the IV XOR the record's number (5.3).
     fn nonce(&self) -> Nonce {
         let number = u128::from(self.number).to_be_bytes();
         Nonce::assume_unique_for_key(std::array::from_fn(|place| {
@@ -143,12 +144,12 @@ impl Forger {
         }))
     }
 
-    /// From now on a KeyUpdate has at least `content` bytes of content, zeros included.
+    /// Sets the minimum content of a KeyUpdate to `content` bytes, including zeros.
     pub fn pad_updates(&mut self, content: usize) {
         self.update = content;
     }
 
-    /// A KeyUpdate (4.6.3); what follows has new keys.
+    /// Seals a KeyUpdate (4.6.3); later records use new keys.
     pub fn update(&mut self, requested: bool) -> Vec<u8> {
         let content = [KEY_UPDATE, 0, 0, 1, u8::from(requested)];
         let record = self.record(HANDSHAKE, &content, self.update.saturating_sub(content.len()));

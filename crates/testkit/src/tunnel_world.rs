@@ -14,11 +14,11 @@ use anabranch_netem::{Link, LinkSettings};
 use anabranch_tunnel::keys::{KeyPair, Psk, PublicKey};
 use anabranch_tunnel::{ClientId, Far, Near, PacketKind, Peer, pieces};
 
-/// What the server behind the far end is called.
+/// Label of the server behind the far end.
 pub const LABEL: &str = "home";
-/// The program whose datagrams are carried.
+/// Flow of the program whose datagrams are sent.
 const FLOW: u16 = 0xfffe;
-/// The client's wall clock at the beginning, milliseconds.
+/// Wall clock of the client at the start, in milliseconds since 1970.
 const WALL: u64 = 1_800_000_000_000;
 
 /// One direction of a path.
@@ -29,24 +29,25 @@ pub struct World {
     pub near: Near<Stream>,
     pub far: Far<Stream>,
     pub client: Option<ClientId>,
-    /// The near end's address on each path.
+    /// Address of the near end on each path.
     pub addresses: Vec<SocketAddr>,
     pub up: Vec<Wire>,
     pub down: Vec<Wire>,
     pub cut: Vec<bool>,
-    /// Paths by which nothing comes down, while what goes up arrives.
+    /// Paths that lose the downlink but deliver the uplink.
     pub cut_down: Vec<bool>,
-    /// Handshakes that the far end answered.
+    /// Number of handshakes that the far end has answered.
     pub handshakes: usize,
-    /// Sessions opened at the far end.
+    /// Number of sessions opened at the far end.
     pub begun: usize,
     splitters: [Splitter; 2],
-    /// Whether the schedule looks at windows, and what waits for them upwards and downwards.
+    /// Whether the schedule uses windows; `backlogs` are the datagrams that wait for them, up and
+    /// down.
     windows: bool,
     pub backlogs: [Backlog<Vec<u8>>; 2],
-    /// Datagrams that came out at the far end and at the near end, and when.
+    /// Datagrams delivered at the far end and at the near end, with their times.
     pub out: [Vec<(Time, Vec<u8>)>; 2],
-    /// Everything that an observer of each path saw.
+    /// All packets that the observer of each path saw.
     pub seen: Vec<Vec<Vec<u8>>>,
     seed: u64,
 }
@@ -64,12 +65,12 @@ pub fn near(seed: u64, far: PublicKey, own: KeyPair, psk: Psk, paths: u16) -> Ne
 }
 
 impl World {
-    /// With paths of these settings, each way.
+    /// Creates a world with paths of these settings in both directions.
     pub fn new(seed: u64, paths: &[LinkSettings], every: &str) -> World {
         World::scheduled(seed, paths, "uniform", every)
     }
 
-    /// The same by this schedule.
+    /// Creates such a world with another schedule.
     pub fn scheduled(seed: u64, paths: &[LinkSettings], schedule: &str, every: &str) -> World {
         let spec = Spec::over_windows(schedule).unwrap();
         let windows = spec.family().needs_windows;
@@ -113,7 +114,7 @@ impl World {
         }
     }
 
-    /// Everything that is due by `until` happens.
+    /// Processes everything that is due by `until`.
     pub fn run_until(&mut self, until: Time) {
         loop {
             self.speak();
@@ -125,7 +126,7 @@ impl World {
                 self.now = until;
                 return;
             }
-            // A timeout that has passed is acted upon by speaking.
+            // `speak` handles timeouts that have passed.
             self.now = next.max(self.now + Duration::from_micros(1));
             self.arrive();
         }
@@ -135,7 +136,7 @@ impl World {
         self.run_until(self.now + time);
     }
 
-    /// A datagram of the program; false if it had to wait, or was lost.
+    /// Sends a datagram of the program; returns false if it has to wait or was lost.
     pub fn send_up(&mut self, datagram: &[u8]) -> bool {
         if self.windows {
             self.backlogs[0].push(self.now, (datagram.to_vec(), datagram.len()), 2 << 20);
@@ -148,7 +149,7 @@ impl World {
         self.seal_up(path, datagram)
     }
 
-    /// A datagram of the server.
+    /// Sends a datagram of the server; returns false if it has to wait or was lost.
     pub fn send_down(&mut self, datagram: &[u8]) -> bool {
         if self.windows {
             self.backlogs[1].push(self.now, (datagram.to_vec(), datagram.len()), 2 << 20);
@@ -196,7 +197,7 @@ impl World {
         })
     }
 
-    /// What waits upwards goes as far as windows have room.
+    /// Sends queued datagrams of the uplink as far as windows have room.
     fn drain_up(&mut self) {
         loop {
             let views = self.views_up();
@@ -221,7 +222,7 @@ impl World {
         }
     }
 
-    /// The far end is started again: it knows its keys, and nothing else.
+    /// Restarts the far end: it keeps its keys, and nothing else.
     pub fn restart_far(&mut self) {
         let (near_keys, far_keys) = pair(self.seed);
         let rng = stream(self.seed + 1, 8, "far");
@@ -306,7 +307,7 @@ pub fn address(place: usize) -> SocketAddr {
     SocketAddr::from(([192, 0, 2, place as u8 + 1], 40_000))
 }
 
-/// 100 Mbit/s, this delay each way, and a queue of 50 ms.
+/// Returns a path of 100 Mbit/s with a one-way delay of `delay_ms` and an unlimited queue.
 pub fn path(delay_ms: u64) -> LinkSettings {
     LinkSettings { delay: Duration::from_millis(delay_ms), ..LinkSettings::with_rate(100_000_000) }
 }

@@ -2,7 +2,7 @@
 
 use super::Seeds;
 
-/// Answers of proxies to a client that wants a stream.
+/// Returns replies of proxies to a client that opens a stream.
 pub(super) fn answers() -> Seeds {
     let says = |name, parts: &[&[u8]]| (name, [&[3][..], &parts.concat()].concat());
     let open = b"\x05\0\0\x01\0\0\0\0\0\0";

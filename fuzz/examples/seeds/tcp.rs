@@ -6,7 +6,7 @@ use anabranch_tcp::{Flags, Segment};
 
 use super::Seeds;
 
-/// A segment of the wire, and connections: what happens, one after the other.
+/// Returns a segment in wire format, and scripts of events on a connection.
 pub(super) fn segments() -> Seeds {
     let mut syn = Segment { source: 2, destination: 1, window: 512, ..Segment::default() };
     syn.flags = Flags::SYN;
@@ -17,7 +17,7 @@ pub(super) fn segments() -> Seeds {
     syn.write(Ipv4Addr::LOCALHOST.into(), Ipv4Addr::BROADCAST.into(), &mut wire);
     let write = [2, 0x3f, 0xff];
     let data = |length: u8| [&[5, 0, length][..], &vec![9; usize::from(length)], &[0, 0]].concat();
-    // An acknowledgement of all, one of some with blocks, a FIN.
+    // An acknowledgement of everything, one of a part with SACK blocks, a FIN.
     let ack = [5, 0, 0, 0, 0];
     let sack = [5, 24, 200, 0, 2, 60, 20, 30, 5, 0];
     let fin = [5, 144, 0, 0, 0];

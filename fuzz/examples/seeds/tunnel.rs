@@ -2,7 +2,7 @@
 
 use super::Seeds;
 
-/// Inputs to one end of a session: noise, a client's frames, packets out of order.
+/// Returns inputs of one end of a session: noise, frames of a client, packets out of order.
 pub(super) fn sessions() -> Seeds {
     let frames = [&[1, 0, 0, 5, 3, 0, b'a', b'b'][..], &[1, 1, 9, 6, 0x11, 0, 0, 0, 1, 2]].concat();
     let padded = [1, 2, 3, 1, 8, 0x30, 0, 0, 0, 1, 0, 1, b'x'];
@@ -17,7 +17,7 @@ pub(super) fn sessions() -> Seeds {
     ]
 }
 
-/// Streams of packets, and choices of a sender.
+/// Returns streams of packets, and choices of a sender.
 pub(super) fn carriers() -> Seeds {
     let stream = |parts: &[&[u8]]| [&[3, 0][..], &parts.concat()].concat();
     let packet = |length: u8| [&[0, length][..], &vec![length; length.into()]].concat();

@@ -1,16 +1,16 @@
-//! Batches of datagrams such as the four protocols send, and such as nobody does.
+//! Batches of datagrams as the four protocols send them, and others.
 
 use anabranch_comps::Batch;
 use anabranch_comps::protocol::quic::{VERSION_1, VERSION_2};
 
 use crate::input::Input;
 
-/// Datagrams of one batch at most: enough to cross several runs.
+/// Maximum datagrams in one batch: enough to cross several runs.
 const MOST: usize = 12;
-/// Lengths at which the protocols differ, and odd ones.
+/// Lengths that distinguish the protocols, and unusual ones.
 const LENGTHS: [usize; 10] = [1200, 1350, 148, 92, 64, 32, 80, 38, 29, 1];
 
-/// Owned datagrams of equal length, but for the last.
+/// Owned datagrams of equal length, except the last.
 pub(super) struct Datagrams {
     bytes: Vec<u8>,
     stride: usize,
@@ -18,7 +18,7 @@ pub(super) struct Datagrams {
 }
 
 impl Datagrams {
-    /// A batch of the client, or an answer of the server.
+    /// Reads a batch of the client, or an answer of the server.
     pub(super) fn read(script: &mut Input<'_>, is_answer: bool) -> Datagrams {
         let stride = script.pick(&LENGTHS);
         let count = 1 + script.below(MOST);
@@ -58,15 +58,15 @@ fn datagram(script: &mut Input<'_>, length: usize, is_answer: bool) -> Vec<u8> {
     }
 }
 
-/// The IDs of one of four connections: where a packet goes and where it comes from. Half of the
-/// clients have an empty ID, as many have.
+/// Returns destination and source ID of a packet on one of four connections. Half of the clients
+/// have an empty ID, as is common.
 fn ids(mark: u8, is_answer: bool) -> (Vec<u8>, Vec<u8>) {
     let client = if mark & 2 == 0 { vec![0xc0 | mark & 1; 4] } else { Vec::new() };
     let server = vec![0x50 | mark & 3; 8];
     if is_answer { (client, server) } else { (server, client) }
 }
 
-/// A packet that fills `length` bytes, as far as it fits.
+/// Returns a packet of `length` bytes, as far as it fits.
 fn quic_long(bits: u8, mark: u8, length: usize, is_answer: bool) -> Vec<u8> {
     let version = if mark & 0x80 == 0 { VERSION_1 } else { VERSION_2 };
     let (to, from) = ids(mark, is_answer);
@@ -97,7 +97,7 @@ fn coalesced(mark: u8, length: usize, is_answer: bool) -> Vec<u8> {
     datagram
 }
 
-/// A query whose name fills `length` bytes, as far as names go.
+/// Returns a query whose name fills `length` bytes, as far as names can.
 fn dns(mark: u8, length: usize) -> Vec<u8> {
     let mut query = vec![mark, 0, 1, 0, 0, 1, 0, 0, 0, 0, 0, 0];
     let label = length.saturating_sub(query.len() + 6).min(63) as u8;

@@ -1,4 +1,4 @@
-//! What the core may do, kept by somebody else.
+//! Independent record of the core's inputs and outputs, which checks its promises.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
@@ -10,15 +10,15 @@ use anabranch_comps::{
 };
 use anabranch_multipath::PathId;
 
-/// Datagrams that a session keeps while it has no path (`comps::waiting`).
+/// Maximum datagrams that a session keeps while it has no path (`comps::waiting`).
 const WAITING: usize = 128;
-/// Datagrams of a session that are delayed before the split (`multipath::DelayQueue`).
+/// Maximum datagrams of a session that are delayed before the split (`multipath::DelayQueue`).
 const DELAYED: usize = 4_096;
 
-/// Who speaks with whom: a client, and the server that it named.
+/// Ends of a session: a client, and the server that it named.
 pub(super) type Ends = (SocketAddr, Option<SocketAddr>);
 
-/// What the core was told last.
+/// Latest input of the core.
 pub(super) enum Cause<'a> {
     Client(&'a Batch<'a>),
     Server(SessionId),
@@ -34,14 +34,14 @@ struct Session {
     tuples: BTreeSet<TupleId>,
 }
 
-/// How often a datagram came in and went out.
+/// Number of times that a datagram arrived and was sent.
 #[derive(Default)]
 struct Passages {
     taken: u64,
     sent: u64,
 }
 
-/// What went out by a path, and what of it did not after all.
+/// Datagrams sent on a path, and those of them that were lost after all.
 #[derive(Clone, Default)]
 struct Outgoing {
     sent: u64,
@@ -54,16 +54,16 @@ pub(super) struct Ledger {
     sessions: BTreeMap<SessionId, Session>,
     passages: BTreeMap<(Ends, Vec<u8>), Passages>,
     paths: Vec<Outgoing>,
-    /// What the paths had that are no more.
+    /// Sums of the paths that were removed.
     removed: Outgoing,
-    /// As many paths as there ever were at once.
+    /// Largest number of paths at any time so far.
     most_paths: usize,
-    /// Datagrams of a session that may wait by any settings so far.
+    /// Maximum datagrams of a session that may wait with any settings so far.
     most_waiting: usize,
-    /// A lower limit closes no session.
+    /// Largest limit of sessions so far: a lower limit closes no session.
     most_sessions: usize,
     used: Vec<(SessionId, TupleId)>,
-    /// All that was told, for tests that ask what a script reaches.
+    /// All reported events, for tests of the parts that a script reaches.
     pub(super) events: Vec<Event>,
 }
 
@@ -85,14 +85,14 @@ impl Ledger {
         }
     }
 
-    /// A client sends a batch.
+    /// Notes a batch of a client.
     pub(super) fn takes(&mut self, ends: Ends, batch: &Batch<'_>) {
         for index in 0..batch.count() {
             self.passages.entry((ends, batch.datagram(index).to_vec())).or_default().taken += 1;
         }
     }
 
-    /// One of the tuples that something left by.
+    /// Returns one of the tuples that were used for sending.
     pub(super) fn used(&self, number: usize) -> Option<(SessionId, TupleId)> {
         self.used.get(number % self.used.len().max(1)).copied()
     }
@@ -104,7 +104,7 @@ impl Ledger {
         }
     }
 
-    /// Other settings are in force, with these numbers for paths and tuples.
+    /// Notes a new configuration, with its numbers for paths and tuples.
     pub(super) fn reconfigured(
         &mut self,
         config: &Config,
@@ -123,7 +123,7 @@ impl Ledger {
         self.paths = paths.map(Option::unwrap_or_default).collect();
         let tuple = |tuple: &TupleId| numbers.tuple(*tuple).map(|(_, tuple)| tuple);
         for session in self.sessions.values_mut() {
-            // Which tuples a connection may use is decided anew, so those of before count no more.
+            // The tuples of each connection are chosen again, so the earlier ones no longer count.
             session.tuples.clear();
             session.barred = session.barred.iter().filter_map(|path| numbers.path(*path)).collect();
         }
@@ -135,13 +135,14 @@ impl Ledger {
         self.config = config.clone();
     }
 
-    /// The sessions whose server is known, and the paths that do not lead there.
+    /// Returns the sessions whose server is known, each with the paths that do not lead there.
     pub(super) fn resolved_sessions(&self) -> Vec<(SessionId, Vec<PathId>)> {
         let resolved = self.sessions.iter().filter(|(_, session)| session.resolved);
         resolved.map(|(id, session)| (*id, session.barred.clone())).collect()
     }
 
-    /// A datagram of one byte that went out by `tuple` is lost after all, if there is one left.
+    /// Notes that a datagram of one byte sent by `tuple` is lost after all. Returns datagrams and
+    /// bytes, or zeros if there is none left.
     pub(super) fn loses(&mut self, session: SessionId, tuple: TupleId) -> (u64, u64) {
         let path = self.path_of(tuple);
         let outgoing = &mut self.paths[path];
@@ -175,7 +176,7 @@ impl Ledger {
         }
     }
 
-    /// Sessions and memory stay within their limits.
+    /// Checks that sessions and memory stay within their limits.
     pub(super) fn is_bounded(&self, snapshot: &Snapshot) {
         assert!(snapshot.sessions <= self.most_sessions, "{snapshot:?}");
         assert_eq!(snapshot.sessions, self.sessions.len());
@@ -187,7 +188,7 @@ impl Ledger {
         }
     }
 
-    /// After the end nothing is left, and nothing came out of nothing.
+    /// Checks that nothing is left at the end, and that no datagram was sent that did not arrive.
     pub(super) fn is_settled(&self, snapshot: &Snapshot) {
         assert!(self.sessions.is_empty(), "sessions outlive the program");
         self.is_bounded(snapshot);
@@ -210,7 +211,7 @@ impl Ledger {
             }
             Event::Recognised { session, protocol, .. } => {
                 let session = self.session(session);
-                // What left before, as something else, the core could not count.
+                // The core could not count datagrams that were sent earlier as another protocol.
                 if session.protocol.replace(protocol) != Some(protocol) {
                     session.tuples.clear();
                 }
@@ -222,7 +223,7 @@ impl Ledger {
         }
     }
 
-    /// Answers go to the client of the session that they came for.
+    /// Checks that an answer goes to the client of its session.
     fn returns(&self, ends: Ends, cause: &Cause<'_>) {
         let Cause::Server(session) = cause else { panic!("an answer of nobody to {ends:?}") };
         let its = self.sessions.get(session).map(|session| session.ends);
@@ -259,7 +260,7 @@ impl Ledger {
         }
     }
 
-    /// A datagram leaves once, and as one copy by each path.
+    /// Checks that a datagram is sent once, and at most as one copy on each path.
     fn passes(&mut self, ends: Ends, datagram: Vec<u8>) {
         let most = 1 + self.most_paths as u64;
         let passages = self.passages.entry((ends, datagram)).or_default();
@@ -272,7 +273,8 @@ impl Ledger {
         );
     }
 
-    /// Handshakes leave by the handshake path, and others do not if it stands apart.
+    /// Checks that handshakes use the handshake path, and that other datagrams do not if it is
+    /// separate.
     fn belongs(&self, datagram: &[u8], path: PathId, protocol: Option<Protocol>) {
         let Some(handshake) = self.config.handshake else { return };
         let is_there = path.index() == handshake;
@@ -314,7 +316,7 @@ fn dropped(counters: &PathCounters) -> u64 {
     drops.full + drops.too_big + drops.unreachable
 }
 
-/// The datagrams of a payload: whole ones, of the batch at hand.
+/// Returns the datagrams of a payload, which must be whole datagrams of the current batch.
 fn datagrams(payload: &Payload, cause: &Cause<'_>) -> Vec<Vec<u8>> {
     let part = match payload {
         Payload::Kept { bytes, .. } => return vec![bytes.to_vec()],

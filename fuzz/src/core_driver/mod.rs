@@ -1,8 +1,8 @@
-//! The splitter's core under any sequence of events: batches of clients and servers, failures,
-//! paths that break, time that passes.
+//! The splitter's core with any sequence of events: batches of clients and servers, failures,
+//! broken paths, passing time.
 //!
 //! The input is a script: a few bytes of settings, then a byte for each event and its arguments.
-//! `Ledger` keeps its own account of what the core may do and compares.
+//! `Ledger` keeps an independent record and checks the core's promises.
 
 mod datagrams;
 mod ledger;
@@ -20,22 +20,22 @@ use self::datagrams::Datagrams;
 use self::ledger::{Cause, Ends, Ledger};
 use crate::input::Input;
 
-/// Events of one script; more would only be slow.
+/// Maximum events of one script; more would only be slow.
 const EVENTS: usize = 256;
-/// Clients that a script knows; more than any limit on sessions that it sets.
+/// Clients in a script; more than any limit of sessions that it sets.
 const CLIENTS: usize = 6;
-/// Times that the core may ask to be woken in one step of time; more is a spin.
+/// Maximum wake-ups that the core may request in one step of time; more is a busy loop.
 const WAKES: usize = 100_000;
 
 const FAILURES: [Failure; 5] =
     [Failure::Full, Failure::TooBig, Failure::Refused, Failure::Unreachable, Failure::Interface];
 
-/// The core keeps its promises, and does the same when it is run again.
+/// Checks that the core keeps its promises, and that a second run is the same.
 pub fn check(script: &[u8]) {
     assert_eq!(run(script).0, run(script).0, "a run is a function of its scenario and its seed");
 }
 
-/// Plays a script; returns a hash of all that the core did, and what it told.
+/// Executes a script; returns a hash of all outputs of the core, and its events.
 fn run(script: &[u8]) -> (u64, Vec<Event>) {
     let mut script = Input::new(script);
     let config = settings::read(&mut script);
@@ -96,23 +96,23 @@ impl Play {
         self.drain(Cause::Client(&batch));
     }
 
-    /// The server answers by a tuple that it has heard.
+    /// Delivers a server's answer by a tuple that the server has seen.
     fn server(&mut self, script: &mut Input<'_>) {
         let Some((session, tuple)) = self.ledger.used(script.below(256)) else { return };
         let sent = Datagrams::read(script, true);
         self.answer(session, tuple, &sent.batch());
     }
 
-    /// Something comes for a session and by a tuple that may not exist: the driver never does that,
-    /// but a socket may hand over its last datagrams after its session has ended.
+    /// Delivers a datagram for a session and a tuple that may not exist. The driver never does
+    /// that, but a socket may deliver its last datagrams after its session has ended.
     fn stranger(&mut self, session: SessionId, script: &mut Input<'_>) {
         let tuple = TupleId(script.below(24) as u16);
         let sent = Datagrams::read(script, true);
         self.answer(session, tuple, &sent.batch());
     }
 
-    /// Other settings come into force; each path of theirs is one of before, or new. An answer
-    /// comes late by a path that may be gone.
+    /// Applies another configuration, whose paths are existing or new ones. Then delivers a late
+    /// answer by a path that may be gone.
     fn reconfigure(&mut self, script: &mut Input<'_>) {
         let config = settings::read(script);
         let mut places: Vec<_> = (0..self.config.ports.len()).map(PathId::at).collect();
@@ -172,7 +172,7 @@ impl Play {
         self.tell(CoreInput::Path { path: PathId::at(path), broken });
     }
 
-    /// A socket opens or closes; sometimes at an address that a client speaks from, as in a loop.
+    /// Opens or closes a socket, sometimes at the address of a client, as in a routing loop.
     fn socket(&mut self, script: &mut Input<'_>) {
         let local = client(script.below(2 * CLIENTS));
         self.tell(match script.coin() {
@@ -181,7 +181,7 @@ impl Play {
         });
     }
 
-    /// Time passes; the core is woken whenever it asked to be.
+    /// Advances the time; the core is woken whenever it has requested that.
     fn pass(&mut self, span: Duration) {
         let end = self.now + span;
         for _ in 0..WAKES {
@@ -213,8 +213,8 @@ impl Play {
     }
 }
 
-/// A client, and the server that it names: every second client speaks from the address of another,
-/// to another server.
+/// Returns a client, and the server that it names. Every second client has the address of another,
+/// and names another server.
 fn ends(number: usize) -> Ends {
     let server = SocketAddr::from(([192, 0, 2, 1], 443));
     (client(number / 2), (number % 2 == 1).then_some(server))

@@ -12,13 +12,13 @@ const EVERY: [&str; 8] = ["1p", "3p", "~2p", "10ms", "~10ms", "1s", "never", "24
 const GUESSES: [Guess; 4] =
     [Guess::Look, Guess::Look, Guess::Is(Protocol::Quic), Guess::Is(Protocol::Other)];
 
-/// Settings that the command line could have made.
+/// Reads settings that the command line could produce.
 pub(super) fn read(script: &mut Input<'_>) -> Config {
     let paths = 1 + script.below(4);
     let (handshake, handshake_scheduled) = match script.below(3) {
         0 => (None, true),
         1 => (Some(script.below(paths)), true),
-        // A handshake path that stands apart is the last, and leaves one to the schedule.
+        // A separate handshake path is the last one, and leaves one to the schedule.
         _ if paths > 1 => (Some(paths - 1), false),
         _ => (None, true),
     };
@@ -39,7 +39,7 @@ pub(super) fn read(script: &mut Input<'_>) -> Config {
         far_end: false,
         keep_silent_paths: false,
     };
-    // By a byte that is read already, so that older scripts mean what they meant.
+    // These depend on a byte that was read already, so that older scripts keep their meaning.
     let far_end = config.seed >= 240;
     let in_order = (config.seed % 2 == 1).then_some(Duration::from_millis(30));
     let keep_silent_paths = config.seed % 4 == 2;
@@ -50,7 +50,7 @@ pub(super) fn read(script: &mut Input<'_>) -> Config {
     }
 }
 
-/// The same with all that makes each load another: draws, runs that grow, delays.
+/// Returns `config` with all settings that make loads differ: redraws, growing runs, delays.
 fn of_loads(config: Config) -> Config {
     Config {
         redraw: Some(Silence::USUAL),

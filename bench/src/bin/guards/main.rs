@@ -1,9 +1,10 @@
-//! Plays recorded page loads by circuits of several legs, and writes what each leg's guard sees:
-//! a client, relays and an exit as cores, over emulated links. The same seed gives the same rows.
+//! Replays recorded page loads over circuits of several legs, and writes the cells that each leg's
+//! guard sees. Client, relays and exit are cores, over emulated links. The same seed gives the
+//! same rows.
 //!
-//! * `recorded`: which loads of a trace are played;
-//! * `play`: one load, by a client and relays that nobody used before;
-//! * `world`: those cores and links, which the tests of `anabranch-onion` stand on as well.
+//! * `recorded`: choice and reader of the loads;
+//! * `play`: replay of one load, with a new client and new relays;
+//! * `world`: the cores and links, from `anabranch-testkit`, as in tests of `anabranch-onion`.
 
 use std::io;
 use std::path::PathBuf;
@@ -73,7 +74,7 @@ impl FromStr for Line {
     }
 }
 
-/// A design of circuits that have congestion control, as these have.
+/// Parses a design whose circuits have congestion control, which all circuits here have.
 fn design(name: &str) -> Result<Design, String> {
     let design: Design = name.parse().map_err(|error: UnknownDesign| error.to_string())?;
     let fits = design.has_congestion_control();
@@ -139,14 +140,14 @@ fn write(writer: &mut TraceWriter, load: &Load, seen: &[Seen]) -> io::Result<()>
     Ok(())
 }
 
-/// What was played, and how it was dealt.
+/// Sums over the replayed loads, and over their distribution among the legs.
 #[derive(Default)]
 struct Tally {
     loads: usize,
     recorded: usize,
     seen: usize,
     fullest: f64,
-    /// Of the first 50 downward cells, the part that came by one leg.
+    /// Sum of the largest share of one leg in the first 50 downward cells.
     beginning: f64,
 }
 
@@ -175,7 +176,7 @@ impl Tally {
     }
 }
 
-/// The part of the cells that the fullest leg has.
+/// Returns the share of the cells on the leg that has most of them.
 fn fullest<'a>(cells: impl Iterator<Item = &'a Seen>, legs: usize) -> f64 {
     let mut counts = vec![0_u32; legs];
     cells.for_each(|cell| counts[cell.leg] += 1);

@@ -1,4 +1,4 @@
-//! One load by a client and relays that nobody used before.
+//! Replays one load with a new client and new relays.
 
 use std::time::Duration;
 
@@ -14,32 +14,33 @@ use rand_core::Rng;
 use crate::recorded::Load;
 use crate::world::{Papers, Server, Setting, World};
 
-/// How long a load may go on behind its last recorded cell.
+/// Maximum duration of a load after its last recorded cell.
 const LIMIT: Duration = Duration::from_secs(300);
-/// Before a load begins, and after its last byte: what was under way arrives.
+/// Pause before a load and after its last byte, in which data in flight arrives.
 const REST: Duration = Duration::from_secs(1);
 
-/// The client's link to a guard.
+/// Link from the client to a guard.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Line {
-    /// Bits a second.
+    /// Rate in bits per second.
     pub(crate) rate: u64,
-    /// One way.
+    /// One-way delay.
     pub(crate) delay: Duration,
 }
 
 /// A cell on the link between the client and a leg's guard.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct Seen {
-    /// Seconds, on the load's clock: when it came to the guard, or left it for the client.
+    /// Time on the load's clock in seconds, at which the cell reached the guard, or left it for
+    /// the client.
     pub(crate) time: f64,
-    /// Which guard.
+    /// Leg of the guard.
     pub(crate) leg: usize,
-    /// Bytes; positive from the client.
+    /// Size in bytes; positive if sent by the client.
     pub(crate) size: i32,
 }
 
-/// What all loads are played on.
+/// Settings that all loads share.
 pub(crate) struct Stage {
     lines: Vec<Line>,
     design: Design,
@@ -50,8 +51,9 @@ pub(crate) struct Stage {
 }
 
 impl Stage {
-    /// Legs by `lines`, each with a guard and a middle of its own, or with the first middle if they
-    /// join there, and one exit. `used`: bytes that they carry down before the load begins.
+    /// Creates legs over `lines`. Each has its own guard and middle, or shares the first middle if
+    /// they merge there; all share one exit. `used` is the number of bytes that they carry down
+    /// before the load.
     pub(crate) fn new(
         lines: Vec<Line>,
         (design, dealing): (Design, Dealing),
@@ -62,7 +64,7 @@ impl Stage {
         Stage { lines, design, dealing, used, seed, papers }
     }
 
-    /// What the guards see of a load, in the order of time.
+    /// Returns the cells that the guards see of a load, in the order of time.
     ///
     /// # Errors
     /// Legs were not linked, or bytes were lost.
@@ -71,13 +73,13 @@ impl Stage {
         play.all(self, load).map_err(|why| format!("run {}, load {}: {why}", load.run, load.number))
     }
 
-    /// A load more or less changes no other.
+    /// Returns the seed of a load, which does not depend on the other loads.
     fn seed_of(&self, load: &Load) -> u64 {
         let entity = (u64::from(load.run.unsigned_abs()) << 40) ^ load.number.unsigned_abs();
         seed::stream(self.seed, entity, "recorded load").next_u64()
     }
 
-    /// The hops of a leg.
+    /// Returns the hops of a leg.
     fn hops(&self, world: &World, leg: usize) -> Vec<Hop> {
         let legs = self.lines.len();
         let (guard, own, exit) = ((leg, Wish::Plain), legs + leg, 2 * legs);
@@ -108,7 +110,7 @@ struct Play {
     world: World,
     stream: StreamKey,
     exit: usize,
-    /// Bytes that were written, and that were to be written, upwards; and the latter downwards.
+    /// Bytes written on the uplink, and bytes to write on the uplink and on the downlink.
     written: usize,
     up: usize,
     down: usize,
@@ -170,7 +172,7 @@ impl Play {
         Ok(seen)
     }
 
-    /// Begins to watch each leg's link to its guard.
+    /// Starts to record each leg's link to its guard.
     fn watch(&mut self, legs: usize) -> Result<Vec<LinkId>, String> {
         let link_to = |leg: usize| {
             let mut pipes = self.world.pipes.iter_mut();
@@ -182,8 +184,8 @@ impl Play {
         links.ok_or("a guard has no link".to_owned())
     }
 
-    /// When bytes of each cell are written, and whether it goes up: so early that by the quickest
-    /// leg it is at the guard when it was recorded there.
+    /// Returns the times at which the bytes of each cell are written, and whether it is an uplink
+    /// cell. On the fastest leg, a cell then passes the guard at its recorded time.
     fn moments(&self, begin: Time, load: &Load) -> Vec<(Time, bool)> {
         let setting = &self.world.setting;
         let guards = setting.lines.values().map(|(_, delay)| *delay);
@@ -203,7 +205,7 @@ impl Play {
         }
     }
 
-    /// Gives the destination bytes to send.
+    /// Gives the destination more bytes to send.
     fn feed(&mut self, bytes: usize) {
         self.down += bytes;
         let (now, node) = (self.world.now, &mut self.world.relays[self.exit]);
@@ -212,13 +214,13 @@ impl Play {
         }
     }
 
-    /// Writes what the client has yet to write.
+    /// Writes the bytes that the client has not written yet.
     fn write(&mut self) {
         let bytes: Vec<u8> = (self.written..self.up).map(Server::byte).collect();
         self.written += self.world.client.write(self.world.now, self.stream, &bytes);
     }
 
-    /// Runs until all bytes are there.
+    /// Runs until all bytes have arrived.
     fn finish(&mut self) -> Result<(), String> {
         let limit = self.world.now + LIMIT;
         while !self.is_done() {
@@ -243,7 +245,7 @@ impl Play {
     }
 }
 
-/// The cells of a link, from `begin` on: each when its last byte passes.
+/// Returns the cells of a link since `begin`, each with the time of its last byte.
 fn cells(leg: usize, begin: Time, seen: &[(Time, i64)]) -> Vec<Seen> {
     let mut bytes = [0; 2];
     let mut cells = Vec::new();

@@ -17,20 +17,20 @@ pub(crate) struct Choice {
     pages: Option<usize>,
 }
 
-/// A load as one guard saw it.
+/// A load as seen by one guard.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Load {
-    /// As in the trace, as are `label`, `monitored` and `run`.
+    /// Number in the trace, as `label`, `monitored` and `run` are.
     pub(crate) number: i64,
     pub(crate) label: String,
     pub(crate) monitored: bool,
     pub(crate) run: i32,
-    /// Seconds, and whether the cell went up, to the server.
+    /// Cells: time in seconds, and whether it is an uplink cell.
     pub(crate) cells: Vec<(f64, bool)>,
 }
 
 impl Choice {
-    /// The chosen loads, by run and number.
+    /// Returns the chosen loads, by run and number.
     ///
     /// # Errors
     /// The trace breaks a rule of its schema, is split already, or does not count cells.
@@ -54,7 +54,7 @@ impl Choice {
     }
 }
 
-/// What was found so far.
+/// Loads read so far.
 #[derive(Default)]
 struct Chosen {
     loads: BTreeMap<(i32, i64), Load>,
@@ -77,7 +77,7 @@ impl Chosen {
         }
     }
 
-    /// The first row of a load.
+    /// Handles the first row of a load.
     fn meet(&mut self, choice: &Choice, row: &Row<'_>) {
         if !choice.wants(self, row) {
             self.passed_over.insert((row.run, row.load));

@@ -1,6 +1,6 @@
-//! What a large network costs a client: its turns, its paths, its guards, and learning all relays'
-//! keys; each beside its target and beside an implementation that looks at all relays each time.
-//! Times are CPU time of one thread.
+//! Cost of a large network for a client: its turns, its paths, its guards, and learning all
+//! relays' keys. Each is compared with its target, and with an implementation that iterates over
+//! all relays each time. Times are CPU time of one thread.
 
 use std::io;
 use std::process::ExitCode;
@@ -26,7 +26,7 @@ use synthetic::{Documents, NOW, RARE_PORT, documents};
 mod naive;
 mod synthetic;
 
-/// Guards of a sample, which a further draw must not take.
+/// Guards in a sample, which are excluded from further draws.
 const SAMPLE: usize = 20;
 const NOT_ENOUGH: &str = "the synthetic network gives no path";
 
@@ -83,7 +83,7 @@ fn run(arguments: &Arguments) -> io::Result<Table> {
     Ok(table)
 }
 
-/// The same network, known in full, in both implementations.
+/// The same network with all microdescriptors in both implementations.
 struct Subjects {
     ours: Arc<Network>,
     naive: Naive,
@@ -130,13 +130,13 @@ fn consensus(documents: &Documents) -> io::Result<Consensus> {
     unproven.prove(&[documents.authority], &certs, NOW).map_err(io::Error::other)
 }
 
-/// CPU time of this thread, in seconds.
+/// Returns the CPU time of this thread in seconds.
 fn cpu() -> f64 {
     let time = clock_gettime(ClockId::ThreadCPUTime);
     time.tv_sec as f64 + time.tv_nsec as f64 / 1e9
 }
 
-/// Microseconds of each call.
+/// Returns the time for each call in microseconds.
 fn each<T>(calls: u32, mut call: impl FnMut() -> Option<T>) -> io::Result<f64> {
     let begun = cpu();
     for _ in 0..calls {
@@ -145,7 +145,7 @@ fn each<T>(calls: u32, mut call: impl FnMut() -> Option<T>) -> io::Result<f64> {
     Ok((cpu() - begun) * 1e6 / f64::from(calls))
 }
 
-/// A client with circuits in store and nothing to do.
+/// Measures a turn of a client that has circuits ready and nothing to do.
 fn idle_turn(_: &Documents, on: &Subjects, is_naive: bool, rng: &mut Stream) -> io::Result<f64> {
     let mut circmgr = CircuitManager::new(KeptGuards::default(), &[], Wishes::default());
     circmgr.set_network(Arc::clone(&on.ours));
@@ -193,8 +193,8 @@ fn guard_draw(_: &Documents, on: &Subjects, is_naive: bool, rng: &mut Stream) ->
     }
 }
 
-/// From the consensus to the last microdescriptor in batches of a request, with a copy of the
-/// network handed on after each; seconds.
+/// Measures the time from the consensus to the last microdescriptor, in seconds. They arrive in
+/// batches of one request; the client gets a copy of the network after each.
 fn bootstrap(documents: &Documents, rng: &mut Stream) -> io::Result<f64> {
     let authority = AuthorityIdentity { v3: documents.authority, by_circuit: false };
     let at = Moment { now: Time::from_secs(1), unix: NOW };
@@ -224,7 +224,7 @@ fn answer(body: String) -> Response {
     Response { status: 200, reason: "OK".into(), body: body.into_bytes() }
 }
 
-/// The same with the old way to learn, ask and copy, but without a client.
+/// Measures the same with the naive way to learn, ask and copy, but without a client.
 fn naive_bootstrap(documents: &Documents) -> io::Result<f64> {
     let mut naive = Naive::new(consensus(documents)?);
     let begun = cpu();

@@ -1,5 +1,5 @@
-//! What was done before weights were added up once a consensus: all relays are looked at for each
-//! question. The baseline.
+//! The baseline: the implementation before weights were summed once per consensus, which iterates
+//! over all relays for each question.
 
 use std::collections::BTreeMap;
 use std::net::{IpAddr, SocketAddr};
@@ -8,7 +8,7 @@ use anabranch_onion::directory::network::Target;
 use anabranch_onion::wire::netdoc::{Consensus, Microdesc, RelayStatus};
 use rand_core::Rng;
 
-/// Microdescriptors by their digests beside the consensus.
+/// Consensus and microdescriptors by digest.
 #[derive(Clone)]
 pub(crate) struct Naive {
     consensus: Consensus,
@@ -44,7 +44,7 @@ impl Naive {
         positions.iter().all(|wanted| weigh(*wanted, true) * 4 >= weigh(*wanted, false) * 3)
     }
 
-    /// A path behind this guard.
+    /// Returns a path through `guard`.
     pub(crate) fn path(
         &self,
         target: Target,

@@ -1,6 +1,6 @@
-//! A consensus like that of 2026 in what costs time: 7,000 relays, the shares of guards and exits,
-//! weights over four powers of ten, crowded subnets, families of up to 70, some 250 exit policies.
-//! Its authority is made here; nothing in it is a real relay's.
+//! A consensus like that of 2026 in everything that costs time. It has 7,000 relays, the shares of
+//! guards and exits, weights over four powers of ten, crowded subnets, families of up to 70, and
+//! some 250 exit policies. Its authority is generated here; no data of real relays is used.
 
 use std::fmt::Write as _;
 use std::io;
@@ -14,13 +14,13 @@ use rand::RngExt;
 use rand_core::Rng;
 use sha2::{Digest, Sha256};
 
-/// Seconds since 1970 at which the consensus holds.
+/// Time at which the consensus is valid, in seconds since 1970.
 pub(crate) const NOW: u64 = 1_800_000_000;
-/// The port that hardly any exit allows: that of mail.
+/// Port that hardly any exit allows: that of mail.
 pub(crate) const RARE_PORT: u16 = 25;
 
-/// Kinds of relays: their share, whether they are guards and exits, and median and deviation of the
-/// logarithm of their weights.
+/// Kinds of relays: their share, whether they are guards and exits, and the median and deviation
+/// of the logarithm of their weights.
 const KINDS: [(f64, bool, bool, f64, f64); 4] = [
     (0.446, true, false, 9.3, 1.2),
     (0.240, false, false, 6.7, 2.5),
@@ -28,12 +28,12 @@ const KINDS: [(f64, bool, bool, f64, f64); 4] = [
     (0.130, false, true, 9.0, 2.2),
 ];
 const HEAVIEST: f64 = 250_000.0;
-/// `/16`s in all, the few that are crowded, and the share of relays in those.
+/// Number of `/16` networks, number of the crowded ones, and share of relays in those.
 const NETS: u32 = 2300;
 const CROWDED: u32 = 12;
 const IN_CROWDED: f64 = 0.25;
 const POLICIES: usize = 250;
-/// The share of relays that claim a family, and its largest size.
+/// Share of relays in a family, and size of the largest family.
 const IN_FAMILY: f64 = 0.27;
 const LARGEST_FAMILY: u32 = 70;
 const HEAD: &str = "\
@@ -53,11 +53,11 @@ Wgb=10000 Wgd=1040 Wgg=5888 Wgm=5888 Wmb=10000 Wmd=1040 Wme=0 Wmg=4112 Wmm=10000
 
 /// The documents of a network.
 pub(crate) struct Documents {
-    /// The identity of the authority that signed them.
+    /// Identity of the authority that signed them.
     pub(crate) authority: [u8; 20],
     pub(crate) certs: String,
     pub(crate) consensus: String,
-    /// By the digests by which the consensus names them, in its order.
+    /// Microdescriptors with the digests in the consensus, in its order.
     pub(crate) microdescs: Vec<([u8; 32], String)>,
 }
 
@@ -70,10 +70,10 @@ struct Relay {
     policy: Option<usize>,
 }
 
-/// Makes the documents of so many relays.
+/// Creates the documents of a network with `relays` relays.
 ///
 /// # Errors
-/// The library that signs them.
+/// The library that signs them fails.
 pub(crate) fn documents(relays: usize, seed: u64) -> io::Result<Documents> {
     let mut rng = stream(seed, 0, "synthetic consensus");
     let mut all: Vec<Relay> = (0..relays).map(|_| relay(&mut rng)).collect();
@@ -103,19 +103,19 @@ fn relay(rng: &mut Stream) -> Relay {
         share < 0.0
     });
     let (_, guard, exit, median, deviation) = *kind.unwrap_or(&KINDS[0]);
-    // The sum of twelve even draws is as good as normal.
+    // The sum of twelve uniform draws is close enough to a normal distribution.
     let normal = (0..12).map(|_| rng.random::<f64>()).sum::<f64>() - 6.0;
     let weight = (median + deviation * normal).exp().clamp(1.0, HEAVIEST) as u32;
     let crowded = rng.random::<f64>() < IN_CROWDED;
     let net = rng.random_range(if crowded { 0..CROWDED } else { CROWDED..NETS });
-    // The first policies are those of many.
+    // The first policies are the most common.
     let policy = exit.then(|| (rng.random::<f64>().powi(3) * POLICIES as f64) as usize);
     let mut id = [0; 20];
     rng.fill_bytes(&mut id);
     Relay { id, net, weight, guard, exit, policy }
 }
 
-/// Ports of the web and some others; every fiftieth policy lets mail out.
+/// Returns ports of the web and some others; every fiftieth policy allows mail.
 fn policy(place: usize, rng: &mut Stream) -> String {
     if place % 50 == 20 {
         return format!("p accept {RARE_PORT},80,443\n");
@@ -130,7 +130,7 @@ fn policy(place: usize, rng: &mut Stream) -> String {
     format!("p accept 80,443,{}\n", ports.join(","))
 }
 
-/// The `family` line of each relay, which all members of a family claim.
+/// Returns the `family` line of each relay, which all members of a family have.
 fn families(relays: &[Relay], rng: &mut Stream) -> Vec<String> {
     let mut lines = vec![String::new(); relays.len()];
     let mut free: Vec<usize> =

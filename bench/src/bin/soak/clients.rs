@@ -24,14 +24,14 @@ use serde_json::{Value, json};
 
 use crate::{HEAP, tell};
 
-/// Limit of queued cells, in bytes in each: as `anabranch up` gives its client.
+/// Limit of queued cells per client in bytes, as `anabranch up` sets it.
 const MEMORY: usize = 128 << 20;
-/// How many may be without a directory at a time.
+/// Maximum clients without a directory at a time.
 const AT_ONCE: usize = 16;
-/// Between two lines of numbers.
+/// Interval between two lines of numbers.
 const PERIOD: Duration = Duration::from_secs(1);
-/// Threads of directories end by themselves once their clients have; no request of theirs takes
-/// longer.
+/// Maximum wait for the threads of directory clients, which end by themselves after their clients;
+/// none of their requests takes longer.
 const LAST_REQUESTS: Duration = Duration::from_secs(60);
 
 /// How many, of which network, and where.
@@ -48,7 +48,7 @@ pub(crate) struct Arguments {
     data: PathBuf,
 }
 
-/// Runs them until they are told to end, then tells what is left, and waits to be told once more.
+/// Runs the clients until a signal, then reports what is left, and waits for another signal.
 pub(crate) fn run(arguments: &Arguments) -> io::Result<()> {
     let mut stop = stop_signals()?;
     own("bare")?;
@@ -66,7 +66,7 @@ pub(crate) fn run(arguments: &Arguments) -> io::Result<()> {
     Ok(())
 }
 
-/// Starts all of them, but few at a time: authorities take no crowd from one address.
+/// Starts all clients, but few at a time: authorities refuse many connections from one address.
 fn start(arguments: &Arguments) -> io::Result<Vec<Running>> {
     let mut clients: Vec<Running> = Vec::new();
     for number in 0..arguments.clients {
@@ -78,11 +78,11 @@ fn start(arguments: &Arguments) -> io::Result<Vec<Running>> {
     Ok(clients)
 }
 
-/// Whether a signal came within the time that the stream waits.
+/// Returns whether a signal has arrived within the stream's read timeout.
 fn is_told(stop: &mut UnixStream) -> io::Result<bool> {
     match stop.read(&mut [0]) {
         Ok(_) => Ok(true),
-        // A signal may interrupt the very read that it is to be told by.
+        // A signal may interrupt the read that would report it.
         Err(error) if matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::Interrupted) => {
             Ok(false)
         }
@@ -90,7 +90,8 @@ fn is_told(stop: &mut UnixStream) -> io::Result<bool> {
     }
 }
 
-/// Tells what this process has open: the reading of its own folder of files is one of them.
+/// Reports the memory, files and threads of this process, without the descriptor that reads its
+/// own folder of files.
 fn own(event: &str) -> io::Result<()> {
     let Usage { rss, files, .. } = Usage::of(std::process::id())?;
     tell(&json!({"event": event, "rss": rss, "files": files - 1, "threads": threads()?}))
@@ -111,18 +112,18 @@ fn wait_for_threads() -> io::Result<()> {
     Ok(())
 }
 
-/// What there is to see of a client.
+/// Observations of a client.
 #[derive(Default)]
 struct Seen {
     listening: Option<SocketAddr>,
     ready: bool,
     status: Status,
-    /// Circuits that were built, and that closed.
+    /// Circuits built, and circuits closed.
     built: u64,
     closed: u64,
-    /// Neighbours that broke the rules.
+    /// Protocol violations by neighbours.
     violations: u64,
-    /// What did not work, with how often it did not.
+    /// Errors with their counts.
     troubles: BTreeMap<String, u64>,
 }
 
@@ -173,19 +174,20 @@ impl Running {
         locked(&self.seen)
     }
 
-    /// Whether it has no directory yet.
+    /// Returns whether it has no directory yet.
     fn is_coming_up(&self) -> bool {
         !self.seen().ready && !self.thread.is_finished()
     }
 
-    /// Ends it: whether it came to a good end, and not before.
+    /// Ends the client; returns whether it ended successfully, and not earlier.
     fn end(mut self) -> bool {
         let told = self.stop.write_all(&[0]).is_ok();
         told && matches!(self.thread.join(), Ok(Ok(())))
     }
 }
 
-/// A client that panicked is told of by its end; what it said before can be read.
+/// Locks the observations. A panic of the client shows in its end; earlier observations remain
+/// readable.
 fn locked(seen: &Mutex<Seen>) -> MutexGuard<'_, Seen> {
     seen.lock().unwrap_or_else(PoisonError::into_inner)
 }
@@ -222,7 +224,7 @@ fn settings(authority: &str, data: &Path) -> io::Result<Settings> {
     })
 }
 
-/// What was told already.
+/// Facts already reported.
 #[derive(Default)]
 struct Known {
     listening: bool,
@@ -241,7 +243,7 @@ impl Known {
     }
 }
 
-/// All clients' together.
+/// Returns the sums over all clients.
 fn numbers(clients: &[Running]) -> Value {
     let sum =
         |of: &dyn Fn(&Seen) -> u64| -> u64 { clients.iter().map(|one| of(&one.seen())).sum() };
@@ -256,7 +258,7 @@ fn numbers(clients: &[Running]) -> Value {
         "heap": HEAP.allocated(),
         "running": clients.iter().filter(|client| !client.thread.is_finished()).count(),
         "ready": sum(&|seen| u64::from(seen.ready)),
-        // A client with a circuit can carry a stream at once.
+        // A client with a circuit can open a stream at once.
         "with_circuit": sum(&|seen| u64::from(seen.status.circuits().0 > 0)),
         "circuits": sum(&|seen| seen.status.circuits.len() as u64),
         "built": sum(&|seen| seen.built),

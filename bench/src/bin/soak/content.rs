@@ -1,5 +1,5 @@
-//! The bytes of a stream: made from its number on either side, so that no side takes the other's
-//! word for them.
+//! Content of a stream, generated from its number at both ends, so that neither end relies on the
+//! other.
 
 use std::io::{self, Read};
 
@@ -7,29 +7,29 @@ use anabranch_multipath::seed;
 use rand_core::Rng;
 use sha2::{Digest, Sha256};
 
-/// Bytes that are made, sent and read at once.
+/// Bytes generated, sent and read at once.
 pub(crate) const PIECE: usize = 16 << 10;
 
-/// A SHA-256.
+/// A SHA-256 hash.
 pub(crate) type Hash = [u8; 32];
 
-/// A reader of the first bytes of a number's content, in pieces of any size.
+/// Reader of the first bytes of a number's content, in pieces of any size.
 pub(crate) struct Content {
     made: seed::Stream,
     piece: Box<[u8; PIECE]>,
-    /// How much of the piece was taken.
+    /// Bytes of `piece` already read.
     taken: usize,
     left: u64,
 }
 
 impl Content {
-    /// So many.
+    /// Creates a reader of `length` bytes.
     pub(crate) fn new(number: u64, length: u64) -> Content {
         let made = seed::stream(number, 0, "soak content");
         Content { made, piece: Box::new([0; PIECE]), taken: PIECE, left: length }
     }
 
-    /// The SHA-256 of what is left.
+    /// Returns the SHA-256 hash of the rest.
     pub(crate) fn hash(mut self) -> Hash {
         let mut hasher = Sha256::new();
         let mut piece = [0; PIECE];

@@ -1,20 +1,20 @@
-//! How a stream may fail.
+//! Failures of a stream.
 
 use std::fmt;
 use std::io::{self, ErrorKind};
 
-/// How a stream ended that was not complete.
+/// Reason for which a stream was not complete.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Failure {
-    /// By an answer of SOCKS.
+    /// Refused with a SOCKS reply code.
     Refused(u8),
-    /// By an error of the socket.
+    /// Error of the socket.
     Socket(ErrorKind),
-    /// By an end like any other, before all bytes were there.
+    /// Normal end before all bytes had arrived.
     Short,
-    /// Not at all: nothing moved for too long. Never allowed.
+    /// No end: nothing moved for too long. Never allowed.
     Hung,
-    /// With bytes that are not those that were sent, or more. Never allowed.
+    /// Wrong or too many bytes. Never allowed.
     Wrong,
 }
 

@@ -1,4 +1,4 @@
-//! The programs: users of each client who open streams, now and then, and check what comes.
+//! Programs of the clients: users who open streams from time to time, and check the received data.
 
 use std::fs;
 use std::io;
@@ -16,14 +16,14 @@ use super::server::{self, Request, STACK};
 use super::stream::{self, Wish};
 use super::tell;
 
-/// The largest stream.
+/// Maximum bytes of a stream.
 const LARGEST: f64 = 4.0 * 1024.0 * 1024.0;
-/// Bytes of a stream that is drawn out, at most.
+/// Maximum bytes of a slowly sent stream.
 const DRIPPED: u64 = 100_000;
-/// A slow program takes a piece of 16 KiB in so long: 320 KiB a second.
+/// Pause of a slow program after each piece of 16 KiB: 320 KiB per second.
 const SLOW: Duration = Duration::from_millis(50);
 
-/// How programs name the server, of which exits reach no more than loopback.
+/// Names of the server in requests; exits connect only to loopback.
 const DESTINATIONS: [&str; 3] = ["127.0.0.1", "127.0.0.1", "localhost"];
 
 /// Through whom, for how long, how much.
@@ -55,7 +55,7 @@ pub(crate) struct Arguments {
     port: u16,
 }
 
-/// Runs all users until the last one's last stream has ended; a line for each stream.
+/// Runs all users until their last streams have ended; prints a line for each stream.
 pub(crate) fn run(arguments: &Arguments) -> io::Result<()> {
     let proxies: Vec<SocketAddr> = fs::read_to_string(&arguments.clients)?
         .lines()
@@ -76,7 +76,7 @@ pub(crate) fn run(arguments: &Arguments) -> io::Result<()> {
     tell(&json!({"event": "done"}))
 }
 
-/// A host, and the port behind it or this one.
+/// Splits a destination into host and port; without a port, `port` is used.
 fn destination(named: &str, port: u16) -> io::Result<(String, u16)> {
     match named.rsplit_once(':') {
         Some((host, port)) => Ok((host.into(), port.parse().map_err(io::Error::other)?)),
@@ -91,7 +91,7 @@ struct User {
     proxy: SocketAddr,
     to: Arc<[(String, u16)]>,
     pause: f64,
-    /// For how long it begins streams, and the longest that one is drawn out, in seconds.
+    /// Time during which it begins streams, and maximum duration of a slowly sent one in seconds.
     all: Duration,
     lasting: u64,
 }
@@ -137,8 +137,8 @@ impl User {
         Ok(())
     }
 
-    /// What it wants next. Sizes are as likely between 1 and 10 bytes as between 100,000 and a
-    /// million.
+    /// Draws the next stream. Sizes are as likely to be between 1 and 10 bytes as between 100,000
+    /// and a million.
     fn wish(&mut self, number: u64) -> Wish {
         let length = LARGEST.powf(self.fraction()) as u64;
         let kind = self.below(20);
@@ -147,7 +147,8 @@ impl User {
             12..17 => Request::Put { number, length },
             _ => {
                 let seconds = 1 + self.below(self.lasting);
-                // A byte a second at least: a pause is not to pass for a stream that hangs.
+                // At least one byte per second, so that a pause is not mistaken for a hanging
+                // stream.
                 Request::Drip { number, length: length.clamp(seconds, DRIPPED), seconds }
             }
         };
@@ -161,7 +162,7 @@ impl User {
         }
     }
 
-    /// From 0, and less than 1.
+    /// Draws a number from 0 to less than 1.
     fn fraction(&mut self) -> f64 {
         (self.chance.next_u64() >> 11) as f64 / (1u64 << 53) as f64
     }

@@ -1,11 +1,11 @@
-//! The two sides of a soak of the onion network (`bench/soak.py`, which starts the network itself
-//! and judges):
+//! The two sides of a soak test of the onion network (`bench/soak.py` starts the network itself and
+//! judges the results):
 //!
-//! * `soak clients`: many complete clients in this process, each as `anabranch client` runs one: an
-//!   event loop and a directory client on threads of their own, guards and documents in a folder of
-//!   its own, a SOCKS port of its own.
-//! * `soak load`: the programs of these clients and the server behind the exits, apart, so that
-//!   what is measured of the clients' process is theirs alone.
+//! * `soak clients`: many complete clients in this process, each as in `anabranch client`: separate
+//!   threads for an event loop and a directory client, a separate folder for guards and documents,
+//!   and a separate SOCKS port.
+//! * `soak load`: the programs of these clients and the server at the exits. They are a separate
+//!   process, so that measurements of the clients' process do not include them.
 
 mod clients;
 mod content;
@@ -23,8 +23,8 @@ use cap::Cap;
 use clap::Parser;
 use serde::Serialize;
 
-/// The system's allocator, with an account of what is in use: the kernel's tells also of what the
-/// allocator keeps for later.
+/// The system's allocator with a counter of bytes in use: the kernel's numbers include memory that
+/// the allocator keeps for later.
 #[global_allocator]
 static HEAP: Cap<System> = Cap::new(System, usize::MAX);
 
@@ -38,7 +38,7 @@ enum Arguments {
 }
 
 fn main() -> io::Result<()> {
-    // Hundreds of clients need thousands.
+    // Hundreds of clients need thousands of open files.
     files::raise_limit();
     match Arguments::parse() {
         Arguments::Clients(arguments) => clients::run(&arguments),
@@ -46,7 +46,7 @@ fn main() -> io::Result<()> {
     }
 }
 
-/// Prints a line.
+/// Prints `event` as a line of JSON.
 fn tell(event: &impl Serialize) -> io::Result<()> {
     let mut line = serde_json::to_string(event)?;
     line.push('\n');

@@ -1,9 +1,8 @@
-//! What stands behind the exits: content by number, at once or drop by drop, and the hash of what
-//! is brought.
+//! Server at the exits: content by number, at once or slowly, and the hash of uploaded content.
 //!
-//! A request is a line: `get NUMBER LENGTH`, `drip NUMBER LENGTH SECONDS` or `put NUMBER LENGTH`
-//! with so many bytes behind it. After its answer the server closes, so that the end of a stream is
-//! seen, too.
+//! A request is a line: `get NUMBER LENGTH`, `drip NUMBER LENGTH SECONDS`, or `put NUMBER LENGTH`
+//! followed by LENGTH bytes. The server closes after its answer, so that the end of a stream is
+//! tested, too.
 
 use std::io::{self, BufRead, BufReader, Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
@@ -14,24 +13,24 @@ use sha2::{Digest, Sha256};
 
 use super::content::{Content, PIECE};
 
-/// Who is silent for longer has been lost: its relay was killed, and nobody told us.
+/// Timeout for a silent peer: its relay was killed, and the close never arrived.
 const SILENCE: Duration = Duration::from_secs(180);
-/// Stacks of threads that do little.
+/// Stack size in bytes of threads that do little.
 pub(crate) const STACK: usize = 256 << 10;
 
 /// A request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Request {
-    /// So many bytes of a number's content.
+    /// Asks for `length` bytes of a number's content.
     Get { number: u64, length: u64 },
-    /// The same in so many pieces, one a second.
+    /// Asks for the same in `seconds` pieces, one per second.
     Drip { number: u64, length: u64, seconds: u64 },
-    /// So many bytes come; their SHA-256 is the answer.
+    /// Sends `length` bytes; their SHA-256 hash is the answer.
     Put { number: u64, length: u64 },
 }
 
 impl Request {
-    /// The line that says it.
+    /// Returns the line of the request.
     pub(crate) fn line(self) -> String {
         match self {
             Request::Get { number, length } => format!("get {number} {length}\n"),
@@ -57,17 +56,17 @@ impl Request {
     }
 }
 
-/// Serves on a port of loopback (0: any) for as long as the process lives: its address.
+/// Serves on a loopback port (0 for any) while the process lives; returns the address.
 ///
 /// # Errors
-/// No port can be had, or no thread.
+/// The port cannot be bound, or the thread cannot be started.
 pub(crate) fn start(port: u16) -> io::Result<SocketAddr> {
     let listener = TcpListener::bind(("127.0.0.1", port))?;
     let address = listener.local_addr()?;
     let serve = move || {
         for socket in listener.incoming().flatten() {
             let small = thread::Builder::new().stack_size(STACK);
-            // Who is cut off was so by the network, and its program tells of it.
+            // An error means that the network has cut the connection, which its program reports.
             let _ = small.spawn(move || answer(socket));
         }
     };

@@ -1,5 +1,5 @@
-//! A program's side of SOCKS5 (RFC 1928), with a user name (RFC 1929) where streams are to be apart
-//! from others.
+//! Client side of SOCKS5 (RFC 1928), with a user name (RFC 1929) for streams that are to be
+//! isolated from others.
 
 use std::io::{self, Read, Write};
 use std::net::TcpStream;
@@ -15,7 +15,7 @@ const NAME: u8 = 3;
 /// Asks the proxy at the other end of `socket` for a connection.
 ///
 /// # Errors
-/// The proxy refuses it, or goes, or says nothing for as long as the socket waits.
+/// The proxy refuses it, closes the connection, or does not answer before the socket's timeout.
 pub(crate) fn connect(
     socket: &mut TcpStream,
     user: Option<&str>,
@@ -45,7 +45,7 @@ pub(crate) fn connect(
     Ok(socket.read_exact(&mut vec![0; address + 2])?)
 }
 
-/// A text behind its length: it is short here.
+/// Returns a short text preceded by its length.
 fn counted(text: &str) -> Vec<u8> {
     [&[text.len() as u8], text.as_bytes()].concat()
 }

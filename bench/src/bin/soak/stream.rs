@@ -1,4 +1,4 @@
-//! One stream of a program, from its first word to its end.
+//! One stream of a program, from its request to its end.
 
 use std::io::{Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpStream};
@@ -12,38 +12,40 @@ use super::failure::Failure;
 use super::server::Request;
 use super::socks;
 
-/// A proxy looks two minutes for a circuit, by C tor's habit, and tries three.
+/// Timeout for opening a stream: like C tor, a proxy waits two minutes for a circuit, and tries
+/// three.
 const OPENING: Duration = Duration::from_secs(180);
-/// A stream on which nothing moved for so long hangs: nothing here is slower than a byte a second.
+/// Time without any data after which a stream counts as hanging: nothing here is slower than a
+/// byte per second.
 const STALL: Duration = Duration::from_secs(90);
 
-/// What a program wants.
+/// A stream that a program opens.
 #[derive(Clone, Debug)]
 pub(crate) struct Wish {
-    /// What it asks for.
+    /// Request to the server.
     pub(crate) request: Request,
-    /// The destination's name and port.
+    /// Name and port of the destination.
     pub(crate) to: (String, u16),
-    /// Who asks: streams of different users share no circuit.
+    /// User name: streams of different users share no circuit.
     pub(crate) user: Option<&'static str>,
-    /// The pause behind each piece, for programs that read slowly.
+    /// Pause after each piece, for programs that read slowly.
     pub(crate) pause: Duration,
 }
 
-/// What came of a stream.
+/// Result of a stream.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Outcome {
     /// Whether the destination was reached.
     pub(crate) opened: bool,
-    /// Bytes that came.
+    /// Bytes received.
     pub(crate) came: u64,
-    /// How long it took, all in all.
+    /// Total duration.
     pub(crate) took: Duration,
-    /// Complete, or not.
+    /// Success, or the failure.
     pub(crate) end: Result<(), Failure>,
 }
 
-/// Does what a program wants through the proxy at `at`.
+/// Runs a stream through the proxy at `at`.
 pub(crate) fn run(at: SocketAddr, wish: &Wish) -> Outcome {
     let begun = Instant::now();
     let mut outcome = Outcome { opened: false, came: 0, took: Duration::ZERO, end: Ok(()) };
@@ -73,7 +75,7 @@ fn attempt(at: SocketAddr, wish: &Wish, outcome: &mut Outcome) -> Result<(), Fai
         }
     };
     receive(&mut socket, (length, hash), wish.pause, &mut outcome.came)?;
-    // The proxy may have closed it already.
+    // The proxy may already have closed it.
     let _ = socket.shutdown(Shutdown::Both);
     Ok(())
 }
@@ -89,7 +91,7 @@ fn send(socket: &mut TcpStream, number: u64, length: u64, pause: Duration) -> Re
     }
 }
 
-/// Reads to the end, which comes behind so many bytes of this hash.
+/// Reads to the end, and checks that there are `length` bytes with `hash`.
 fn receive(
     socket: &mut TcpStream,
     (length, hash): (u64, Hash),

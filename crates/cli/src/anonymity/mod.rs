@@ -168,7 +168,7 @@ struct FingerprintsArgs {
 }
 
 impl AnonymityArgs {
-    /// Analyses.
+    /// Runs the analysis.
     ///
     /// # Errors
     /// Misuse if the file is no whole consensus or a setting makes no sense.

@@ -1,4 +1,5 @@
-//! Where a consensus comes from: a file or standard input, maybe packed, maybe one of an archive's.
+//! Sources of a consensus: a file or standard input, either plain or compressed, or a member of an
+//! archive.
 
 use std::fs::File;
 use std::io::{self, BufRead, BufReader, Cursor, Read};
@@ -9,18 +10,19 @@ use flate2::bufread::MultiGzDecoder;
 use lzma_rust2::XzReader;
 use tar::{Archive, Entry};
 
-/// Bytes of a tar file's first header, and where in it the format's name stands.
+/// Size of a tar file's first header in bytes, and the offset and text of the format's name in it.
 const TAR_HEADER: u64 = 512;
 const TAR_NAME: (usize, &[u8]) = (257, b"ustar");
-/// Bytes at the beginning of a document in which its times stand.
+/// Bytes at the beginning of a document that contain its times.
 const BEGIN: u64 = 4096;
 
 /// A consensus of an archive, as a command names it.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Choice<'a> {
-    /// The hour from which it is valid, as `2024-05-17T17`; `None` is the only one.
+    /// Hour from which the consensus is valid, such as `2024-05-17T17`; `None` for a file with
+    /// only one.
     pub(crate) hour: Option<&'a str>,
-    /// Text before an hour on the command line, for messages.
+    /// Text before `hour` on the command line, for error messages.
     pub(crate) written: &'static str,
 }
 
@@ -33,8 +35,8 @@ pub(crate) fn read_file(file: &Path, choice: Choice<'_>) -> Result<Vec<u8>, Stri
     read(file, choice)
 }
 
-/// Reads the bytes of a consensus: of an archive (CollecTor's of a month) the one of the choice.
-/// No more than one document is held.
+/// Reads the bytes of a consensus. From an archive, such as CollecTor's of a month, it takes the
+/// one that `choice` names. At most one document is held in memory.
 ///
 /// # Errors
 /// The source cannot be read, or the choice does not fit it: one line.
@@ -67,14 +69,15 @@ fn unpacked<'a>(mut source: impl BufRead + 'a) -> io::Result<Box<dyn Read + 'a>>
     })
 }
 
-/// At most as much as a consensus may have, and a byte, by which its reader refuses it.
+/// Reads `source`, but at most `LONGEST + 1` bytes: with the extra byte the parser refuses it as
+/// too long.
 fn all_of(source: impl Read) -> Result<Vec<u8>, String> {
     let mut bytes = Vec::new();
     source.take(LONGEST + 1).read_to_end(&mut bytes).map_err(told)?;
     Ok(bytes)
 }
 
-/// Members of an archive, as far as they were passed.
+/// Members of an archive that were read so far.
 #[derive(Default)]
 struct Passed {
     documents: usize,
@@ -126,7 +129,7 @@ fn several(passed: &Passed, next: &str, written: &str) -> String {
     )
 }
 
-/// A member with its time; `None` if it is no file, or says none.
+/// Returns a member's time and content; `None` if it is not a file or states no time.
 fn dated<R: Read>(
     mut entry: Entry<'_, R>,
 ) -> Result<Option<(String, impl Read + use<'_, R>)>, String> {
@@ -143,7 +146,7 @@ fn dated<R: Read>(
     Ok(said.map(|time| (time, Cursor::new(begin).chain(entry))))
 }
 
-/// `2024-05-17T17` as documents begin it: `2024-05-17 17`.
+/// Converts an hour such as `2024-05-17T17` to the form that documents use: `2024-05-17 17`.
 fn time(text: &str, written: &str) -> Result<String, String> {
     let plain = text.trim_end_matches('Z').replacen('T', " ", 1);
     let form = "0000-00-00 00:00:00";

@@ -12,10 +12,10 @@ use anabranch_anonymity::year::{Adversary, Compromised, YearRow, YearSettings};
 use anabranch_onion::directory::civil::utc;
 use serde_json::{Value, json};
 
-/// One of the chances of a row.
+/// Accessor for one of the chances of a row.
 type OfRow = fn(&PathRow) -> Chance;
 
-/// What the numbers are of.
+/// Returns the heading: the consensus and the network that the numbers are for.
 fn head(listed: &Listed) -> String {
     let network = &listed.network;
     let (relays, guards) = (network.relays().count(), entries(network).len());
@@ -133,7 +133,7 @@ fn legs(row: &YearRow) -> String {
     row.legs.map_or("COMB".to_owned(), |legs| legs.to_string())
 }
 
-/// Names of what is counted, and where.
+/// Keys of the counts in JSON, with their headings in the tables.
 const COMPROMISED: [(&str, &str); 4] = [
     ("any_ever", "clients that had a hostile entry by this day"),
     ("all_ever", "clients whose entries were all hostile at some time by this day"),

@@ -20,7 +20,7 @@ use super::user_ns;
 use super::work::{Face, sentence};
 use crate::failure::Failure;
 
-/// Prints for machines, and takes their commands.
+/// Prints JSON lines and takes commands on standard input.
 pub(super) struct Json {
     /// Whether the hosts are in a user namespace of ours.
     pub(super) rootless: bool,
@@ -84,7 +84,7 @@ impl Face for Json {
     }
 }
 
-/// One line, at once. A reader that went away ends the program.
+/// Prints `event` as one line and flushes it. If the reader is gone, the program ends.
 fn print(event: &Value) -> Result<(), Failure> {
     let mut out = io::stdout().lock();
     writeln!(out, "{event}").and_then(|()| out.flush()).map_err(Failure::trouble)
@@ -110,7 +110,7 @@ fn outcome(program: &Program, ended: &Ended) -> Value {
     value
 }
 
-/// Does what a line says; the answer to print, or what is wrong with it.
+/// Executes the command in `line`; returns the answer to print, or the error.
 fn answer(network: &Network, line: &str) -> Result<Value, String> {
     let mut command: Map<String, Value> = serde_json::from_str(line).map_err(|error| {
         format!(

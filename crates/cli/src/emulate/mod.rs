@@ -59,7 +59,7 @@ enum Action {
 }
 
 impl EmulateArgs {
-    /// Runs the network until it is told to end, or its programs have ended.
+    /// Runs the network until a signal ends it or its programs have ended.
     pub(crate) fn run(mut self) -> Result<(), Failure> {
         let rootless = emulate::enter_user_namespace_if_needed();
         match (self.action.take(), self.topology.take()) {
@@ -76,7 +76,8 @@ impl EmulateArgs {
         let text = fs::read_to_string(file).map_err(|e| Failure::misuse(format!("{name}: {e}")))?;
         let topology = Topology::parse(&text, &name).map_err(Failure::misuse)?;
         let jobs = self.jobs(&topology, &name)?;
-        // Before the network, so that no signal can meet it unprepared.
+        // Signals are handled before the network exists, so that none of them ends the program
+        // without removing it.
         let work = Work::prepare(!self.command.is_empty()).map_err(Failure::trouble)?;
         let network = Network::start(&topology).map_err(refused)?;
         let face: &mut dyn Face = if self.json {
@@ -87,7 +88,7 @@ impl EmulateArgs {
         work.run(network, jobs, face)
     }
 
-    /// What to run, all of it found on this machine; COMMAND comes last.
+    /// Returns the programs to run, each found on this machine; COMMAND is the last.
     fn jobs(&self, topology: &Topology, file: &str) -> Result<Vec<Job>, Failure> {
         let output = self.logs.clone().map_or(Output::Lines, Output::Folder);
         let job = |program: &Program| {
@@ -103,7 +104,7 @@ impl EmulateArgs {
         Ok(jobs)
     }
 
-    /// COMMAND as a program of the topology.
+    /// Returns COMMAND as a program of the topology.
     fn own_program(&self, topology: &Topology) -> Result<Option<Program>, Failure> {
         if self.command.is_empty() {
             return Ok(None);
@@ -132,7 +133,7 @@ impl EmulateArgs {
     }
 }
 
-/// What the machine did not let us build; for want of privilege, with the command that has it.
+/// Returns the failure for `error`; if privilege is missing, with the command line that has it.
 fn refused(error: SetupError) -> Failure {
     if error.needs_root() {
         return Failure::misuse(format!("{error}: {}", sudo::command_line([])));
@@ -140,7 +141,7 @@ fn refused(error: SetupError) -> Failure {
     Failure::misuse(error)
 }
 
-/// Fails only for what no topology can do without.
+/// Prints what emulation needs. Fails only if something is missing that every topology needs.
 fn check() -> Result<(), Failure> {
     let needs = emulate::check();
     for need in &needs {
@@ -163,7 +164,7 @@ fn user_ns() -> String {
     format!("/proc/{}/ns/user", std::process::id())
 }
 
-/// A line on standard output. Nobody may be there to read it: that is no reason to panic.
+/// Prints a line on standard output. A closed output is ignored, because it is no reason to panic.
 fn say(line: fmt::Arguments<'_>) {
     let _ = writeln!(io::stdout(), "{line}");
 }

@@ -8,11 +8,11 @@ use super::work::{Face, sentence};
 use super::{say, user_ns};
 use crate::failure::Failure;
 
-/// Prints for people.
+/// Prints for people and takes no commands.
 pub(super) struct Plain {
     /// Whether the hosts are in a user namespace of ours.
     pub(super) rootless: bool,
-    /// A command has the terminal: say only what others print.
+    /// Whether COMMAND uses the terminal: then only the output of the other programs is printed.
     pub(super) quiet: bool,
 }
 
@@ -44,7 +44,7 @@ impl Face for Plain {
     fn show(&mut self, program: &Program, notice: &Notice) -> Result<(), Failure> {
         let name = &program.name;
         match notice {
-            // A command's own output must not be mixed with that of others.
+            // Output of COMMAND must not be mixed with that of other programs.
             Notice::Line { error, text, .. } if *error || self.quiet => {
                 let _ = writeln!(io::stderr(), "[{name}] {text}");
             }

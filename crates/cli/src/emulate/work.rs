@@ -1,4 +1,4 @@
-//! What a running emulation does: it shows what happens, obeys, and knows when to end.
+//! Main loop of a running emulation: shows events, executes commands and decides when it ends.
 
 use std::io::{self, BufRead};
 use std::sync::mpsc::{self, Receiver, SyncSender};
@@ -10,38 +10,38 @@ use signal_hook::iterator::Signals;
 
 use crate::failure::Failure;
 
-/// How an emulation is shown to whoever started it.
+/// Output and input of an emulation, for people or for programs.
 pub(super) trait Face {
-    /// Whether it takes commands on standard input.
+    /// Returns whether commands are read from standard input.
     fn listens(&self) -> bool;
-    /// The network is up, and programs are about to start.
+    /// Reports that the network is up and that programs are about to start.
     fn ready(&mut self, network: &Network) -> Result<(), Failure>;
-    /// A line came on standard input.
+    /// Executes a line from standard input.
     fn obey(&mut self, network: &Network, line: &str) -> Result<(), Failure>;
-    /// Something happened to a program.
+    /// Shows an event of a program.
     fn show(&mut self, program: &Program, notice: &Notice) -> Result<(), Failure>;
-    /// All has ended; the links can still be asked.
+    /// Reports how the programs ended; the counters of the links can still be read.
     fn end(&mut self, network: &Network, ends: &[(&Program, Ended)]) -> Result<(), Failure>;
 }
 
-/// What makes the emulation act.
+/// Input of the main loop.
 enum Input {
     Line(String),
     Notice(Notice),
     Interrupt,
-    /// All programs have ended, and nothing more will be told of them.
+    /// All programs have ended, and no further notice follows.
     Stopped,
     End,
 }
 
-/// What may wait to be shown. A program that prints faster has to wait, as for a terminal.
+/// Inputs that may be queued. A program that prints faster has to wait, as for a terminal.
 const WAITING: usize = 1024;
 
-/// An emulation that hears signals, and has no network yet.
+/// An emulation that handles signals and has no network yet.
 pub(super) struct Work {
     sender: SyncSender<Input>,
     inputs: Receiver<Input>,
-    /// Ctrl-C is for the command on our terminal.
+    /// Whether COMMAND runs on our terminal: Ctrl-C is then for it.
     has_command: bool,
 }
 
@@ -52,7 +52,8 @@ impl Work {
         Ok(Work { sender, inputs, has_command })
     }
 
-    /// Runs `jobs` in `network` until they have ended, or it is told to end.
+    /// Runs `jobs` in `network` until they have ended, or a signal or the end of standard input
+    /// ends the emulation.
     pub(super) fn run(
         self,
         network: Network,
@@ -80,8 +81,8 @@ impl Work {
         verdict(&jobs, &ends)
     }
 
-    /// Ends the programs and shows what they tell meanwhile; without a face, nobody listens. How
-    /// each ended.
+    /// Stops the programs, and shows their notices meanwhile if there is a `face`. Returns how
+    /// each of them ended.
     fn stop(
         &self,
         programs: Programs,
@@ -96,7 +97,7 @@ impl Work {
                 ends
             });
             let mut shown = Ok(());
-            // What is told has to be taken, or those who tell it would wait for ever.
+            // Notices have to be received, or their senders would block for ever.
             while let Ok(input) = self.inputs.recv() {
                 match (input, &mut face) {
                     (Input::Stopped, _) => break,
@@ -111,7 +112,8 @@ impl Work {
         })
     }
 
-    /// Acts until the end: all programs that it waits for have ended, or somebody says so.
+    /// Processes inputs until all awaited programs have ended, or a signal or the end of standard
+    /// input ends the emulation.
     fn follow(&self, network: &Network, jobs: &[Job], face: &mut dyn Face) -> Result<(), Failure> {
         let mut awaited = jobs.iter().filter(|job| !job.program.background).count();
         // An error means that every sender is gone: the same as an end.
@@ -138,13 +140,14 @@ impl Work {
     }
 }
 
-/// Success if all programs did as expected, and the status of the command on our terminal.
+/// Returns success if all programs ended as expected; otherwise the status of COMMAND on our
+/// terminal or the programs that failed.
 fn verdict(jobs: &[Job], ends: &[(&Program, Ended)]) -> Result<(), Failure> {
     let own = jobs.iter().zip(ends).find(|(job, _)| job.output == Output::Ours);
     match own {
         Some((_, (_, Ended::Code(0)))) | None => {}
         Some((_, (_, Ended::Code(code)))) => return Err(Failure::status(*code)),
-        // As shells say it.
+        // Shells report a signal this way.
         Some((_, (_, Ended::Signal(signal)))) => return Err(Failure::status(128 + signal)),
         Some((_, (program, ended))) => return Err(Failure::trouble(sentence(program, ended))),
     }
@@ -156,7 +159,7 @@ fn verdict(jobs: &[Job], ends: &[(&Program, Ended)]) -> Result<(), Failure> {
     if wrong.is_empty() { Ok(()) } else { Err(Failure::trouble(wrong.join("; "))) }
 }
 
-/// How a program ended, in words.
+/// Describes how a program ended.
 pub(super) fn sentence(program: &Program, ended: &Ended) -> String {
     let name = &program.name;
     match ended {

@@ -1,4 +1,4 @@
-//! Whether this machine and this user can build networks at all.
+//! Checks that this machine and this user can create networks.
 
 use std::path::PathBuf;
 
@@ -8,14 +8,14 @@ use rustix::process::geteuid;
 use crate::failure::Failure;
 use crate::sudo;
 
-/// An option, and the folder that it names.
+/// An option, and the folder that is its value.
 pub(super) type Folder = (&'static str, PathBuf);
 
-/// Refuses whoever is not root, with the line that does the same as root; `folders` are those that
-/// root, who has a home of its own, would look for elsewhere.
+/// Refuses a user who is not root, and names the command line that runs it as root. `folders` are
+/// passed explicitly there, because root has another home.
 ///
 /// # Errors
-/// Misuse.
+/// Misuse: the user is not root.
 pub(super) fn need_root(folders: &[Folder]) -> Result<(), Failure> {
     if geteuid().is_root() {
         return Ok(());
@@ -28,10 +28,10 @@ fn words((name, folder): &Folder) -> [String; 2] {
     [(*name).to_owned(), folder.to_string_lossy().into_owned()]
 }
 
-/// Refuses where networks of their own cannot be had, with what helps.
+/// Refuses if network namespaces are not available, and names the remedy.
 ///
 /// # Errors
-/// Misuse.
+/// Misuse: something is missing.
 pub(super) fn need_networks() -> Result<(), Failure> {
     let essential = |need: &emulate::Need| {
         need.missing.is_some() && need.only_for.is_none_or(|only| only == "[[program]]")

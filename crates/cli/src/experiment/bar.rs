@@ -1,4 +1,4 @@
-//! How far an experiment is: a line that changes on a terminal, a line for each measurement
+//! Progress of an experiment: a line that is rewritten on a terminal, a line for each measurement
 //! elsewhere.
 
 use std::io::{self, IsTerminal, Write};
@@ -7,7 +7,7 @@ use std::time::Duration;
 use anabranch_experiment::Progress;
 use rustix::termios::tcgetwinsize;
 
-/// Of the bar itself.
+/// Width of the bar in columns.
 const CELLS: usize = 24;
 
 /// Shows progress on standard error.
@@ -16,19 +16,19 @@ pub(super) struct Bar {
 }
 
 impl Bar {
-    /// A bar that changes where standard error is a terminal.
+    /// Creates a bar, which is rewritten in place if standard error is a terminal.
     pub(super) fn new() -> Bar {
         Bar { live: io::stderr().is_terminal() }
     }
 
-    /// A measurement has begun.
+    /// Shows that a measurement has begun.
     pub(super) fn begun(&mut self, progress: &Progress, what: &str) {
         if self.live {
             self.show(&line(progress, what));
         }
     }
 
-    /// A measurement is done.
+    /// Shows that a measurement is done.
     pub(super) fn done(&mut self, progress: &Progress, what: &str) {
         if self.live {
             self.show(&line(progress, what));
@@ -39,20 +39,20 @@ impl Bar {
         }
     }
 
-    /// Something that should stay to be read.
+    /// Prints a line that remains.
     pub(super) fn note(&mut self, text: &str) {
         let clear = if self.live { "\r\x1b[K" } else { "" };
         let _ = writeln!(io::stderr(), "{clear}{text}");
     }
 
-    /// Leaves the terminal at the start of a line.
+    /// Moves the cursor to the start of a line.
     pub(super) fn end(self) {
         if self.live {
             let _ = writeln!(io::stderr());
         }
     }
 
-    /// Nobody may be there to see it: that is no reason to stop.
+    /// Rewrites the line. A closed standard error is ignored, because it is no reason to stop.
     fn show(&self, text: &str) {
         let width = tcgetwinsize(io::stderr()).map_or(80, |size| usize::from(size.ws_col)).max(20);
         let cut: String = text.chars().take(width - 1).collect();
@@ -68,7 +68,7 @@ fn line(progress: &Progress, what: &str) -> String {
     format!("{full}{empty} {done}/{total}, {} left · {what}", spoken(progress.left()))
 }
 
-/// A stretch of time as somebody who waits wants it.
+/// Formats a remaining time, coarser the longer it is.
 pub(super) fn spoken(left: Duration) -> String {
     let seconds = left.as_secs_f64().round() as u64;
     match seconds {

@@ -1,4 +1,4 @@
-//! What the commands of all experiments share: their options, their folder, and what is in it.
+//! Parts that the commands of all experiments share: options, the folder of results and its files.
 
 use std::fmt::Display;
 use std::fs;
@@ -15,7 +15,7 @@ use super::allowed::{Folder, need_root};
 use super::marks;
 use crate::failure::Failure;
 
-/// What was measured, a line for each unit or attempt.
+/// File of the measurements: one line for each unit or attempt.
 pub(super) const JOURNAL: &str = "units.jsonl";
 
 /// Options of every experiment: where results go.
@@ -62,11 +62,12 @@ pub(super) struct SplitWords {
 }
 
 impl Common {
-    /// The program under test, which is this one, and where the peers' may be. Refuses whoever is
-    /// not root; `others` are the experiment's own folders that root would look for elsewhere.
+    /// Returns the program under test, which is this executable, and the folder of the peers'
+    /// programs if one is given. Refuses a user who is not root; `others` are further folders that
+    /// root would look for elsewhere.
     ///
     /// # Errors
-    /// Misuse: not by root. Trouble: the system does not tell.
+    /// Misuse: the user is not root. Trouble: the system does not reveal the executable's path.
     pub(super) fn programs(
         &self,
         others: impl IntoIterator<Item = Folder>,
@@ -82,8 +83,8 @@ impl Common {
 }
 
 impl Results {
-    /// The journal to go on with, in the folder, which is made if it is not there: of these
-    /// settings, carried out by this build with these peers.
+    /// Opens the journal to continue, in the folder, which is created if it is missing. Its header
+    /// has `settings`, this build and `peers`.
     ///
     /// # Errors
     /// Misuse: the journal is another run's.
@@ -99,7 +100,7 @@ impl Results {
         Journal::open(&self.folder.join(JOURNAL), &origin.join(settings)).map_err(Failure::misuse)
     }
 
-    /// What a journal holds, whoever wrote it.
+    /// Reads the journal, whatever build wrote it.
     ///
     /// # Errors
     /// Misuse: there is none.
@@ -107,7 +108,7 @@ impl Results {
         Journal::read(&self.folder.join(JOURNAL)).map_err(Failure::misuse)
     }
 
-    /// Writes the table of an experiment with this header into the folder.
+    /// Writes the table of an experiment with `header` into the folder.
     ///
     /// # Errors
     /// Misuse: it cannot be written.
@@ -123,14 +124,14 @@ impl Results {
             ("anabranch.schema", "1".to_owned()),
             ("anabranch.seed", header["seed"].to_string()),
             ("anabranch.splitter", splitter(header)),
-            // Journals of before it was noted have none.
+            // Journals written before this field existed have none.
             ("anabranch.program", told("program").unwrap_or_else(|| "not noted".to_owned())),
         ];
         let target = self.folder.join(file);
         table::write(&target, columns, &facts).map_err(|e| cannot_write(&target, &e))
     }
 
-    /// Writes a text into the folder, whole or not at all.
+    /// Writes a text into the folder, atomically.
     ///
     /// # Errors
     /// Misuse: it cannot be written.
@@ -139,10 +140,10 @@ impl Results {
         anabranch_pages::write(&target, text).map_err(|e| cannot_write(&target, &e))
     }
 
-    /// Writes the results of the experiment `name` into the Markdown file, if one was named.
+    /// Writes the results of the experiment `name` into the Markdown file, if one is given.
     ///
     /// # Errors
-    /// Misuse: it cannot be written, or lacks the marks.
+    /// Misuse: the file cannot be written or lacks the marks.
     pub(super) fn write_markdown(
         &self,
         name: &str,
@@ -153,22 +154,22 @@ impl Results {
         written.map_err(|e| cannot_write(file, &e))
     }
 
-    /// Tells people in short what came of it, and where the page is.
+    /// Prints a short result and the path of the page, unless `--json` is given.
     pub(super) fn conclude(&self, text: &str, page: &str) {
         if !self.json {
-            // Nobody may be there to read it.
+            // Standard output may be closed.
             let page = self.folder.join(page);
             let _ = writeln!(std::io::stdout(), "{text}\n{}", page.display());
         }
     }
 }
 
-/// That a file cannot be written, and why.
+/// Returns the failure of a file that cannot be written.
 fn cannot_write(what: &Path, error: &dyn Display) -> Failure {
     Failure::misuse(format!("cannot write {}: {error}", what.display()))
 }
 
-/// Makes a folder that its owner alone may read, if it is not there yet.
+/// Creates a folder that only its owner may read, if it is missing.
 ///
 /// # Errors
 /// Misuse: it cannot be made.
@@ -177,20 +178,18 @@ pub(super) fn make(folder: &Path) -> Result<(), Failure> {
     made.map_err(|e| Failure::misuse(format!("{}: {e}", folder.display())))
 }
 
-/// The further words that the splitter was given where it splits, as a shell reads them; empty if
-/// there were none.
+/// Returns the further arguments of the splitter, quoted for a shell; empty if there are none.
 pub(super) fn splitter(header: &Value) -> String {
     let words = header["splitter"].as_array().into_iter().flatten();
     shell::line(words.filter_map(Value::as_str))
 }
 
-/// The splitter's command, as far as a heading tells it: `words`, and those it was given where it
-/// splits.
+/// Returns the splitter's command for a heading: `words`, and the further arguments in `header`.
 pub(super) fn command(words: &str, header: &Value) -> String {
     format!("{words} {}", splitter(header)).trim_end().to_owned()
 }
 
-/// The end of a sentence that tells of these words; empty if there were none.
+/// Returns the end of a sentence that names the further arguments; empty if there are none.
 pub(super) fn and_splitter(header: &Value) -> String {
     let words = splitter(header);
     if words.is_empty() {
@@ -200,7 +199,7 @@ pub(super) fn and_splitter(header: &Value) -> String {
     }
 }
 
-/// By what and where it was measured, as a journal's first line has it.
+/// Names the programs and the machine of the measurements, from the journal's first line.
 pub(super) fn origin(header: &Value) -> String {
     let told = |key: &str| header[key].as_str().unwrap_or("not noted").to_owned();
     let peers = header["programs"].as_object().into_iter().flatten();
@@ -210,7 +209,7 @@ pub(super) fn origin(header: &Value) -> String {
     format!("Program: {}. Machine: {}. Peers: {peers}.", told("program"), told("machine"))
 }
 
-/// How disturbed the machine was: the median and the worst of each figure.
+/// Describes the disturbance of the machine: median and worst of each figure.
 pub(super) fn disturbance(all: impl Iterator<Item = Disturbance> + Clone) -> String {
     let of = |value: fn(Disturbance) -> f64| Spread::of(all.clone().map(value));
     let (Some(load), Some(steal), Some(late), Some(pressure)) =
@@ -233,7 +232,7 @@ pub(super) fn disturbance(all: impl Iterator<Item = Disturbance> + Clone) -> Str
     )
 }
 
-/// A table in Markdown.
+/// Returns a table in Markdown.
 pub(super) fn markdown_table<'a>(
     head: &[String],
     rows: impl Iterator<Item = &'a [String]>,
@@ -243,10 +242,10 @@ pub(super) fn markdown_table<'a>(
     line(head) + &line(&rule) + &rows.map(line).collect::<String>()
 }
 
-/// A number of seconds that somebody waits.
+/// Parses a number of seconds from 1 to 600.
 ///
 /// # Errors
-/// It is none, or makes no sense.
+/// The text is not a number, or it is out of range.
 pub(super) fn patience(text: &str) -> Result<f64, String> {
     let seconds: Result<f64, _> = text.parse();
     let valid = seconds.ok().filter(|seconds| (1.0..=600.0).contains(seconds));

@@ -1,5 +1,5 @@
-//! The frame of every experiment's run: the journal that it goes on with, who hears of it, and what
-//! is made of it at the end.
+//! Run of an experiment, common to all of them: the journal that it continues, the progress that
+//! it reports, and the results at the end.
 
 use std::collections::BTreeSet;
 use std::sync::atomic::AtomicBool;
@@ -12,38 +12,38 @@ use super::common::Results;
 use super::telling::{Teller, told_to_stop};
 use crate::failure::Failure;
 
-/// What an experiment gives to the frame.
+/// The parts of a run that differ between experiments.
 pub(super) trait Experiment {
-    /// As its command is called.
+    /// Name of its command.
     const NAME: &'static str;
-    /// Its measurements.
+    /// One measurement.
     type Unit: Unit;
-    /// What comes of one.
+    /// Result of one measurement.
     type Record: Record;
 
-    /// Where its results go.
+    /// Returns the folder and formats of its results.
     fn results(&self) -> &Results;
 
-    /// What came of a measurement, in a few words.
+    /// Describes the result of a measurement in a few words.
     fn outcome(record: &Self::Record) -> String;
 
-    /// Finds what it takes, begins a [`Run`], and carries it out.
+    /// Finds the programs and files that it needs, begins a [`Run`], and carries it out.
     ///
     /// # Errors
-    /// Misuse: something is not there, and nothing was made; or the journal is another run's.
+    /// Misuse: something is missing, and nothing was created; or the journal is another run's.
     /// Trouble: not all could be measured.
     fn measure(&self) -> Result<(), Failure>;
 
-    /// Makes tables, page and Markdown of what was measured, and says in short what came of it.
+    /// Writes tables, page and Markdown of the measurements, and prints a short result.
     ///
     /// # Errors
     /// Misuse: they cannot be written.
     fn tell(&self, header: &Value, records: &[Self::Record]) -> Result<(), Failure>;
 
-    /// What the end of a run means for whoever started it.
+    /// Converts the end of a run to the result of the command; `whole` is false if it was stopped.
     ///
     /// # Errors
-    /// Trouble: somebody said stop before all was measured.
+    /// Trouble: the run was stopped before all was measured.
     fn verdict(whole: bool, units: &[Self::Unit], records: &[Self::Record]) -> Result<(), Failure> {
         if whole {
             return Ok(());
@@ -57,7 +57,7 @@ pub(super) trait Experiment {
     }
 }
 
-/// Runs an experiment, or makes the results of what there is (`--report`).
+/// Runs an experiment; with `--report` only writes the results of its journal.
 ///
 /// # Errors
 /// Those of [`Experiment::measure`]; misuse: there is nothing to report.
@@ -77,12 +77,12 @@ pub(super) struct Run<'a, E: Experiment> {
     journal: Journal<E::Record>,
 }
 
-/// Who hears what happens in a run.
+/// Callback for the events of a run.
 pub(super) type Hear<'a, E> =
     dyn FnMut(&Progress, Event<'_, <E as Experiment>::Unit, <E as Experiment>::Record>) + Send + 'a;
 
 impl<'a, E: Experiment> Run<'a, E> {
-    /// Opens the journal of a plan with these settings, carried out by these peers.
+    /// Opens the journal of a plan with `settings`, measured with the programs in `peers`.
     ///
     /// # Errors
     /// Misuse: the journal is another run's.
@@ -95,10 +95,10 @@ impl<'a, E: Experiment> Run<'a, E> {
         Ok(Run { experiment, units, journal })
     }
 
-    /// The same on networks of its own.
+    /// Begins a run as [`Run::begin`] does, for measurements that need network namespaces.
     ///
     /// # Errors
-    /// Misuse: networks cannot be had, and nothing was made; or those of [`Run::begin`].
+    /// Misuse: namespaces are not available, and nothing was created; or those of [`Run::begin`].
     pub(super) fn on_networks(
         experiment: &'a E,
         plan: (Value, Vec<E::Unit>),
@@ -108,12 +108,12 @@ impl<'a, E: Experiment> Run<'a, E> {
         Run::begin(experiment, plan, peers)
     }
 
-    /// Carries out the units that the journal lacks, one after another, until all are done or
-    /// somebody says stop, and tells what came of it. `work` does one, and ends soon once its flag
-    /// is set.
+    /// Carries out the units that the journal lacks, one after another, until all are done or a
+    /// signal stops the run; then writes the results. `work` measures one unit, and returns soon
+    /// once its flag is set.
     ///
     /// # Errors
-    /// Trouble: a unit cannot be carried out, its record not be stored, or it was stopped.
+    /// Trouble: a unit fails, its record cannot be stored, or the run was stopped.
     pub(super) fn carry_out(
         self,
         work: impl Fn(&E::Unit, &AtomicBool) -> Result<E::Record, String>,
@@ -123,7 +123,7 @@ impl<'a, E: Experiment> Run<'a, E> {
         })
     }
 
-    /// The same, where `carry` says how.
+    /// Carries out the units as [`Run::carry_out`] does, but `carry` decides the order.
     ///
     /// # Errors
     /// Those of [`Run::carry_out`].
@@ -143,7 +143,7 @@ impl<'a, E: Experiment> Run<'a, E> {
         };
         let whole = carry(&self.units, &mut self.journal, &stop, &mut hear);
         teller.end();
-        // What there is is told even where the rest cannot be measured.
+        // The results of a partial run are written as well.
         self.experiment.tell(self.journal.header(), self.journal.records())?;
         E::verdict(whole.map_err(Failure::trouble)?, &self.units, self.journal.records())
     }

@@ -1,4 +1,4 @@
-//! A part of a Markdown file that is generated: from one mark to the other.
+//! The generated part of a Markdown file, between two marks.
 
 use std::fs;
 use std::io::{self, Write};
@@ -8,13 +8,13 @@ use anabranch_capture::Draft;
 
 use crate::text::wrapped;
 
-/// Columns of a document's prose.
+/// Width of a document's prose in columns.
 const COLUMNS: usize = 100;
 
-/// Replaces what stands in `file` between the marks of `name` by `text`.
+/// Replaces the text between the marks of `name` in `file` by `text`.
 ///
 /// # Errors
-/// The file is not there, or does not have both marks in their order; it has not changed then.
+/// The file is missing or lacks the two marks in order; it is not changed then.
 pub(super) fn replace(file: &Path, name: &str, text: &str) -> io::Result<()> {
     let old = fs::read_to_string(file)?;
     let new = replaced(&old, name, text).ok_or_else(|| {
@@ -43,8 +43,8 @@ fn replaced(old: &str, name: &str, text: &str) -> Option<String> {
     Some(format!("{before}{begin}\n\n{}\n\n{end}{after}", prose_wrapped(text.trim())))
 }
 
-/// A document whose paragraphs and items, each a line, are in lines of [`COLUMNS`]; tables,
-/// headings, pictures and code stay as they are.
+/// Wraps paragraphs and items, each of which is one line, to [`COLUMNS`]. Tables, headings,
+/// pictures and code are not changed.
 fn prose_wrapped(text: &str) -> String {
     let mut lines = Vec::new();
     for line in text.lines() {
@@ -60,11 +60,11 @@ fn prose_wrapped(text: &str) -> String {
     lines.join("\n").replace(BOUND, " ")
 }
 
-/// Stands for a space at which no line ends.
+/// Stands for a space at which no line may end.
 const BOUND: char = '\u{a0}';
 
-/// A line in which signs that make an item or a heading of what begins with them, such as a minus,
-/// are bound to the word before them.
+/// Binds words that would start an item or a heading at the beginning of a line, such as a minus,
+/// to the word before them.
 fn bound(line: &str) -> String {
     let is_markup = |word: &str| {
         let number = word.trim_end_matches(['.', ')']);

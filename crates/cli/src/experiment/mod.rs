@@ -1,5 +1,5 @@
-//! `anabranch experiment`: measurements on emulated networks that take hours, and go on where they
-//! were stopped.
+//! `anabranch experiment`: measurements on emulated networks that take hours, and continue where
+//! they were stopped.
 
 mod allowed;
 mod anonymity;
@@ -45,7 +45,7 @@ enum Which {
 }
 
 impl ExperimentArgs {
-    /// Runs the experiment to its end, or until it is told to stop.
+    /// Runs the experiment to its end, or until a signal stops it.
     ///
     /// # Errors
     /// Misuse if the machine lacks something (then nothing was created), trouble if not all could

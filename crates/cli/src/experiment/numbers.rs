@@ -1,11 +1,12 @@
-//! Numbers as pages, Markdown and terminals show them.
+//! Formats of numbers for pages, Markdown and terminals.
 
 use anabranch_experiment::{Mean, Median, Spread};
 
-/// What stands where nothing was measured.
+/// Text for a value that was not measured.
 pub(super) const NONE: &str = "–";
 
-/// Median and spread of a value with so many digits after the point; one value stands alone.
+/// Formats median and spread of a value with `digits` digits after the point; a single value
+/// alone.
 pub(super) fn between(spread: Spread, scale: f64, digits: usize) -> String {
     let [median, least, most] = [spread.median, spread.least, spread.most].map(|v| v * scale);
     match spread.count {
@@ -14,13 +15,13 @@ pub(super) fn between(spread: Spread, scale: f64, digits: usize) -> String {
     }
 }
 
-/// A mean with the half width of its interval, where it has one.
+/// Formats a mean with the half width of its interval, if it has one.
 pub(super) fn mean(mean: Option<Mean>, scale: f64, digits: usize) -> String {
     let number = |value: f64| format!("{:.digits$}", value * scale);
     with_half(mean, number)
 }
 
-/// The same by another way of writing.
+/// Formats a mean as [`mean`] does, with another format for the numbers.
 pub(super) fn with_half(mean: Option<Mean>, number: impl Fn(f64) -> String) -> String {
     match mean {
         None => NONE.to_owned(),
@@ -29,7 +30,7 @@ pub(super) fn with_half(mean: Option<Mean>, number: impl Fn(f64) -> String) -> S
     }
 }
 
-/// A median with its interval, where it has one.
+/// Formats a median with its interval, if it has one.
 pub(super) fn median(median: Option<Median>, digits: usize) -> String {
     match median {
         None => NONE.to_owned(),
@@ -40,17 +41,17 @@ pub(super) fn median(median: Option<Median>, digits: usize) -> String {
     }
 }
 
-/// An interval.
+/// Formats an interval.
 pub(super) fn span([low, high]: [f64; 2], digits: usize) -> String {
     format!("[{}, {}]", value(low, digits), value(high, digits))
 }
 
-/// A number; what never ended is endless.
+/// Formats a number; `∞` for infinity.
 pub(super) fn value(value: f64, digits: usize) -> String {
     if value.is_infinite() { "∞".to_owned() } else { format!("{value:.digits$}") }
 }
 
-/// Heads as table functions take them.
+/// Converts heads to the type that table functions take.
 pub(super) fn owned<const N: usize>(heads: &[&str; N]) -> Vec<String> {
     heads.map(str::to_owned).to_vec()
 }

@@ -1,4 +1,4 @@
-//! What an experiment hears, and what it tells people and programs.
+//! Events of a running experiment: stop signals that it receives, and progress that it reports.
 
 use std::io::{self, IsTerminal, Write};
 use std::sync::Arc;
@@ -14,7 +14,7 @@ use crate::failure::Failure;
 use crate::screen::has_terminal;
 use crate::screen::live::LiveView;
 
-/// Tells how far an experiment is: people by a view or a bar, programs by JSON lines.
+/// Reports the progress of an experiment: to people by a view or a bar, to programs by JSON lines.
 pub(super) struct Teller<R> {
     face: Face,
     outcome: fn(&R) -> String,
@@ -22,13 +22,13 @@ pub(super) struct Teller<R> {
 
 enum Face {
     Json,
-    /// A line on standard error, where standard output leads elsewhere.
+    /// A line on standard error, if standard output is redirected.
     Bar(Bar),
     View(Box<LiveView<Model>>),
 }
 
 impl<R: Record> Teller<R> {
-    /// One for an experiment of this name that says of a record what `outcome` makes of it.
+    /// Creates a reporter for the experiment `name`; `outcome` describes a record.
     pub(super) fn new(name: &'static str, json: bool, outcome: fn(&R) -> String) -> Teller<R> {
         let face = match json {
             true => Face::Json,
@@ -38,12 +38,12 @@ impl<R: Record> Teller<R> {
         Teller { face, outcome }
     }
 
-    /// Tells of an event.
+    /// Reports an event.
     pub(super) fn hear<U: Unit>(&mut self, progress: &Progress, event: Event<'_, U, R>) {
         if let Face::View(live) = &mut self.face
             && live.view().is_none()
         {
-            // The terminal is gone, or takes no view any more.
+            // The terminal is gone, or no longer accepts a view.
             self.face = Face::Bar(Bar::new());
         }
         match &mut self.face {
@@ -71,7 +71,7 @@ impl<R: Record> Teller<R> {
         }
     }
 
-    /// Leaves the terminal at the start of a line.
+    /// Moves the cursor to the start of a line.
     pub(super) fn end(self) {
         match self.face {
             Face::Json => {}
@@ -82,7 +82,7 @@ impl<R: Record> Teller<R> {
 }
 
 impl Face {
-    /// A view, or a bar on a terminal that has none.
+    /// Creates a view, or a bar if the terminal does not support one.
     fn view(name: &'static str) -> Face {
         let mut live = LiveView::new();
         live.begin(true, Model::new(name));
@@ -93,10 +93,10 @@ impl Face {
     }
 }
 
-/// Set by SIGINT, SIGTERM and SIGHUP.
+/// Returns a flag that SIGINT, SIGTERM and SIGHUP set.
 ///
 /// # Errors
-/// Trouble: the system allows no handlers.
+/// Trouble: the handlers cannot be installed.
 pub(super) fn told_to_stop() -> Result<Arc<AtomicBool>, Failure> {
     let stop = Arc::new(AtomicBool::new(false));
     for signal in [SIGINT, SIGTERM, SIGHUP] {
@@ -105,7 +105,7 @@ pub(super) fn told_to_stop() -> Result<Arc<AtomicBool>, Failure> {
     Ok(stop)
 }
 
-/// An event as JSON (`docs/formats.md`).
+/// Returns an event as JSON (`docs/formats.md`).
 fn object<U: Unit, R: Record>(progress: &Progress, event: Event<'_, U, R>) -> Value {
     let (done, total) = progress.counts();
     let left = progress.left().as_secs_f64().round();
@@ -124,7 +124,7 @@ fn object<U: Unit, R: Record>(progress: &Progress, event: Event<'_, U, R>) -> Va
     object
 }
 
-/// Nobody may be there to read it: what is measured is stored all the same.
+/// Prints `object` as a line. A closed output is ignored, because measurements are stored anyway.
 fn say(object: &Value) {
     let mut out = io::stdout().lock();
     let _ = writeln!(out, "{object}").and_then(|()| out.flush());

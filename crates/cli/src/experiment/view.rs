@@ -1,4 +1,4 @@
-//! An experiment's live view: how far it is, what is under way, what came of the last measurements.
+//! Live view of an experiment: progress, measurements under way, and the last results.
 
 use std::cmp::Ordering;
 use std::collections::VecDeque;
@@ -17,26 +17,26 @@ use crate::screen::palette::Palette;
 use crate::screen::table::{Column, table};
 use crate::text::{age, bar, percent};
 
-/// Results that are shown.
+/// Results in the view.
 const RESULTS: u16 = 10;
-/// Lines about the whole.
+/// Lines above the results.
 const HEAD: u16 = 3;
 
-/// All that a person sees of an experiment at one moment.
+/// The state of an experiment that its view draws.
 #[derive(Clone, Debug)]
 pub(super) struct Model {
     name: &'static str,
-    /// How old the view is.
+    /// Age of the view.
     age: Duration,
     progress: Option<Progress>,
-    /// Measurements under way, and since when.
+    /// Measurements under way, each with the age of the view at its start.
     begun: Vec<(String, Duration)>,
-    /// The newest first.
+    /// Results, the newest first.
     results: VecDeque<Outcome>,
     recent: Recent,
 }
 
-/// What came of a measurement.
+/// Result of a measurement.
 #[derive(Clone, Debug)]
 struct Outcome {
     unit: String,
@@ -60,7 +60,7 @@ const ORDERS: [Order<Outcome>; 4] = [
 ];
 
 impl Model {
-    /// Nothing is measured yet.
+    /// Creates the state before the first measurement.
     pub(super) fn new(name: &'static str) -> Model {
         Model {
             name,
@@ -72,13 +72,13 @@ impl Model {
         }
     }
 
-    /// A measurement has begun.
+    /// Adds a measurement that has begun.
     pub(super) fn begin(&mut self, progress: &Progress, unit: String) {
         self.progress = Some(progress.clone());
         self.begun.push((unit, self.age));
     }
 
-    /// A measurement is done.
+    /// Moves a measurement that is done to the results.
     pub(super) fn done(&mut self, progress: &Progress, unit: String, result: String) {
         self.progress = Some(progress.clone());
         let took = self.take(&unit).map_or(Duration::ZERO, |since| self.age - since);
@@ -86,14 +86,14 @@ impl Model {
         self.results.truncate(usize::from(RESULTS));
     }
 
-    /// A measurement is to be tried again.
+    /// Removes a measurement that will be repeated, and shows why.
     pub(super) fn again(&mut self, unit: &str, why: &str) {
         self.take(unit);
         let now = Time::ZERO + self.age;
         self.recent.warn(now, format!("{unit} will be repeated: {why}"));
     }
 
-    /// Since when this is under way; it is no more.
+    /// Removes `unit` from the measurements under way, and returns its start.
     fn take(&mut self, unit: &str) -> Option<Duration> {
         let place = self.begun.iter().position(|(begun, _)| begun == unit)?;
         Some(self.begun.remove(place).1)
@@ -107,7 +107,7 @@ impl Model {
         Line::from(vec![head, Span::raw(text)])
     }
 
-    /// The part that is done, from 0 to 1.
+    /// Returns the share of measurements that are done, from 0 to 1.
     fn part(&self) -> f64 {
         let (done, total) = self.progress.as_ref().map_or((0, 0), Progress::counts);
         if total > 0 { done as f64 / total as f64 } else { 0.0 }
@@ -156,7 +156,7 @@ impl Picture for Model {
         &self.recent
     }
 
-    /// What is under way is told to the second.
+    /// Updates the age; measurements under way show it in whole seconds.
     fn grow_older(&mut self, age: Duration) -> bool {
         let before = std::mem::replace(&mut self.age, age);
         before.as_secs() != age.as_secs()

@@ -1,5 +1,5 @@
-//! Man pages of section 5: one for each kind of TOML file, made of the command line's own
-//! definition (a file's keys are the flags' names) and of the example that is shipped.
+//! Man pages of section 5: one for each kind of TOML file. Their sources are the command line's
+//! own definition, because the keys are the names of flags, and the shipped examples.
 
 use std::fs;
 use std::io;
@@ -8,7 +8,7 @@ use std::path::Path;
 use clap::{Arg, ArgAction, Command};
 use roff::{Roff, bold, roman};
 
-/// A kind of file: its command, and its examples.
+/// Kinds of files: a command, with its example files.
 const KINDS: [(&str, &[&str]); 6] = [
     (
         "split",
@@ -24,7 +24,7 @@ const KINDS: [(&str, &[&str]); 6] = [
     ("emulate", &[include_str!("../../../../examples/emulated.toml")]),
 ];
 
-/// Flags that are no settings.
+/// Flags that are not settings.
 const NO_KEYS: [&str; 6] = ["help", "version", "config", "check", "restore", "file"];
 
 /// The keys of a splitter's `[[path]]` table.
@@ -40,16 +40,16 @@ const PATH_KEYS: [(&str, &str); 9] = [
     ("password-file", "File whose first line is the password."),
 ];
 
-/// The name of a command's page.
+/// Returns the name of the page for a command's file.
 pub(super) fn page_of(command: &str) -> Option<String> {
     let known = KINDS.iter().any(|(kind, _)| *kind == command);
     known.then(|| format!("anabranch-{command}.toml"))
 }
 
-/// Writes `anabranch-split.toml.5` and so on to `directory`.
+/// Writes `anabranch-split.toml.5` and the other pages to `directory`.
 ///
 /// # Errors
-/// A page cannot be written; those before it stay.
+/// A page cannot be written; those already written stay.
 pub(super) fn write(directory: &Path, program: &Command, version: &str) -> io::Result<()> {
     KINDS.iter().try_for_each(|(kind, examples)| {
         let command = program.find_subcommand(kind).expect("a sub-command of that name");
@@ -113,7 +113,7 @@ fn key_of(roff: &mut Roff, key: &str, form: &str, about: &str) {
     roff.text([roman(about)]);
 }
 
-/// What stands behind the key.
+/// Returns the form of a key's value.
 fn form(arg: &Arg) -> String {
     let names = arg.get_value_names().unwrap_or_default();
     let value = names.first().map_or("TEXT", |name| name.as_str());

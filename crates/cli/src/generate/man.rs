@@ -13,9 +13,9 @@ use super::files;
 /// Writes the pages `anabranch.1`, `anabranch-split.1`, … of `program` to `directory`.
 ///
 /// # Errors
-/// A page cannot be written; those before it stay.
+/// A page cannot be written; those already written stay.
 pub(super) fn write(directory: &Path, mut program: Command) -> io::Result<()> {
-    // "help" would get a page for each sub-command again.
+    // The sub-command `help` would get a page for each other sub-command.
     program = program.disable_help_subcommand(true);
     program.build();
     let version = program.render_version();
@@ -27,13 +27,14 @@ pub(super) fn write(directory: &Path, mut program: Command) -> io::Result<()> {
     })
 }
 
-/// The program and all its sub-commands, however deep.
+/// Returns the command and all visible sub-commands, recursively.
 fn pages(command: &Command) -> Box<dyn Iterator<Item = &Command> + '_> {
     let shown = command.get_subcommands().filter(|sub| !sub.is_hide_set());
     Box::new(std::iter::once(command).chain(shown.flat_map(pages)))
 }
 
-/// What stands on lines of its own in `--help`, such as the schedules, would flow together.
+/// Makes each line of a help text with several lines a paragraph of its own. Otherwise `man` would
+/// join lines such as those of the schedules.
 fn with_paragraphs(command: Command) -> Command {
     command.mut_args(|arg: Arg| match arg.get_long_help().map(ToString::to_string) {
         Some(text) if text.contains('\n') => {
@@ -61,7 +62,7 @@ fn render(command: &Command, man: &Man) -> io::Result<Vec<u8>> {
     Ok(text)
 }
 
-/// How the command is written, each option with its value.
+/// Returns the synopsis of a command: its name, and each option with its value.
 fn synopsis(command: &Command) -> Roff {
     let name = command.get_bin_name().unwrap_or(command.get_name());
     let mut words = vec![bold(name)];
@@ -80,7 +81,7 @@ fn synopsis(command: &Command) -> Roff {
     roff
 }
 
-/// What an option takes.
+/// Returns the names of an option's values.
 fn values(arg: &Arg) -> Vec<Inline> {
     if !arg.get_action().takes_values() {
         return Vec::new();
@@ -91,7 +92,7 @@ fn values(arg: &Arg) -> Vec<Inline> {
     vec![roman(blank), italic(names.join(" "))]
 }
 
-/// The pages beside this one.
+/// Returns the section that names related pages.
 fn see_also(command: &Command) -> Roff {
     let mut roff = Roff::new();
     roff.control("SH", ["SEE ALSO"]);
@@ -104,7 +105,7 @@ fn see_also(command: &Command) -> Roff {
     roff
 }
 
-/// What `--help` ends with: its lines as they are, each headline a section.
+/// Returns the text at the end of `--help`: its lines unchanged, each headline as a section.
 fn closing(text: &str) -> Roff {
     let mut roff = Roff::new();
     for line in text.lines() {
@@ -118,7 +119,7 @@ fn closing(text: &str) -> Roff {
     roff
 }
 
-/// As the help writes them: in capitals, not set in.
+/// Returns whether a line is a headline, as the help writes them: in capitals and not indented.
 fn is_headline(line: &str) -> bool {
     line.starts_with(|c: char| c.is_ascii_uppercase()) && line == line.to_uppercase()
 }

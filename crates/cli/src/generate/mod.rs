@@ -1,4 +1,4 @@
-//! `anabranch generate`: what packagers and shells want, made from the command line's own
+//! `anabranch generate`: files for packages and shells, made from the command line's own
 //! definition.
 
 mod files;
@@ -42,7 +42,7 @@ enum What {
 }
 
 impl GenerateArgs {
-    /// Writes what was asked for, as `program` defines it.
+    /// Writes the requested files from the definition of `program`.
     ///
     /// # Errors
     /// Misuse if the directory cannot be written to, trouble if standard output cannot.
@@ -61,7 +61,7 @@ fn completions(shell: Shell, mut program: Command) -> Vec<u8> {
     paths::complete(shell, script).into_bytes()
 }
 
-/// A reader who leaves early is no failure.
+/// Prints `text`. A reader that closes the pipe early is not a failure.
 fn print(text: &[u8]) -> Result<(), Failure> {
     match io::stdout().write_all(text) {
         Err(error) if error.kind() != io::ErrorKind::BrokenPipe => Err(Failure::trouble(error)),
@@ -71,7 +71,7 @@ fn print(text: &[u8]) -> Result<(), Failure> {
 
 fn write_man(directory: &Path, program: Command) -> Result<(), Failure> {
     let name = directory.display();
-    // The error of the first page would not name the directory as what is missing.
+    // The error for the first page would not show that the directory is missing.
     if !directory.is_dir() {
         return Err(Failure::misuse(format!("there is no directory '{name}': make it first")));
     }

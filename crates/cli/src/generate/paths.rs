@@ -1,9 +1,9 @@
-//! Completion of what stands behind `--path`, which only the machine at hand can tell: its
-//! interfaces. The rest of the scripts is made from the command line's definition.
+//! Completion of the value of `--path`: the interfaces of this machine. The rest of the scripts is
+//! made from the command line's definition.
 
 use clap_complete::Shell;
 
-/// `script` for `shell` with the interfaces of this machine behind `--path`.
+/// Returns `script` for `shell` with completion of interfaces after `--path`.
 pub(super) fn complete(shell: Shell, script: String) -> String {
     match shell {
         Shell::Bash => script + BASH,
@@ -16,8 +16,8 @@ pub(super) fn complete(shell: Shell, script: String) -> String {
     }
 }
 
-/// Readline ends words at `=` and `:`, so the whole word is taken from the line, and what stands
-/// before the part that readline wants (`$2`) is taken off again.
+/// Completion for bash. Readline ends words at `=` and `:`, so the whole word is taken from the
+/// line. The text before the part that readline expects (`$2`) is removed again.
 const BASH: &str = r#"
 _anabranch_or_path() {
     local line="${COMP_LINE:0:COMP_POINT}" part="$2"

@@ -1,4 +1,4 @@
-//! `anabranch merge`: from flags and a file to a running far end.
+//! `anabranch merge`: a far end from flags and a file.
 
 mod options;
 mod reread;
@@ -15,7 +15,7 @@ use crate::status::Standing;
 use options::Options;
 use reread::Source;
 
-/// The end of `--help`.
+/// End of `--help`.
 const EXAMPLES: &str = "\
 EXAMPLES
   In front of a WireGuard server on this machine; 'anabranch key far.key home.key' makes far.key:
@@ -59,7 +59,7 @@ pub(crate) struct MergeArgs {
 }
 
 impl MergeArgs {
-    /// Runs the far end until it is told to end.
+    /// Runs the far end until a signal ends it.
     pub(crate) fn run(self) -> Result<(), Failure> {
         let options = match &self.file {
             Some(path) => self.options.clone().over(options::read(path)?),

@@ -1,4 +1,4 @@
-//! The configuration file and the keys once more, on SIGHUP.
+//! Reads the configuration file and the keys again on SIGHUP.
 
 use std::path::PathBuf;
 
@@ -7,20 +7,20 @@ use anabranch_splitter::merge::Settings;
 use super::options::{self, Options};
 use crate::failure::Failure;
 
-/// Where the settings came from: flags, over a file.
+/// Sources of the settings: flags, which override a file.
 pub(super) struct Source {
     pub(super) flags: Options,
     pub(super) file: PathBuf,
-    /// What both came to when the run began.
+    /// Options that both gave when the run began.
     pub(super) began: Options,
 }
 
 impl Source {
-    /// The settings that the file gives now; those `running` keep the seed that they drew.
+    /// Returns the settings that flags and file give now; the random seed stays that of `running`.
     ///
     /// # Errors
-    /// The file or the keys cannot be read or make no sense, or something was changed in it that
-    /// holds for a whole run.
+    /// The file or the keys cannot be read or are invalid, or a setting has changed that is fixed
+    /// for a run.
     pub(super) fn read(&self, running: &Settings) -> Result<Settings, String> {
         let read = self.options(running).and_then(|options| options.settings());
         read.map_err(|failure| {

@@ -1,4 +1,4 @@
-//! mosh-client in front of the splitter, from its start to its exit status.
+//! `mosh-client` in front of the splitter, from its start to its exit status.
 
 use std::io;
 use std::os::unix::net::UnixStream;
@@ -17,8 +17,8 @@ use crate::split;
 
 /// Runs the splitter and, as soon as it listens, the client; both end with the client.
 ///
-/// Signals that would end us are handed to the client, which says goodbye to the server while the
-/// splitter still carries it.
+/// Signals that would end this process are passed to the client. It then says goodbye to the server
+/// while the splitter still forwards its packets.
 pub(super) fn run(
     client: &Client,
     key: &Key,
@@ -60,13 +60,13 @@ pub(super) fn run(
     }
 }
 
-/// A client that runs, and the thread that waits for its end.
+/// A running client, and the thread that waits for its end.
 struct Begun {
     end: Box<dyn Fn()>,
     ended: JoinHandle<io::Result<Ended>>,
 }
 
-/// Starts the client towards the splitter that is `about` to carry it. Its end closes `over`.
+/// Starts the client with the splitter's listener in `about` as its server. Its end closes `over`.
 fn begin(
     client: &Client,
     key: &Key,
@@ -87,7 +87,7 @@ fn begin(
 }
 
 impl Begun {
-    /// Waits for the client's end, which is told to come where the splitter has `failed`.
+    /// Waits for the client's end; if the splitter has `failed`, stops the client first.
     fn end(self, failed: bool) -> io::Result<Ended> {
         if failed {
             (self.end)();

@@ -1,4 +1,4 @@
-//! `anabranch mosh`: a login by Mosh with the splitter below it.
+//! `anabranch mosh`: a login by Mosh whose packets the splitter forwards.
 
 mod client;
 mod screen;
@@ -17,7 +17,7 @@ use crate::failure::Failure;
 use crate::split;
 use shared::Shared;
 
-/// The end of `--help`.
+/// End of `--help`.
 const EXAMPLES: &str = "\
 EXAMPLES
   Log in as mosh does, over Wi-Fi and mobile data at once; the server needs only Mosh:
@@ -183,7 +183,7 @@ pub(crate) struct ProxyArgs {
 }
 
 impl ProxyArgs {
-    /// Carries an ssh connection to its end.
+    /// Forwards an ssh connection until it ends.
     pub(crate) fn run(self) -> Result<(), Failure> {
         let blame = |error| Failure::trouble(format!("{}: {error}", self.host));
         carry(&self.host, self.port, self.family.family()).map_err(blame)
@@ -191,7 +191,7 @@ impl ProxyArgs {
 }
 
 impl MoshArgs {
-    /// Logs in, and stays until mosh-client ends.
+    /// Logs in, and returns when `mosh-client` has ended.
     pub(crate) fn run(mut self) -> Result<(), Failure> {
         let (user, host) = user_and_host(&self.host)?;
         let settings = self.settings(&host)?;
@@ -221,7 +221,8 @@ impl MoshArgs {
         client::run(&client, &key, settings.towards(to), log)
     }
 
-    /// The splitter's settings, checked before anybody logs in. The server's port is not known yet.
+    /// Returns the splitter's settings, checked before the login. The server's port is not known
+    /// yet.
     fn settings(&mut self, host: &str) -> Result<Settings, Failure> {
         let json = self.shared.0.json;
         if json && self.log.is_none() {
@@ -234,8 +235,8 @@ impl MoshArgs {
         split::settings(options)
     }
 
-    /// Whether the address that the session will go to can be told before the login. What ssh makes
-    /// of a name cannot.
+    /// Returns whether the address of the session is known before the login. It is not if ssh
+    /// resolves the name.
     fn knows_server(&self, host: &str) -> bool {
         match self.remote_ip {
             How::Local => true,
@@ -297,7 +298,8 @@ impl MoshArgs {
     }
 }
 
-/// `[USER@]HOST`. A host that looks like an option could make ssh do anything.
+/// Parses `[USER@]HOST`. Refuses a host that looks like an option, because it could make ssh run
+/// anything.
 fn user_and_host(text: &str) -> Result<(Option<String>, String), Failure> {
     let (user, host) = match text.rsplit_once('@') {
         Some((user, host)) => (Some(user.to_owned()), host),
@@ -314,7 +316,7 @@ fn target(server: SocketAddr) -> Target {
     Target { host: server.ip().to_string(), port: server.port() }
 }
 
-/// The key of a session that somebody else has begun.
+/// Returns the key of a session that another program has begun.
 fn key() -> Result<Key, Failure> {
     let key = env::var("MOSH_KEY").map_err(|_| {
         Failure::misuse(
@@ -325,7 +327,7 @@ fn key() -> Result<Key, Failure> {
     key.parse().map_err(|error| Failure::misuse(format!("MOSH_KEY: {error}")))
 }
 
-/// The variables of the locale, as mosh hands them on.
+/// Returns the variables of the locale, which mosh passes to the server.
 fn locale() -> Vec<(String, String)> {
     let of_locale = |name: &str| name == "LANG" || name == "LANGUAGE" || name.starts_with("LC_");
     let texts = env::vars_os()
@@ -343,8 +345,8 @@ fn ports(text: &str) -> Result<String, String> {
     if good { Ok(text.to_owned()) } else { Err("write PORT or PORT:PORT2".to_owned()) }
 }
 
-/// A line for the user, while the terminal is ours.
+/// Prints a line for the user, while the terminal is ours.
 fn say(line: &str) {
-    // Nobody may be there to read it.
+    // Standard error may be closed.
     let _ = writeln!(io::stderr(), "anabranch: {line}");
 }

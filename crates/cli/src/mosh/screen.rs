@@ -1,4 +1,5 @@
-//! The splitter below a terminal that is mosh-client's: it says nothing until that has ended.
+//! Screen of the splitter while `mosh-client` uses the terminal: it prints nothing until that has
+//! ended.
 
 use std::collections::BTreeSet;
 use std::net::SocketAddr;
@@ -10,22 +11,21 @@ use anabranch_splitter::split::{FarEndNews, Listening, Screen};
 
 use crate::split::advice;
 
-/// Warnings that are kept to be told at the end.
+/// Maximum number of warnings kept for the end.
 const KEPT: usize = 10;
 
-/// What is done once the splitter listens.
+/// Callback for the moment at which the splitter listens.
 type Begin<'s> = Box<dyn FnOnce(&Listening) + 's>;
 
-/// A screen that hands what happens to a log, if there is one, and remembers what has to be told
-/// later.
+/// A screen that forwards events to a log, if there is one, and keeps the messages to print later.
 pub(super) struct Silent<'s> {
     log: Option<Box<dyn Screen>>,
-    /// Begins the client once there is something to speak to.
+    /// Starts the client once the splitter listens.
     begin: Option<Begin<'s>>,
     names: Vec<String>,
     warnings: BTreeSet<String>,
     server: Option<SocketAddr>,
-    /// That the server has not answered, as last told.
+    /// Last warning that the server does not answer; `None` once it answers.
     unanswered: Option<String>,
     summary: Option<String>,
 }
@@ -47,7 +47,7 @@ impl<'s> Silent<'s> {
         }
     }
 
-    /// What is to be told when the terminal is ours again, a line each.
+    /// Returns the messages to print once the terminal is ours again, one per line.
     pub(super) fn told(self) -> Vec<String> {
         let warnings =
             self.warnings.into_iter().chain(self.unanswered).map(|text| format!("warning: {text}"));

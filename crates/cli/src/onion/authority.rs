@@ -29,15 +29,15 @@ use super::{Common, either, fingerprints, platform, read};
 use crate::failure::Failure;
 use crate::split::forms;
 
-/// Seconds between consensuses in the public network, and the fewest that make sense.
+/// Seconds between consensuses in the public network, and the minimum here.
 const INTERVAL: u64 = 3600;
 const LEAST_INTERVAL: u64 = 10;
 const VALID_INTERVALS: u64 = 3;
-/// The longest wait for the first consensus, in seconds.
+/// Maximum wait for the first consensus, in seconds.
 const FIRST: u64 = 120;
 const CERTIFIED_DAYS: u64 = 365;
 const DAY: u64 = 86_400;
-/// The end of `--help`.
+/// End of `--help`.
 const FILES: &str = "\
 EXAMPLES
   The only authority of a network of your own; it prints its DirAuthority line:
@@ -160,7 +160,7 @@ pub(crate) struct AuthorityArgs {
 }
 
 impl AuthorityArgs {
-    /// Runs until it is told to end.
+    /// Runs until a signal ends it.
     pub(crate) fn run(self) -> Result<(), Failure> {
         let flags = self.clone();
         let args = self.merged()?;
@@ -175,7 +175,7 @@ impl AuthorityArgs {
         let tightened = own_folder(&data).map_err(Failure::misuse)?;
         tightened.into_iter().for_each(|text| say(&log, &AuthorityEvent::Trouble(text)));
         let ring = KeyRing::open(&data, &mut rng, unix()).map_err(Failure::misuse)?;
-        // A descriptor that nobody would take is told now, not in the log of a thread.
+        // An invalid descriptor is reported now, not in the log of a thread.
         description.sign(ring.keys(), unix()).map_err(Failure::misuse)?;
         let (keys, listen) = (Arc::clone(ring.keys()), args.listen_dir.clone());
         let settings = authority::Settings {
@@ -200,7 +200,7 @@ impl AuthorityArgs {
         done.map_err(Failure::trouble)
     }
 
-    /// Seconds for which a signing key is certified.
+    /// Returns the lifetime of a signing key's certificate in seconds.
     fn certified_for(&self) -> u64 {
         self.certified_days.unwrap_or(CERTIFIED_DAYS).max(1) * DAY
     }
@@ -243,7 +243,7 @@ impl AuthorityArgs {
             interval,
             valid_intervals,
             first,
-            // As 45 and 21 minutes are to an hour.
+            // The same ratios as 45 and 21 minutes to an hour.
             running_for: (interval * 3 / 4).max(60),
             probe_every: (interval * 16 / 45).max(5),
             ipv6: self.ipv6,
@@ -258,7 +258,7 @@ impl AuthorityArgs {
         })
     }
 
-    /// The flags, and what the file says where they are silent.
+    /// Returns the flags, with the file's settings where a flag is not given.
     fn merged(mut self) -> Result<AuthorityArgs, Failure> {
         let Some(path) = self.common.file.take() else { return Ok(self) };
         let file: AuthorityArgs = read(&path, KEYS)?;
@@ -285,11 +285,11 @@ impl AuthorityArgs {
 }
 
 impl Source<AuthorityArgs> {
-    /// The settings as flags and file give them now; the authority goes by them, and the relay that
-    /// it is is to.
+    /// Returns the settings that flags and file give now. The authority adopts them at once; the
+    /// returned part is for its relay.
     ///
     /// # Errors
-    /// The file cannot be read or makes no sense.
+    /// The file cannot be read or is invalid.
     fn read(&mut self, keys: &RelayKeys, running: &Running) -> Result<Renewed<Changes>, Failure> {
         let new = self.flags.clone().merged()?;
         new.common.is_of_nobody_else()?;
@@ -307,7 +307,7 @@ impl Source<AuthorityArgs> {
 }
 
 impl AuthorityArgs {
-    /// What differs from the settings in force.
+    /// Returns the names of the settings that differ from those in force.
     fn names(&self, old: &AuthorityArgs) -> Names {
         let live = [
             ("contact", self.contact != old.contact),
@@ -332,7 +332,7 @@ impl AuthorityArgs {
         names(&live, &[&fixed[..], &common(&old.common, &self.common)].concat())
     }
 
-    /// These, but for what wants a restart: that is as it was.
+    /// Returns these settings with the values of `old` where a change needs a restart.
     fn over_fixed(self, old: &AuthorityArgs) -> AuthorityArgs {
         AuthorityArgs {
             common: self.common.over_fixed(&old.common),
@@ -348,7 +348,8 @@ impl AuthorityArgs {
     }
 }
 
-/// What is in the way: a port or a folder that somebody else has is no fault of ours.
+/// Converts an error: trouble if the system refuses something, such as a port in use; misuse if the
+/// folder cannot be used.
 fn failure(error: AuthorityError) -> Failure {
     match error {
         AuthorityError::System(_) => Failure::trouble(error),

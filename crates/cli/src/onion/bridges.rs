@@ -1,4 +1,4 @@
-//! The bridges of a client as its user names them, and who has their transports.
+//! Bridges of a client as its user names them, and the programs that provide their transports.
 
 use std::path::Path;
 
@@ -11,24 +11,24 @@ use anabranch_router::pt::{
 
 use crate::failure::Failure;
 
-/// Bridges, and who has their transports: nothing is started yet.
+/// Bridges and transports from the command line; nothing is started yet.
 pub(super) struct Bridges {
     lines: Vec<BridgeLine>,
     plugins: Vec<PluginLine>,
 }
 
-/// A client's way in, with what has to run for it.
+/// Bridges of a client, with the running transports for them.
 pub(super) struct BridgeEntrance {
     pub(super) ways: BridgeWays,
-    /// Programs of others, and our own transport: they end with this.
+    /// Other programs, and our own transport: all end when this is dropped.
     _running: (Vec<Plugin>, Option<Inside>),
 }
 
 impl Bridges {
-    /// Reads lines of `--bridge` and `--pt`; `None` where there are none.
+    /// Parses the lines of `--bridge` and `--pt`; returns `None` if there are none.
     ///
     /// # Errors
-    /// One makes no sense, or a bridge's transport is nobody's.
+    /// A line is invalid, or no program provides a bridge's transport.
     pub(super) fn read(bridges: &[String], pts: &[String]) -> Result<Option<Bridges>, Failure> {
         if bridges.is_empty() && !pts.is_empty() {
             return Err(Failure::misuse("--pt needs a --bridge that uses its transport: add one"));
@@ -54,7 +54,7 @@ impl Bridges {
         Ok((!bridges.lines.is_empty()).then_some(bridges))
     }
 
-    /// Starts what has the transports that are used; programs may write below `data`.
+    /// Starts the programs for the transports in use; they may write below `data`.
     ///
     /// # Errors
     /// A program cannot be started.
@@ -87,7 +87,7 @@ impl Bridges {
     }
 }
 
-/// Whether a bridge can be reached by what there is.
+/// Checks that a transport for the bridge is available and that the line is valid for it.
 fn check(line: &BridgeLine, plugins: &[PluginLine]) -> Result<(), String> {
     let Some(name) = &line.transport else { return Ok(()) };
     if has(plugins, name) {

@@ -1,4 +1,4 @@
-//! `anabranch client`: programs to the onion network by SOCKS and HTTP CONNECT.
+//! `anabranch client`: SOCKS and HTTP CONNECT proxy to the onion network.
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -29,14 +29,15 @@ use crate::split::check_file;
 use crate::split::forms;
 use crate::split::no_metrics;
 
-/// Where programs come in if nobody says: as at C tor, on another port, so that both may run.
+/// Default address for programs: C tor's, with another port, so that both can run.
 const LISTEN: &str = "127.0.0.1:9250";
-/// Circuits of a set at most, by a consensus that says nothing else.
+/// Maximum circuits of a set, if the consensus sets no other limit.
 const MOST_LEGS: usize = 8;
 const MEMORY_MB: usize = 256;
-/// Megabytes of it at least: a set alone may have one for cells that wait for other circuits.
+/// Minimum memory limit in megabytes: a single set may hold 1 MB of cells that wait for other
+/// circuits.
 const LEAST_MEMORY_MB: usize = 4;
-/// The end of `--help`.
+/// End of `--help`.
 const FILES: &str = "\
 EXAMPLES
   Join the network whose DirAuthority lines are in network.txt, and use it with curl:
@@ -240,7 +241,8 @@ impl ClientArgs {
     pub(crate) fn run(self) -> Result<(), Failure> {
         let flags = self.clone();
         let args = self.merged()?;
-        // Before there are threads, which would keep the capabilities.
+        // Capabilities are dropped before the first thread starts, because each thread would keep
+        // them.
         let links = LinkWishes::of_client(&args.link)?;
         let taps = links.taps(1);
         let told = tapped(&taps);
@@ -251,7 +253,7 @@ impl ClientArgs {
         let authorities = args.common.authorities()?;
         let bridges = args.bridges()?;
         let wishes = args.wishes()?;
-        // Who has misspelt an option starts no program.
+        // Invalid options are reported before any program is started.
         let (metrics, listen) = (args.metrics()?, args.listening());
         let entrance = bridges.map(|bridges| bridges.start(&data)).transpose()?;
         let ways = entrance.as_ref().map(|entrance| entrance.ways.clone());
@@ -330,8 +332,10 @@ impl ClientArgs {
         })
     }
 
+    /// Returns the number of legs.
+    ///
     /// # Errors
-    /// No set has so many.
+    /// The number is not in 1 to [`MOST_LEGS`].
     fn legs(&self) -> Result<Option<usize>, Failure> {
         match self.legs {
             Some(legs) if !(1..=MOST_LEGS).contains(&legs) => Err(Failure::misuse(format!(
@@ -345,16 +349,18 @@ impl ClientArgs {
         memory(self.memory.unwrap_or(MEMORY_MB), LEAST_MEMORY_MB)
     }
 
-    /// Serves counters, if that is wanted.
+    /// Serves counters, if `--metrics` is given.
     ///
     /// # Errors
-    /// The address cannot be listened on.
+    /// The address cannot be bound.
     fn metrics(&self) -> Result<Option<ClientMetrics>, Failure> {
         let Some(address) = self.metrics else { return Ok(None) };
         let cannot = |error: std::io::Error| no_metrics(address, &error);
         ClientMetrics::new(address, env!("CARGO_PKG_VERSION")).map(Some).map_err(cannot)
     }
 
+    /// Returns the file of the trace.
+    ///
     /// # Errors
     /// The trace could not be written at the end, or would replace a file.
     fn trace(&self) -> Result<Option<PathBuf>, Failure> {
@@ -362,6 +368,8 @@ impl ClientArgs {
         Ok(self.trace.clone())
     }
 
+    /// Returns the multipath design.
+    ///
     /// # Errors
     /// No design has this name.
     fn design(&self) -> Result<Design, Failure> {
@@ -370,8 +378,10 @@ impl ClientArgs {
         Ok(design.unwrap_or_default())
     }
 
+    /// Returns the schedule and the run length that the client asks for.
+    ///
     /// # Errors
-    /// No scheduler has this name, or no run or silence is so long.
+    /// No scheduler has this name, or `--every` or `--redraw` is not valid.
     fn dealing(&self) -> Result<Option<Dealing>, Failure> {
         let every = self.every.as_deref().unwrap_or("1p");
         let every = every.parse().map_err(|error| Failure::misuse(format!("--every: {error}")))?;
@@ -402,7 +412,7 @@ impl ClientArgs {
         self.padding.map(Amount::from).unwrap_or_default()
     }
 
-    /// What differs from the settings in force.
+    /// Returns the names of the settings that differ from those in force.
     fn names(&self, old: &ClientArgs, authorities: bool) -> Names {
         let live = [
             ("authorities", authorities),
@@ -432,7 +442,7 @@ impl ClientArgs {
         names(&live, &[&fixed[..], &common(&old.common, &self.common)].concat())
     }
 
-    /// These, but for what wants a restart: that is as it was.
+    /// Returns these settings with the values of `old` where a change needs a restart.
     fn over_fixed(self, common: Common, old: &ClientArgs) -> ClientArgs {
         ClientArgs {
             common,
@@ -452,7 +462,7 @@ impl ClientArgs {
         }
     }
 
-    /// The flags, and what the file says where they are silent.
+    /// Returns the flags, with the file's settings where a flag is not given.
     fn merged(mut self) -> Result<ClientArgs, Failure> {
         let Some(path) = self.common.file.take() else { return Ok(self) };
         let file: ClientArgs = read(&path, KEYS)?;
@@ -483,10 +493,10 @@ impl ClientArgs {
 }
 
 impl Source<ClientArgs> {
-    /// The settings as flags and file give them now.
+    /// Returns the settings that flags and file give now.
     ///
     /// # Errors
-    /// The file cannot be read or makes no sense.
+    /// The file cannot be read or is invalid.
     fn read(&mut self) -> Result<Renewed<Changes>, Failure> {
         let new = self.flags.clone().merged()?;
         let authorities = new.common.authorities()?;

@@ -1,4 +1,4 @@
-//! `--link`: which kinds of links are wanted, the dearest first.
+//! `--link`: the wanted kinds of links, in order of preference.
 
 use anabranch_router::onion::tap::{Tap, TapKind};
 use anabranch_router::onion::{QuicCongestion, QuicLinking, StreamFamily};
@@ -42,26 +42,26 @@ impl From<QuicCongestionArg> for QuicCongestion {
     }
 }
 
-/// What is wanted of links.
+/// Settings of links.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct LinkWishes {
     /// The family of links over TCP.
     pub(super) over_tcp: &'static StreamFamily,
-    /// TLS links may be unordered.
+    /// Whether TLS links may be unordered.
     unordered: bool,
-    /// Beside which links QUIC ones are opened.
+    /// Conditions under which QUIC links are opened alongside others; `None` for no QUIC links.
     pub(super) quic: Option<QuicLinking>,
-    /// Each circuit that goes on has a link of its own.
+    /// Whether each extended circuit has a link of its own.
     pub(super) per_circuit: bool,
 }
 
 impl LinkWishes {
-    /// What a list says, in which the first kind that the neighbour knows is taken. TLS is what
-    /// everybody knows, and needs no mention.
+    /// Parses a list, of which the first kind that the neighbour supports is used. Every neighbour
+    /// supports TLS, which need not be listed.
     ///
     /// # Errors
-    /// A kind stands twice, or behind TLS, where it would never be used; or beside links for each
-    /// circuit, which want nothing of the neighbour either.
+    /// A kind is listed twice; or after TLS, where it would never be used; or together with
+    /// `tls-per-circuit`.
     pub(super) fn new(kinds: &[LinkKind]) -> Result<LinkWishes, Failure> {
         let place = |kind| kinds.iter().position(|found| *found == kind);
         if kinds.iter().enumerate().any(|(at, kind)| place(*kind) != Some(at)) {
@@ -90,10 +90,11 @@ impl LinkWishes {
         Ok(LinkWishes { over_tcp, unordered, quic, per_circuit })
     }
 
-    /// The same of a client, whose circuits share the link to their guard.
+    /// Parses a list as [`LinkWishes::new`] does, for a client, whose circuits share the link to
+    /// their guard.
     ///
     /// # Errors
-    /// As [`LinkWishes::new`]; or each circuit is to have a link of its own.
+    /// Those of [`LinkWishes::new`]; or `tls-per-circuit` is listed.
     pub(super) fn of_client(kinds: &[LinkKind]) -> Result<LinkWishes, Failure> {
         let wishes = LinkWishes::new(kinds)?;
         if wishes.per_circuit {
@@ -104,10 +105,10 @@ impl LinkWishes {
         Ok(wishes)
     }
 
-    /// The same with the congestion control of QUIC links that the user wants.
+    /// Returns these settings with the congestion control of QUIC links in `wanted`.
     ///
     /// # Errors
-    /// He wants no QUIC links.
+    /// QUIC links are not listed.
     pub(super) fn with_congestion(
         mut self,
         wanted: Option<QuicCongestionArg>,
@@ -122,10 +123,10 @@ impl LinkWishes {
         Ok(self)
     }
 
-    /// Whether links may go by several paths of the kernel, if the user wants that.
+    /// Returns whether links use MPTCP, as the user `wanted`.
     ///
     /// # Errors
-    /// They may be unordered: a tap knows one TCP connection, not its subflows.
+    /// Links may be unordered: a tap reads one TCP connection, not its subflows.
     pub(super) fn by_mptcp(self, wanted: bool) -> Result<bool, Failure> {
         if wanted && self.unordered {
             let message = "--mptcp cannot be used with --link utls, which reads connections of a \
@@ -135,15 +136,15 @@ impl LinkWishes {
         Ok(wanted)
     }
 
-    /// Tap that shows segments before their turn, for so many threads that will carry cells. To be
-    /// called before any thread is started: what it takes is given up then.
+    /// Opens the taps that show segments out of order, one for each of `threads` threads that
+    /// carry cells. Call it before any thread is started: it drops the capabilities that it needs.
     pub(super) fn taps(self, threads: usize) -> Vec<Tap> {
         if self.unordered { Tap::open_all(threads) } else { Vec::new() }
     }
 }
 
-/// What of links that may be unordered is to be said in the log: which tap is at work, and whether
-/// the capabilities for it could not be given up.
+/// Returns the log line on unordered links: the type of the tap, and whether its capabilities
+/// could not be dropped.
 pub(super) fn tapped(taps: &[Tap]) -> Option<String> {
     let kind = taps.first()?.kind();
     let hint = match kind {
@@ -167,7 +168,7 @@ pub(super) fn tapped(taps: &[Tap]) -> Option<String> {
     ))
 }
 
-/// A kind, several with commas between, or a list, in a file.
+/// Parses kinds in a file: one, several separated by commas, or a list.
 ///
 /// # Errors
 /// No kind has that name.

@@ -1,5 +1,5 @@
-//! What a relay or an authority tells its operator: lines, or one JSON object a line. Threads of
-//! their own write them, so that nobody's circuits wait for whoever reads them, or does not.
+//! Log of a relay or an authority for its operator: lines, or one JSON object per line. Threads
+//! write them, so that circuits do not wait for a slow reader.
 
 use std::fs::File;
 use std::io;
@@ -23,12 +23,12 @@ pub(super) struct Stamp {
 }
 
 impl Stamp {
-    /// For a run that starts now.
+    /// Creates the stamp of a run that starts now.
     pub(super) fn new(name: Option<&str>) -> Stamp {
         Stamp { name: name.map(str::to_owned), clock: Clock::start() }
     }
 
-    /// The text of `event` as an object of the run.
+    /// Returns `event` as the text of an object of this run.
     pub(super) fn on(&self, mut event: Value) -> String {
         if let Some(name) = &self.name {
             event["name"] = json!(name);
@@ -38,7 +38,7 @@ impl Stamp {
     }
 }
 
-/// Where it is told.
+/// Output for events: JSON objects or lines on stdout, and warnings on stderr.
 pub(super) struct Log {
     pub(super) json: bool,
     quiet: bool,
@@ -50,11 +50,11 @@ pub(super) struct Log {
 }
 
 impl Log {
-    /// A log as the flags want it, for a run that is posted as `standing` and shows its `name`. It
-    /// goes on when nobody reads any more.
+    /// Creates a log for the flags, for a run that is published as `standing` and shows its
+    /// `name`. The run continues if the reader is gone.
     ///
     /// # Errors
-    /// The threads that write cannot be had.
+    /// The writer threads cannot be started.
     pub(super) fn new(
         (standing, name): (Option<Standing>, Option<&str>),
         json: bool,
@@ -68,35 +68,35 @@ impl Log {
         Ok(Log { json, quiet, stamp, out, warnings, journal, standing })
     }
 
-    /// Tells an event, which `text` says in words.
+    /// Logs an event; `text` is the line for people.
     pub(super) fn say(&self, event: &Value, text: &str) {
         self.object(event);
         self.line(text);
     }
 
-    /// Whether people read it, who want more than warnings.
+    /// Returns whether people read the log and want more than warnings.
     pub(super) fn is_for_people(&self) -> bool {
         !self.json && !self.quiet
     }
 
-    /// A line, if people want one.
+    /// Prints a line for people, unless they want only warnings.
     pub(super) fn line(&self, text: &str) {
         if self.is_for_people() {
             self.out.say(&self.journal.line(Priority::Information, text), lost);
         }
     }
 
-    /// Waits until the reader has taken all lines, but not for long. Whether that is so.
+    /// Waits for a limited time until the reader has taken all lines. Returns whether it has.
     pub(super) fn flush(&self) -> bool {
         self.out.flush()
     }
 
-    /// Time since the start.
+    /// Returns the time since the start of the run.
     pub(super) fn now(&self) -> Time {
         self.stamp.clock.now()
     }
 
-    /// Tells an event that only programs want to know.
+    /// Logs an event for programs only.
     pub(super) fn object(&self, event: &Value) {
         if let Some(standing) = &mut *self.standing.lock().unwrap_or_else(PoisonError::into_inner) {
             standing.event(event);
@@ -107,7 +107,7 @@ impl Log {
         }
     }
 
-    /// Tells what is not as it should be, also who wants nothing else.
+    /// Logs a warning, which is also printed with `--quiet`.
     pub(super) fn warn(&self, event: &Value, text: &str) {
         self.object(event);
         if !self.json {

@@ -1,5 +1,5 @@
 //! `anabranch client`, `anabranch relay`, `anabranch authority` and `anabranch up`: the onion
-//! network. `anabranch pt`: a pluggable transport, for it and for others.
+//! network. `anabranch pt`: a pluggable transport for it and for other programs.
 
 mod authority;
 mod bridges;
@@ -96,10 +96,10 @@ pub(crate) struct Common {
 }
 
 impl Common {
-    /// The settings' names in a file.
+    /// Names of the settings in a file.
     const KEYS: [&str; 6] = ["data", "authority", "authorities", "name", "json", "quiet"];
 
-    /// The flags, and what the file says where they are silent.
+    /// Returns the flags, with the file's settings where a flag is not given.
     fn or(self, file: Common) -> Common {
         Common {
             file: None,
@@ -112,23 +112,23 @@ impl Common {
         }
     }
 
-    /// These, but for what wants a restart: that is as it was.
+    /// Returns these settings with the values of `old` where a change needs a restart.
     fn over_fixed(self, old: &Common) -> Common {
         let (data, name, json, quiet) = (old.data.clone(), old.name.clone(), old.json, old.quiet);
         Common { data, name, json, quiet, ..self }
     }
 
-    /// The entry for `anabranch status` of a run of `program` with these settings.
+    /// Opens the entry in `anabranch status` for a run of `program` with these settings.
     fn standing(&self, program: &str, file: Option<&Path>) -> Option<Standing> {
         Standing::named(program, self.name.as_deref(), file)
     }
 
-    /// Where state is kept: for the command of this name, if nobody says.
+    /// Returns the folder for state: `--data`, or the default of `command`.
     fn data(&self, command: &str) -> Result<PathBuf, Failure> {
         self.data.clone().map_or_else(|| state_folder(command), Ok)
     }
 
-    /// An authority has none above it.
+    /// Checks that an authority names no other authorities.
     fn is_of_nobody_else(&self) -> Result<(), Failure> {
         if self.authority.is_empty() && self.authorities.is_none() {
             return Ok(());
@@ -143,7 +143,7 @@ impl Common {
     }
 }
 
-/// What the flags say, or else the file.
+/// Returns the values of `flags`, or those of `file` if there are none.
 fn either<T>(flags: Vec<T>, file: Vec<T>) -> Vec<T> {
     if flags.is_empty() { file } else { flags }
 }
@@ -156,14 +156,14 @@ fn read<T: DeserializeOwned>(path: &Path, keys: &[&str]) -> Result<T, Failure> {
     parse(&text, &name.to_string(), keys)
 }
 
-/// The settings in the text of a file of this name.
+/// Parses the settings in `text`, the content of the file `name`.
 fn parse<T: DeserializeOwned>(text: &str, name: &str, keys: &[&str]) -> Result<T, Failure> {
     let keys: Vec<&str> = keys.iter().copied().chain(Common::KEYS).collect();
     let sections = [Section { path: "", keys: &keys }];
     toml_keys::read(text, name, &sections).map_err(Failure::misuse)
 }
 
-/// The authorities of lines and of a file of such lines, as torrc has them.
+/// Reads authorities from `lines` and from a file of such lines, in the form of torrc.
 fn authorities(lines: &[String], file: Option<&Path>) -> Result<Vec<Authority>, Failure> {
     let text = file.map(|path| {
         let told = |error| Failure::misuse(format!("cannot read '{}': {error}", path.display()));
@@ -195,14 +195,14 @@ fn authorities(lines: &[String], file: Option<&Path>) -> Result<Vec<Authority>, 
     Ok(found)
 }
 
-/// Bytes of so many megabytes for waiting cells, which are at least `least`.
+/// Converts `megabytes` for queued cells to bytes; at least `least` megabytes.
 fn memory(megabytes: usize, least: usize) -> Result<usize, Failure> {
     let bytes = megabytes.checked_mul(1 << 20).filter(|_| megabytes >= least);
     let told = || format!("--memory {megabytes}: write a number of megabytes, {least} or more");
     bytes.ok_or_else(|| Failure::misuse(told()))
 }
 
-/// Relays by fingerprint.
+/// Parses fingerprints of relays.
 fn fingerprints(option: &str, texts: &[String]) -> Result<Vec<[u8; 20]>, Failure> {
     let read = |text: &String| {
         let told = || {
@@ -215,12 +215,12 @@ fn fingerprints(option: &str, texts: &[String]) -> Result<Vec<[u8; 20]>, Failure
     texts.iter().map(read).collect()
 }
 
-/// What we say that we are.
+/// Returns the platform string of our descriptors.
 fn platform() -> String {
     format!("Anabranch {} on Linux", env!("CARGO_PKG_VERSION"))
 }
 
-/// Where a command keeps its state if nobody says: `$XDG_STATE_HOME/anabranch/NAME`.
+/// Returns the default folder for a command's state: `$XDG_STATE_HOME/anabranch/NAME`.
 fn state_folder(name: &str) -> Result<PathBuf, Failure> {
     let home = std::env::var_os("HOME").map(|home| PathBuf::from(home).join(".local/state"));
     let state = std::env::var_os("XDG_STATE_HOME").map(PathBuf::from).or(home);

@@ -1,4 +1,4 @@
-//! The transports of a bridge, as its operator names them.
+//! Transports of a bridge, as its operator names them.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::path::Path;
@@ -16,20 +16,20 @@ use crate::failure::Failure;
 /// Transports that are not started yet.
 pub(super) struct Offers {
     lines: Vec<OfferLine>,
-    /// Where the relay itself listens.
+    /// First address on which the relay itself listens.
     relay: SocketAddr,
 }
 
-/// What has to run for a bridge: it ends with this.
+/// Running transports of a bridge: they end when this is dropped.
 pub(super) struct Offered {
     _running: (Vec<Plugin>, Vec<Inside>),
 }
 
 impl Offers {
-    /// Reads lines of `--pt` of a relay that listens there first.
+    /// Parses the lines of `--pt` for a relay whose first listener is `relay`.
     ///
     /// # Errors
-    /// One makes no sense, or names a transport that nobody has, or twice.
+    /// A line is invalid, names a transport that no program provides, or names one twice.
     pub(super) fn read(pts: &[String], relay: SocketAddr) -> Result<Offers, Failure> {
         let wrong = |line: &str, why: &dyn std::fmt::Display| {
             Failure::misuse(format!("--pt '{}': {why}", line.escape_debug()))
@@ -52,11 +52,11 @@ impl Offers {
         Ok(Offers { lines, relay })
     }
 
-    /// Starts them, with their files below `data`, for a relay whose waiting cells may take so much
-    /// memory.
+    /// Starts the transports, with their files below `data`. `memory` is the relay's limit for
+    /// queued cells, in bytes.
     ///
     /// # Errors
-    /// One cannot be started.
+    /// A transport cannot be started.
     pub(super) fn start(
         self,
         data: &Path,
@@ -107,13 +107,13 @@ impl Offers {
     }
 }
 
-/// What our transport inside a relay may take: for what waits in its links half as much as the
-/// relay's cells may.
+/// Returns the limits of our transport inside a relay: for data queued in its links, half of the
+/// relay's limit for cells, or `Limits::LEAST`.
 fn limits(memory: usize) -> Limits {
     Limits { memory: (memory / 2).max(Limits::LEAST), ..Limits::default() }
 }
 
-/// Where a program of this machine reaches what listens there.
+/// Returns the address at which a program on this machine reaches the listener `at`.
 fn near(at: SocketAddr) -> SocketAddr {
     let ip = match at.ip() {
         IpAddr::V4(ip) if ip.is_unspecified() => Ipv4Addr::LOCALHOST.into(),

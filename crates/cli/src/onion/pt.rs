@@ -1,4 +1,4 @@
-//! `anabranch pt`: our pluggable transport, started by tor or by itself.
+//! `anabranch pt`: our pluggable transport, started by tor or stand-alone.
 
 use std::io;
 use std::net::SocketAddr;
@@ -24,7 +24,7 @@ use super::memory;
 use crate::failure::Failure;
 use crate::status::{Standing, run_name};
 
-/// What is in the environment where another program has started us.
+/// Environment variable that is set if another program has started us.
 const MANAGED: &str = "TOR_PT_MANAGED_TRANSPORT_VER";
 
 const CLIENT_EXAMPLES: &str = "\
@@ -201,7 +201,8 @@ fn bridge(line: &str) -> Result<Bridge, String> {
 
 fn schedule(text: &str) -> Result<Spec, String> {
     let spec = Spec::over_windows(text).map_err(|error| error.to_string())?;
-    // A schedule that does not suit so many connections is refused here, and not at each link.
+    // A schedule that does not support the maximum number of connections is refused here, not at
+    // each link.
     let stream = anabranch_multipath::seed::stream(0, 0, "check");
     spec.build(Profile::MOST_CONNECTIONS, stream).map_err(|error| error.to_string())?;
     Ok(spec)
@@ -220,7 +221,7 @@ impl PtCommon {
 }
 
 impl PtArgs {
-    /// Carries until it is told to end, or makes covers.
+    /// Runs the transport until a signal ends it, or makes covers.
     pub(crate) fn run(self) -> Result<(), Failure> {
         let watch = || {
             raise_limit();
@@ -301,7 +302,7 @@ impl ServerSide {
     }
 }
 
-/// The shapes of a file, or those that come with the program.
+/// Returns the shapes of a file, or the built-in ones.
 fn set_of(file: Option<&Path>) -> Result<Shapes, Failure> {
     Ok(file.map(shapes).transpose().map_err(Failure::misuse)?.unwrap_or_default())
 }
@@ -312,7 +313,7 @@ fn limits(links: Option<NonZeroUsize>, megabytes: Option<usize>) -> Result<Limit
     Ok(Limits { memory, links: links.map_or(usual.links, NonZeroUsize::get) })
 }
 
-/// Does what the program wants that has started us.
+/// Runs as a managed transport, as the program that has started us requests.
 fn run_managed(
     own: (&Spec, Shapes),
     limits: Limits,
@@ -332,7 +333,7 @@ fn run_managed(
     let station = managed(|name| std::env::var(name).ok(), out, own, limits);
     let mut watch = |event: PtEvent| {
         if let PtEvent::Trouble(why) = event {
-            // A parent that does not listen any more will end us.
+            // A parent that no longer reads will end us.
             let _ = log_line(&mut io::stdout(), &why);
         }
     };
@@ -347,7 +348,7 @@ fn run_managed(
     ended.map_err(Failure::trouble)
 }
 
-/// Adds the bridge that a client's event is about.
+/// Adds the bridge of a client's event.
 fn with_bridge(mut event: Value, bridge: Option<SocketAddr>) -> Value {
     if let Some(bridge) = bridge {
         event["bridge"] = json!(bridge.to_string());
@@ -355,7 +356,7 @@ fn with_bridge(mut event: Value, bridge: Option<SocketAddr>) -> Value {
     event
 }
 
-/// Nothing of what is told says who came, or where from.
+/// Logs an event, never with the address of a client.
 fn tell(log: &Log, event: &PtEvent) {
     let how = |ending: &Ending| match ending {
         Ending::Done => "done",

@@ -36,11 +36,11 @@ use crate::split::no_metrics;
 
 pub(super) const MEMORY_MB: usize = 512;
 const GRACE_S: u64 = 30;
-/// Bytes a second if nobody says: as good as without limit (C tor's figure).
+/// Default rate in bytes per second, practically no limit (C tor's value).
 const RATE: u64 = 1 << 30;
-/// Fewer serve nobody (C tor's figure).
+/// Minimum rate in bytes per second (C tor's value).
 const LEAST_RATE: u64 = 75 << 10;
-/// The end of `--help`.
+/// End of `--help`.
 const FILES: &str = "\
 EXAMPLES
   A relay that is also an exit, to port 443 of any destination:
@@ -214,11 +214,12 @@ pub(crate) struct RelayArgs {
 }
 
 impl RelayArgs {
-    /// Runs until it is told to end.
+    /// Runs until a signal ends it.
     pub(crate) fn run(self) -> Result<(), Failure> {
         let flags = self.clone();
         let args = self.merged()?;
-        // Before there are threads, which would keep the capabilities.
+        // Capabilities are dropped before the first thread starts, because each thread would keep
+        // them.
         let links = LinkWishes::new(&args.link)?.with_congestion(args.quic_congestion)?;
         let mptcp = links.by_mptcp(args.mptcp)?;
         let taps = links.taps(args.threads().get());
@@ -239,7 +240,7 @@ impl RelayArgs {
         claim.tightened.iter().for_each(|text| screen.warn(text));
         let ring = KeyRing::open(&data, &mut rng, unix()).map_err(Failure::misuse)?;
         let keys = Arc::clone(ring.keys());
-        // A descriptor that nobody would take is told now, not in the log of a thread.
+        // An invalid descriptor is reported now, not in the log of a thread.
         live.description.sign(&keys, unix()).map_err(Failure::misuse)?;
         tapped(&taps).iter().for_each(|text| screen.say("note", text));
         screen.say("fingerprint", &hex(&keys.rsa_identity()));
@@ -291,7 +292,7 @@ impl RelayArgs {
         relay::run_rereading(settings, &stop, reload, metered).map_err(Failure::trouble)
     }
 
-    /// What makes it a bridge, if it is one.
+    /// Returns the transports if this is a bridge.
     fn offers(&self) -> Result<Option<Offers>, Failure> {
         match (self.bridge, self.no_directory) {
             (true, true) => Err(Failure::misuse(
@@ -313,7 +314,7 @@ impl RelayArgs {
         }
     }
 
-    /// What may change while it runs.
+    /// Returns the settings that may change while the relay runs.
     pub(super) fn live(&self) -> Result<Live, Failure> {
         Ok(Live {
             allow_private: self.allow_private,
@@ -323,13 +324,13 @@ impl RelayArgs {
         })
     }
 
-    /// As many as were asked for, or as there are cores.
+    /// Returns the number of threads: `--threads`, or the number of cores.
     fn threads(&self) -> NonZeroUsize {
         let cores = || thread::available_parallelism().unwrap_or(NonZeroUsize::MIN);
         self.threads.unwrap_or_else(cores)
     }
 
-    /// Where links come by IPv6, if anywhere.
+    /// Returns the IPv6 address for links, if there is one.
     fn v6(&self) -> Result<Option<SocketAddrV6>, Failure> {
         let Some(address) = self.address6 else { return Ok(None) };
         let Some(listen) = self.listen.iter().find(|at| at.is_ipv6()) else {
@@ -339,7 +340,8 @@ impl RelayArgs {
         Ok(Some(SocketAddrV6::new(address, listen.port(), 0, 0)))
     }
 
-    /// Bytes a second, and in bursts; what was observed is the relay's to say.
+    /// Returns rate and burst in bytes per second; the third value, the observed bandwidth, is for
+    /// the relay to set.
     fn bandwidth(&self) -> Result<[u64; 3], Failure> {
         let rate = self.rate.unwrap_or(RATE);
         let burst = self.burst.unwrap_or(rate);
@@ -362,7 +364,8 @@ impl RelayArgs {
         let told = |at: &SocketAddr| {
             Failure::misuse(format!("--listen {at}: write a port from 1 to 65535"))
         };
-        // Any of them, though the first alone is announced, and the first of IPv6 (`Self::v6`).
+        // All listeners are checked, though only the first is announced, and the first of IPv6
+        // (`Self::v6`).
         self.listen.iter().find(|at| at.port() == 0).map_or(Ok(()), |at| Err(told(at)))?;
         let policy = match self.exit.is_empty() {
             true => ExitPolicy::reject_all(),
@@ -384,6 +387,8 @@ impl RelayArgs {
         })
     }
 
+    /// Reads the family keys.
+    ///
     /// # Errors
     /// A key cannot be read.
     fn families(&self) -> Result<Vec<FamilyKey>, Failure> {
@@ -391,7 +396,7 @@ impl RelayArgs {
         families(&data, &self.family_key).map_err(Failure::misuse)
     }
 
-    /// The flags, and what the file says where they are silent.
+    /// Returns the flags, with the file's settings where a flag is not given.
     fn merged(mut self) -> Result<RelayArgs, Failure> {
         let Some(path) = self.common.file.take() else { return Ok(self) };
         let file: RelayArgs = read(&path, KEYS)?;
@@ -424,10 +429,10 @@ impl RelayArgs {
 }
 
 impl Source<RelayArgs> {
-    /// The settings as flags and file give them now, for a relay with these keys.
+    /// Returns the settings that flags and file give now, for a relay with `keys`.
     ///
     /// # Errors
-    /// The file cannot be read or makes no sense.
+    /// The file cannot be read or is invalid.
     fn read(&mut self, keys: &RelayKeys) -> Result<Renewed<Changes>, Failure> {
         let new = self.flags.clone().merged()?;
         let authorities = new.common.authorities()?;
@@ -443,7 +448,7 @@ impl Source<RelayArgs> {
 }
 
 impl RelayArgs {
-    /// What differs from the settings in force.
+    /// Returns the names of the settings that differ from those in force.
     fn names(&self, old: &RelayArgs, authorities: bool) -> Names {
         let live = [
             ("authorities", authorities),
@@ -475,7 +480,7 @@ impl RelayArgs {
         names(&live, &[&fixed[..], &common(&old.common, &self.common)].concat())
     }
 
-    /// These, but for what wants a restart: that is as it was.
+    /// Returns these settings with the values of `old` where a change needs a restart.
     fn over_fixed(self, old: &RelayArgs) -> RelayArgs {
         RelayArgs {
             common: self.common.over_fixed(&old.common),

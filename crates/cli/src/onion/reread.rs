@@ -1,4 +1,4 @@
-//! The settings once more, on SIGHUP.
+//! Reads the settings again on SIGHUP.
 
 use std::path::{Path, PathBuf};
 
@@ -8,19 +8,19 @@ use anabranch_router::onion::reload::{Names, Renewed, Reread};
 use super::Common;
 use crate::failure::Failure;
 
-/// What a program was started with, and what of it holds now. `A` are its arguments.
+/// The arguments that a program was started with, and those in force; `A` is their type.
 pub(super) struct Source<A> {
-    /// The flags, with the file's name.
+    /// Flags, with the name of the file.
     pub(super) flags: A,
-    /// What both came to, and is in force.
+    /// Settings from flags and file that are in force.
     pub(super) running: A,
     pub(super) authorities: Vec<Authority>,
 }
 
-/// A setting that may differ from what is in force.
+/// Name of a setting, and whether it differs from the one in force.
 pub(super) type Setting = (&'static str, bool);
 
-/// The names of those that differ: of what changes in a running program, and of what does not.
+/// Returns the names of the settings that differ, separately for `live` and `fixed` ones.
 pub(super) fn names(live: &[Setting], fixed: &[Setting]) -> Names {
     let differing = |all: &[Setting]| {
         all.iter().filter(|(_, differs)| *differs).map(|(name, _)| *name).collect()
@@ -28,7 +28,7 @@ pub(super) fn names(live: &[Setting], fixed: &[Setting]) -> Names {
     Names { changed: differing(live), restart: differing(fixed) }
 }
 
-/// Those of [`Common`] that want a restart.
+/// Returns the settings of [`Common`] that need a restart.
 pub(super) fn common(old: &Common, new: &Common) -> [Setting; 4] {
     [
         ("data", old.data != new.data),
@@ -38,7 +38,7 @@ pub(super) fn common(old: &Common, new: &Common) -> [Setting; 4] {
     ]
 }
 
-/// As a driver wants it: a failure in one line that begins with the file, if there is one.
+/// Adapts `read` for a driver: a failure is one line that names the file, if there is one.
 pub(super) fn reread<'r, T>(
     file: Option<PathBuf>,
     mut read: impl FnMut() -> Result<Renewed<T>, Failure> + 'r,

@@ -1,4 +1,4 @@
-//! `anabranch up`: an onion network of one's own, in this process.
+//! `anabranch up`: a complete onion network in this process.
 
 use std::io::Write;
 use std::net::SocketAddr;
@@ -19,13 +19,13 @@ use super::{platform, state_folder};
 use crate::failure::Failure;
 use crate::status::{Standing, run_name};
 
-/// Where programs come in if nobody says: as Tor Browser has it.
+/// Default address for programs: Tor Browser's.
 const LISTEN: &str = "127.0.0.1:9150";
 const RELAYS: u8 = 7;
 const EXITS: u8 = 2;
 /// Seconds from one consensus to the next.
 const INTERVAL: u64 = 300;
-/// Where exits let streams go if nobody says.
+/// Default exit policy.
 const LOOPBACK: &str = "accept 127.0.0.0/8:*";
 
 /// Run a whole onion network in this process: an authority, seven relays and a client.
@@ -116,7 +116,7 @@ impl UpArgs {
     }
 }
 
-/// Where our own exits refuse, the user can have them let more through.
+/// Adds a remedy to a refusal by our own exits: the user can allow more.
 fn with_cure(event: client::ClientEvent) -> client::ClientEvent {
     match event {
         client::ClientEvent::Refused(refused) if refused.why == Why::Policy => {
@@ -127,18 +127,18 @@ fn with_cure(event: client::ClientEvent) -> client::ClientEvent {
     }
 }
 
-/// What makes a stock tor part of the network, for whose short intervals and loopback addresses it
-/// needs the first line.
+/// Returns the torrc lines with which C tor joins the network. The first is needed for its short
+/// intervals and loopback addresses.
 fn torrc(line: &str) -> String {
     format!("TestingTorNetwork 1\n{line}")
 }
 
-/// What is not the client's to tell.
+/// Prints an event that is not the client's.
 fn tell(event: &EmbeddedEvent, socks: SocketAddr, json: Option<&Stamp>, screen: &mut Screen) {
     match (json.zip(value(event)), event) {
         (Some((stamp, value)), _) => {
             let mut out = std::io::stdout();
-            // Nobody may be there to read it.
+            // Standard output may be closed.
             let _ = writeln!(out, "{}", stamp.on(value)).and_then(|()| out.flush());
         }
         (None, EmbeddedEvent::Up(_)) => screen.say(&greeting(socks)),
@@ -147,7 +147,7 @@ fn tell(event: &EmbeddedEvent, socks: SocketAddr, json: Option<&Stamp>, screen: 
     }
 }
 
-/// The same as an object, if it is not the client's.
+/// Returns an event as an object, unless it is the client's.
 fn value(event: &EmbeddedEvent) -> Option<Value> {
     Some(match event {
         EmbeddedEvent::Up(line) => json!({"event": "network", "authority": line}),

@@ -1,5 +1,5 @@
-//! Lines of `--json` that an earlier program printed (`tests/formats`): programs that read those
-//! must be able to read today's.
+//! Compatibility test of `--json`: programs that read the lines of earlier versions
+//! (`tests/formats`) must be able to read today's.
 
 use std::collections::BTreeMap;
 

@@ -1,4 +1,4 @@
-//! What all views have in common: the body of each, the last events below it, a line of keys.
+//! Common frame of all views: the body, the last events below it, and a line of keys.
 
 use std::cmp::Ordering;
 use std::time::Duration;
@@ -12,50 +12,51 @@ use textwrap::core::display_width;
 use super::Recent;
 use super::palette::Palette;
 
-/// Events that are shown.
+/// Events in a view.
 const EVENTS: u16 = 5;
 
-/// What a view shows at a moment; how it is drawn.
+/// Content of a view at one moment, and how to draw it.
 pub(crate) trait Picture: Clone + Send + 'static {
-    /// What its rows can be sorted by, in the order of the key's turns.
+    /// Returns the names of the orders of its rows, in which the key cycles through them.
     fn orders(&self) -> Vec<&'static str>;
-    /// Lines of its body.
+    /// Returns the height of its body in lines.
     fn height(&self) -> u16;
     /// Draws the body into `area`.
     fn draw(&self, frame: &mut Frame<'_>, area: Rect, look: &Look);
-    /// The last events.
+    /// Returns the last events.
     fn recent(&self) -> &Recent;
-    /// Words of its tables that need an explanation, each with it: shown with the keys.
+    /// Returns the words of its tables that need an explanation, with the explanations; they are
+    /// shown with the keys.
     fn legend(&self) -> &'static [(&'static str, &'static str)] {
         &[]
     }
-    /// The view is so old; whether that changes what is shown.
+    /// Updates the age of the view; returns whether that changes the picture.
     fn grow_older(&mut self, _: Duration) -> bool {
         false
     }
 }
 
-/// What the user has chosen with keys, and the colours.
+/// Settings that the user has chosen with keys, and the colours.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Look {
     pub(crate) palette: Palette,
-    /// The place among [`Picture::orders`].
+    /// Index in [`Picture::orders`].
     pub(crate) order: usize,
-    /// The view stands still.
+    /// Whether the view is frozen.
     pub(crate) held: bool,
-    /// What the keys do is shown.
+    /// Whether the explanation of the keys is shown.
     pub(crate) help: bool,
-    /// The end of the run was asked for.
+    /// Whether the end of the run was requested.
     pub(crate) ends: bool,
 }
 
 impl Look {
-    /// Nothing was chosen yet.
+    /// Creates the settings before any key was pressed.
     pub(crate) fn new(palette: Palette) -> Look {
         Look { palette, order: 0, held: false, help: false, ends: false }
     }
 
-    /// The rows in the order that was chosen among these.
+    /// Returns `rows` in the chosen one of `orders`.
     pub(crate) fn sorted<'r, R>(&self, orders: &[Order<R>], rows: &'r [R]) -> Vec<&'r R> {
         let mut sorted: Vec<&R> = rows.iter().collect();
         if let Some((_, compare)) = orders.get(self.order) {
@@ -68,18 +69,18 @@ impl Look {
 /// An order of rows, and its name.
 pub(crate) type Order<R> = (&'static str, fn(&R, &R) -> Ordering);
 
-/// The names of these.
+/// Returns the names of `orders`.
 pub(crate) fn names<R>(orders: &[Order<R>]) -> Vec<&'static str> {
     orders.iter().map(|(name, _)| *name).collect()
 }
 
-/// Lines of a whole view.
+/// Returns the height of a whole view in lines.
 pub(crate) fn height(picture: &impl Picture) -> u16 {
     picture.height().saturating_add(EVENTS + 1)
 }
 
-/// Draws a view over the whole frame. Where there is no room for all, events go first, then the
-/// end of the body.
+/// Draws a view over the whole frame. If it is too low, events are omitted first, then the end of
+/// the body.
 pub(crate) fn draw(frame: &mut Frame<'_>, picture: &impl Picture, look: &Look) {
     let area = frame.area();
     let keys = area.height.min(1);
@@ -97,17 +98,17 @@ pub(crate) fn draw(frame: &mut Frame<'_>, picture: &impl Picture, look: &Look) {
     frame.render_widget(line, Rect { y: area.bottom() - keys, height: keys, ..area });
 }
 
-/// The beginning of a view: its program, and the run's name where it has one.
+/// Returns the title of a view: its program, and the name of the run if it has one.
 pub(crate) fn title(program: &str, name: Option<&str>) -> String {
     name.map_or_else(|| program.to_owned(), |name| format!("{program} '{name}'"))
 }
 
-/// `text` with "…" at the end of each line that is longer than `width` columns.
+/// Cuts each line of `text` to `width` columns; cut lines end in "…".
 pub(crate) fn fitted(text: Text<'_>, width: u16) -> Text<'_> {
     Text { lines: text.lines.into_iter().map(|line| cut(line, width)).collect(), ..text }
 }
 
-/// `line` in at most `width` columns; a line that is cut ends in "…".
+/// Cuts `line` to `width` columns; a cut line ends in "…".
 pub(crate) fn cut(line: Line<'_>, width: u16) -> Line<'_> {
     let width = usize::from(width);
     if line.width() <= width {
@@ -129,7 +130,7 @@ pub(crate) fn cut(line: Line<'_>, width: u16) -> Line<'_> {
     Line { spans, ..line }
 }
 
-/// As much of `text` as `width` columns hold.
+/// Returns the longest beginning of `text` that fits in `width` columns.
 fn beginning(text: &str, width: usize) -> String {
     let mut left = width;
     let fits = |c: &char| {
@@ -141,7 +142,7 @@ fn beginning(text: &str, width: usize) -> String {
     text.chars().take_while(fits).collect()
 }
 
-/// Help on keys and words, over the lowest lines of `area`.
+/// Draws the explanations of keys and words over the lowest lines of `area`.
 fn explain(
     frame: &mut Frame<'_>,
     area: Rect,
@@ -168,7 +169,7 @@ fn explain(
     frame.render_widget(Paragraph::new(text), area);
 }
 
-/// The last line.
+/// Returns the last line, with the keys.
 fn keys_line(orders: &[&'static str], look: &Look) -> Line<'static> {
     let palette = look.palette;
     let mut spans = Vec::new();

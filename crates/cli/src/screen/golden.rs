@@ -1,4 +1,4 @@
-//! What views look like at 80, 100 and 160 columns, as files that are looked at when they change.
+//! Golden files of views at 80, 100 and 160 columns, which are inspected when they change.
 
 use std::fmt::Write;
 use std::path::PathBuf;
@@ -10,7 +10,7 @@ use super::frame::tests::seen;
 use super::frame::{Look, Picture};
 use super::palette::Palette;
 
-/// Set to make the files anew (`make screens`).
+/// Variable that regenerates the files if it is set (`make screens`).
 const ANEW: &str = "ANABRANCH_SCREENS";
 
 /// Compares a view at three widths with `testdata/screens/NAME-WIDTH.txt`.
@@ -18,7 +18,7 @@ pub(crate) fn check(name: &str, picture: &impl Picture) {
     check_look(name, picture, &Look::new(Palette::new(true)));
 }
 
-/// The same for a look of one's own.
+/// Compares a view as [`check`] does, with settings of the test's own.
 pub(crate) fn check_look(name: &str, picture: &impl Picture, look: &Look) {
     for width in [80, 100, 160] {
         let now = told(&seen(picture, width, look));
@@ -37,13 +37,13 @@ fn folder() -> PathBuf {
     PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("testdata/screens")
 }
 
-/// The letters of a screen, without the spaces at the ends of lines.
+/// Returns the text of a screen, without spaces at the ends of lines.
 pub(crate) fn text(buffer: &Buffer) -> String {
     lines(buffer, |cell| cell.symbol().to_owned())
 }
 
-/// The letters, and below them what each is drawn with: `g`reen, `y`ellow, `r`ed, `c`yan,
-/// `m`agenta; `b`old, `d`im, in`v`erse, where they have no colour.
+/// Returns the text, and below it the style of each character: `g`reen, `y`ellow, `r`ed, `c`yan,
+/// `m`agenta. Characters without a colour are `b`old, `d`im, or in`v`erse.
 fn told(buffer: &Buffer) -> String {
     let styles = lines(buffer, |cell| style(cell).to_string());
     format!("{}\n{}\n{styles}", text(buffer), "-".repeat(usize::from(buffer.area.width)))
@@ -71,6 +71,6 @@ fn style(cell: &Cell) -> char {
         Color::Reset => ' ',
         other => panic!("no letter for {other}"),
     };
-    // The colour of nothing cannot be seen.
+    // The colour of a space is invisible.
     if cell.symbol() == " " && letter != 'v' { ' ' } else { letter }
 }

@@ -1,5 +1,5 @@
-//! A terminal that does not echo what is typed into the view, hands on each key at once, and is
-//! given back as it was.
+//! Terminal mode of a view: typed characters are not echoed, and each key is delivered at once.
+//! The former mode is restored at the end.
 
 use std::io::{self, IsTerminal, Stdin, Write};
 use std::panic;
@@ -9,15 +9,16 @@ use ratatui::crossterm::cursor::{MoveDown, Show};
 use ratatui::crossterm::execute;
 use rustix::termios::{LocalModes, OptionalActions, Termios, tcgetattr, tcsetattr};
 
-/// Echo and lines are off while this lives. Ctrl-C still sends SIGINT: the terminal is not in raw
-/// mode.
+/// Disables echo and line buffering while it exists. Ctrl-C still sends SIGINT, because the
+/// terminal is not in raw mode.
 pub(super) struct Hush {
     stdin: Stdin,
     before: Termios,
 }
 
 impl Hush {
-    /// `None` where stdin is no terminal: there is no echo then.
+    /// Changes the mode; returns `None` if stdin is not a terminal, because then nothing is
+    /// echoed.
     pub(super) fn begin(height: u16) -> Option<Hush> {
         show_panics_below(height);
         let stdin = io::stdin();
@@ -35,7 +36,8 @@ impl Drop for Hush {
     }
 }
 
-/// The message of a panic would be written into the view; unwinding restores all else.
+/// Moves the message of a panic below the view, which it would overwrite; unwinding restores the
+/// rest.
 fn show_panics_below(height: u16) {
     static ONCE: Once = Once::new();
     ONCE.call_once(|| {

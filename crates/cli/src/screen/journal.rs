@@ -1,4 +1,4 @@
-//! The head of each line: its priority where systemd's journal takes it, and the run's name.
+//! Prefix of each line: its priority if systemd's journal reads it, and the name of the run.
 
 use std::fs::File;
 use std::io;
@@ -7,41 +7,41 @@ use std::os::unix::fs::MetadataExt;
 
 use anabranch_os::toml_keys::without_codes;
 
-/// How much a line matters (sd-daemon(3)).
+/// Priority of a line (sd-daemon(3)).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Priority {
-    /// The program ends by it.
+    /// An error that ends the program.
     Error = 3,
-    /// Not as it should be.
+    /// A problem that does not end the program.
     Warning = 4,
-    /// What happens.
+    /// A normal event.
     Information = 6,
 }
 
-/// Whether systemd's journal takes the lines, and the name of the run that they are of.
+/// Prefix of the lines of a run: whether systemd's journal reads them, and the name of the run.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Journal {
-    /// Lines begin with their priority: the journal knows the time, and filters.
+    /// Whether lines begin with their priority: the journal adds the time, and filters.
     priorities: bool,
     /// `--name`, to distinguish the lines of several runs in one log.
     name: Option<String>,
 }
 
 impl Journal {
-    /// No journal, and a run without a name.
+    /// Prefix without a journal for a run without a name.
     pub(crate) const NONE: Journal = Journal { priorities: false, name: None };
 
-    /// What stdout leads to.
+    /// Returns the prefix for stdout.
     pub(crate) fn of_stdout() -> Journal {
         Journal::of(io::stdout().as_fd())
     }
 
-    /// What stderr leads to.
+    /// Returns the prefix for stderr.
     pub(crate) fn of_stderr() -> Journal {
         Journal::of(io::stderr().as_fd())
     }
 
-    /// By the device and inode that systemd names (systemd.exec(5)).
+    /// Detects the journal by the device and inode that systemd names (systemd.exec(5)).
     fn of(file: BorrowedFd<'_>) -> Journal {
         let named = std::env::var("JOURNAL_STREAM").ok();
         let own = || {
@@ -51,17 +51,17 @@ impl Journal {
         Journal { priorities: named.is_some() && named == own(), name: None }
     }
 
-    /// The same for lines of the run with this name, if it has one.
+    /// Returns the same with the name of a run, if it has one.
     pub(crate) fn of_run(self, name: Option<&str>) -> Journal {
         Journal { name: name.map(str::to_owned), ..self }
     }
 
-    /// Whether the journal takes the lines.
+    /// Returns whether the journal reads the lines.
     pub(crate) fn is_there(&self) -> bool {
         self.priorities
     }
 
-    /// `text`, each line with its priority where the journal takes it, and the run's name.
+    /// Returns `text` with the prefix on each line.
     pub(crate) fn line(&self, priority: Priority, text: &str) -> String {
         let text = without_codes(text);
         let priority = self.priorities.then(|| format!("<{}>", priority as u8));

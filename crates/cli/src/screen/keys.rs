@@ -1,4 +1,4 @@
-//! What is typed at a view.
+//! Keys that are typed at a view.
 
 use std::io;
 use std::time::Duration;
@@ -7,21 +7,21 @@ use ratatui::crossterm::event::{Event, KeyCode, KeyModifiers, poll, read};
 use rustix::process::{Signal, getpgrp, getpid, kill_process};
 use rustix::termios::tcgetpgrp;
 
-/// How long the end of a view may go unnoticed.
+/// Maximum time until the end of a view is noticed.
 const TURN: Duration = Duration::from_millis(250);
 
-/// What somebody wants of a view.
+/// Requests to a view.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Key {
-    /// The end of the run.
+    /// End the run.
     End,
-    /// That the view stands still, or goes on.
+    /// Freeze the view, or update it again.
     Hold,
-    /// What the keys are, or that no more.
+    /// Show the explanation of the keys, or hide it.
     Help,
-    /// Another order of the rows.
+    /// Sort the rows by the next order.
     Sort,
-    /// The terminal has another size.
+    /// Redraw for the new size of the terminal.
     Resized,
 }
 
@@ -33,8 +33,8 @@ impl Key {
             _ => return None,
         };
         match key.code {
-            // The terminal sends SIGINT for it, but not while it is asked where its cursor is: for
-            // the answer it is in raw mode.
+            // The terminal sends SIGINT for it, except while it is asked for the position of its
+            // cursor: it is in raw mode for the answer.
             KeyCode::Char('c') if key.modifiers.contains(KeyModifiers::CONTROL) => Some(Key::End),
             KeyCode::Char('q' | 'Q') => Some(Key::End),
             KeyCode::Char('p' | 'P') => Some(Key::Hold),
@@ -45,11 +45,11 @@ impl Key {
     }
 }
 
-/// Hands on each key until `take` says that the view has ended; it is asked with `None` after each
-/// pause.
+/// Passes each key to `take` until that returns that the view has ended. After each pause without
+/// a key, `take` is called with `None`.
 ///
-/// They are read where the terminal's other answers are, so that none takes what is another's. In
-/// the background nothing is: the kernel would stop the program.
+/// Keys are read by the same reader as the terminal's other answers, so that neither takes the
+/// other's input. Nothing is read in the background: the kernel would stop the program.
 pub(crate) fn follow(mut take: impl FnMut(Option<Key>) -> bool) {
     let mut key = None;
     while take(key.take()) {
@@ -64,14 +64,14 @@ pub(crate) fn follow(mut take: impl FnMut(Option<Key>) -> bool) {
     }
 }
 
-/// Whether the terminal is ours to read; one that is not our session's is.
+/// Returns whether this process may read the terminal; it may read one of another session.
 fn is_in_front() -> bool {
     tcgetpgrp(io::stdin()).map_or(true, |group| group == getpgrp())
 }
 
 /// Ends this run as Ctrl-C does.
 pub(crate) fn end_run() {
-    // Without permission to signal ourselves there is still Ctrl-C.
+    // If the signal is not permitted, Ctrl-C still works.
     let _ = kill_process(getpid(), Signal::INT);
 }
 

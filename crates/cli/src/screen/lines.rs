@@ -1,4 +1,4 @@
-//! Lines for a reader who may be slow, or leave.
+//! Lines for a reader that may be slow or close its end.
 
 use std::fs::File;
 use std::io::{self, ErrorKind, Write};
@@ -10,26 +10,27 @@ use std::time::{Duration, Instant};
 use signal_hook::consts::SIGTERM;
 use signal_hook::low_level::raise;
 
-/// Bytes that may wait for the reader: room for the ends of all sessions at once, as a shutdown
-/// tells them.
+/// Maximum bytes queued for the reader: enough for the ends of all sessions at once, which a
+/// shutdown reports.
 const ROOM: usize = 1 << 20;
-/// How long the end of a run waits for the reader.
+/// Maximum time for which the end of a run waits for the reader.
 const PATIENCE: Duration = Duration::from_secs(1);
-/// Between two tries on a file that somebody else made non-blocking.
+/// Delay between two attempts to write to a file that another program has made non-blocking.
 const RETRY: Duration = Duration::from_millis(10);
 
-/// Lines that a thread of their own writes, as soon as the reader takes them. Who says a line never
-/// waits: what finds no room is lost and counted. Dropped, it waits for the reader, but not long.
+/// Lines that a separate thread writes as soon as the reader accepts them. Adding a line never
+/// blocks: lines without room are dropped and counted. When dropped, it waits for the reader for a
+/// limited time.
 pub(crate) struct Lines {
     shared: Arc<Shared>,
 }
 
 impl Lines {
-    /// Lines to stdout. When its reader is gone (EPIPE), the run is told to end as SIGTERM would
-    /// tell it, so that captures are completed. After any other error the run goes on without them.
+    /// Creates lines for stdout. If its reader is gone (EPIPE), the run ends as after SIGTERM, so
+    /// that captures are completed. After any other error the run continues without output.
     ///
     /// # Errors
-    /// No thread or no file for it can be had.
+    /// The thread or the file descriptor cannot be created.
     pub(crate) fn stdout() -> io::Result<Lines> {
         let out = File::from(io::stdout().as_fd().try_clone_to_owned()?);
         Lines::to(out, |error| {
@@ -41,28 +42,28 @@ impl Lines {
                 );
                 return;
             }
-            // Can only fail for a signal that does not exist.
+            // `raise` only fails for a signal that does not exist.
             let _ = raise(SIGTERM);
         })
     }
 
-    /// Lines to stderr. Nobody has to read them.
+    /// Creates lines for stderr, which may be closed.
     ///
     /// # Errors
-    /// No thread or no file for it can be had.
+    /// The thread or the file descriptor cannot be created.
     pub(crate) fn stderr() -> io::Result<Lines> {
         Lines::to(File::from(io::stderr().as_fd().try_clone_to_owned()?), |_| {})
     }
 
-    /// Lines to a file of their own; after an error the run goes on without them.
+    /// Creates lines for a file; after an error the run continues without them.
     ///
     /// # Errors
-    /// No thread can be had.
+    /// The thread cannot be created.
     pub(crate) fn file(file: File) -> io::Result<Lines> {
         Lines::to(file, |_| {})
     }
 
-    /// Lines to `out`, until that fails; then `failed` is called, once.
+    /// Creates lines for `out`. When that fails, `failed` is called once.
     fn to(out: impl Write + Send + 'static, failed: fn(&io::Error)) -> io::Result<Lines> {
         let shared = Arc::new(Shared::default());
         let (writer, name) = (shared.clone(), "lines".to_owned());
@@ -70,15 +71,15 @@ impl Lines {
         Ok(Lines { shared })
     }
 
-    /// Tells `text` as one line or, where it has line ends, several. Where lines were lost before
-    /// it, the line that `lost` makes of their number comes first.
+    /// Queues `text`, which may be several lines. If lines were dropped before it, `lost` makes a
+    /// line of their number, which is written first.
     pub(crate) fn say(&self, text: &str, lost: impl FnOnce(u64) -> String) {
         self.shared.lock().add(text, lost);
         self.shared.changed.notify_all();
     }
 
-    /// The same for the last line of all: the reader has a second to take what was said before and
-    /// this.
+    /// Queues the last line of all. The reader has one second for the lines before it, and for
+    /// this one.
     pub(crate) fn last(&self, text: &str, lost: impl FnOnce(u64) -> String) {
         let deadline = Instant::now() + PATIENCE;
         self.shared.settle(deadline);
@@ -87,8 +88,7 @@ impl Lines {
         self.shared.end();
     }
 
-    /// Waits until the reader has taken everything, but not for long. Whether there is nothing more
-    /// to take.
+    /// Waits for a limited time until the reader has taken everything. Returns whether it has.
     pub(crate) fn flush(&self) -> bool {
         self.shared.settle(Instant::now() + PATIENCE)
     }
@@ -101,7 +101,7 @@ impl Drop for Lines {
     }
 }
 
-/// What [`Lines`] and their thread share.
+/// State that [`Lines`] and its thread share.
 #[derive(Default)]
 struct Shared {
     queue: Mutex<Queue>,
@@ -110,19 +110,19 @@ struct Shared {
 
 #[derive(Default)]
 struct Queue {
-    /// What waits to be written.
+    /// Lines to write.
     text: Vec<u8>,
-    /// Lines that found no room since the last that did.
+    /// Lines dropped since the last that was queued.
     lost: u64,
-    /// The thread has taken what it writes now.
+    /// Whether the thread is writing the lines that it has taken.
     writing: bool,
-    /// Nobody writes or says anything more.
+    /// Whether no more lines are queued or written.
     over: bool,
 }
 
 impl Queue {
-    /// Once lines are lost, further ones are lost until the thread takes those that wait: then the
-    /// notice says of one gap what many small ones would say.
+    /// Queues `text`, or counts it as dropped. Once lines are dropped, further ones are dropped
+    /// until the thread has taken the queue, so that one notice covers a whole gap.
     fn add(&mut self, text: &str, lost: impl FnOnce(u64) -> String) {
         let no_room = self.lost > 0 || self.text.len() + text.len() >= ROOM;
         if self.over || (no_room && !self.text.is_empty()) {
@@ -144,11 +144,11 @@ impl Queue {
 
 impl Shared {
     fn lock(&self) -> MutexGuard<'_, Queue> {
-        // Whoever panicked while holding it has left at worst a line without its end.
+        // A thread that panicked with the lock has at worst left a line without its end.
         self.queue.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The thread.
+    /// Writes queued lines to `out`; the main function of the thread.
     fn write_to(&self, mut out: impl Write, failed: fn(&io::Error)) {
         let mut text = Vec::new();
         while self.take(&mut text) {
@@ -159,8 +159,8 @@ impl Shared {
         }
     }
 
-    /// Waits for something to write, and puts it in the place of `text`, which was written. False
-    /// at the end.
+    /// Waits for queued lines, and exchanges them for `text`, which was written. Returns false at
+    /// the end.
     fn take(&self, text: &mut Vec<u8>) -> bool {
         text.clear();
         let mut queue = self.lock();
@@ -186,7 +186,7 @@ impl Shared {
     }
 }
 
-/// As the method of that name, also on a file that does not block.
+/// Writes all of `text`, also to a file that does not block.
 fn write_all(out: &mut impl Write, mut text: &[u8]) -> io::Result<()> {
     while !text.is_empty() {
         match out.write(text) {

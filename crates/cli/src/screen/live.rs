@@ -1,4 +1,4 @@
-//! A view with its terminal: opened below the lines that came before, given back at the end.
+//! A view with its terminal: opened below the existing lines, and cleared at the end.
 
 use std::time::Duration;
 
@@ -6,11 +6,12 @@ use super::frame::{self, Picture};
 use super::hush::Hush;
 use super::view::View;
 
-/// Between two looks at the counters of a run that has a view: ten a second cost less than 1 % of
-/// a core (`cli/tests/view.rs`).
+/// Interval between readings of the counters of a run with a view: ten per second cost less than 1
+/// % of a core (`cli/tests/view.rs`).
 pub(crate) const PERIOD: Duration = Duration::from_millis(100);
 
-/// A view while its terminal is there. One that does not say where its cursor is has none.
+/// A view while its terminal is available. A terminal that does not report the position of its
+/// cursor has none.
 pub(crate) struct LiveView<M> {
     view: Option<View<M>>,
     gone: bool,
@@ -19,12 +20,13 @@ pub(crate) struct LiveView<M> {
 }
 
 impl<M: Picture> LiveView<M> {
-    /// No view yet.
+    /// Creates it without a view.
     pub(crate) fn new() -> LiveView<M> {
         LiveView { view: None, gone: false, hush: None }
     }
 
-    /// Opens the view, if the terminal took the lines before it: else it would take no view either.
+    /// Opens the view if the terminal has accepted the lines before it; otherwise it would not
+    /// accept a view.
     pub(crate) fn begin(&mut self, takes_lines: bool, model: M) {
         let height = frame::height(&model);
         if takes_lines {
@@ -37,19 +39,19 @@ impl<M: Picture> LiveView<M> {
         });
     }
 
-    /// The view, while its terminal is there.
+    /// Returns the view while its terminal is available.
     pub(crate) fn view(&mut self) -> Option<&View<M>> {
         self.view = self.view.take().filter(View::runs);
         self.gone = self.view.is_none();
         self.view.as_ref()
     }
 
-    /// Whether only lines remain.
+    /// Returns whether only lines remain.
     pub(crate) fn is_gone(&self) -> bool {
         self.gone
     }
 
-    /// Gives the terminal back.
+    /// Closes the view and restores the terminal.
     pub(crate) fn end(&mut self) {
         self.view = None;
         self.hush = None;

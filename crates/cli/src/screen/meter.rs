@@ -1,4 +1,4 @@
-//! How fast a sum grows: now, and in each of the last seconds.
+//! Rates of a growing sum: now, and in each of the last seconds.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -6,33 +6,32 @@ use std::time::Duration;
 
 use anabranch_multipath::Time;
 
-/// What a present rate is taken over, at least: numbers that change ten times a second cannot be
-/// read.
+/// Minimum period of the current rate: numbers that change ten times a second are not readable.
 const WINDOW: Duration = Duration::from_secs(1);
 
 /// The rates of one sum.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) struct Meter {
-    /// Sums of the last second and the last one before it, the oldest first.
+    /// Samples of the last second and the last sample before it, the oldest first.
     window: VecDeque<(Time, u64)>,
-    /// When the present second began, and the sum then.
+    /// Start of the current second, and the sum at that time.
     second: Option<(Time, u64)>,
-    /// Units a second in each whole second, the newest last.
+    /// Units per second in each whole second, the newest last.
     past: VecDeque<f64>,
 }
 
 impl Meter {
-    /// Seconds that are kept.
+    /// Seconds in the history.
     pub(crate) const SECONDS: u16 = 60;
 
-    /// One whose sum was 0 at `begin`.
+    /// Creates a meter whose sum was 0 at `begin`.
     pub(crate) fn from(begin: Time) -> Meter {
         let mut meter = Meter::default();
         meter.follow(begin, 0);
         meter
     }
 
-    /// The sum is this now.
+    /// Adds a sample: `sum` at `now`.
     pub(crate) fn follow(&mut self, now: Time, sum: u64) {
         self.window.push_back((now, sum));
         while self.window.get(1).is_some_and(|(time, _)| now.since(*time) >= WINDOW) {
@@ -48,7 +47,8 @@ impl Meter {
         }
     }
 
-    /// Units a second over the last second, or since the last look where that is longer ago.
+    /// Returns the units per second over the last second, or since the previous sample if that is
+    /// older.
     pub(crate) fn rate(&self) -> f64 {
         match (self.window.front(), self.window.back()) {
             (Some(&first), Some(&last)) => rate(first, last),
@@ -56,19 +56,19 @@ impl Meter {
         }
     }
 
-    /// Units a second in each second, the newest last.
+    /// Returns the units per second in each second, the newest last.
     pub(crate) fn past(&self) -> impl DoubleEndedIterator<Item = f64> + ExactSizeIterator {
         self.past.iter().copied()
     }
 }
 
-/// The greatest rate of several meters over each number of the last seconds: what graphs of one
-/// scale share, whatever their width.
+/// Maximum rates of several meters over the last n seconds, for each n: the common scale of graphs
+/// of any width.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) struct Peaks(Arc<[f64]>);
 
 impl Peaks {
-    /// Those of these rates, each with the newest last.
+    /// Computes the maxima of `pasts`, each with the newest rate last.
     pub(crate) fn of<P: DoubleEndedIterator<Item = f64>>(pasts: impl Iterator<Item = P>) -> Peaks {
         let mut peaks = vec![0.0_f64; usize::from(Meter::SECONDS)];
         for past in pasts {
@@ -84,7 +84,7 @@ impl Peaks {
         Peaks(peaks.into())
     }
 
-    /// The greatest rate of the last `seconds`.
+    /// Returns the maximum rate of the last `seconds`.
     pub(crate) fn over(&self, seconds: usize) -> f64 {
         let last = seconds.min(self.0.len()).checked_sub(1);
         last.map_or(0.0, |last| self.0[last])

@@ -1,5 +1,5 @@
-//! What all screens are made of: lines for a reader who may be slow, a view on a terminal, the last
-//! events on it.
+//! Parts of all screens: lines for a reader that may be slow, a view on a terminal, and its last
+//! events.
 
 use std::collections::VecDeque;
 use std::io::{self, IsTerminal};
@@ -29,16 +29,16 @@ pub(crate) mod table;
 mod view;
 pub(crate) mod waiting;
 
-/// Events that are kept for a view.
+/// Maximum events kept for a view.
 const RECENT: usize = 32;
 
-/// Whether stdout leads to a terminal that can show a view.
+/// Returns whether stdout is a terminal that supports a view.
 pub(crate) fn has_terminal() -> bool {
     let dumb = std::env::var_os("TERM").is_none_or(|term| term == "dumb");
     !dumb && io::stdout().is_terminal()
 }
 
-/// `text` as a terminal shows it whole, broken between words; as it is where `to` is none.
+/// Wraps `text` between words for the terminal `to`; unchanged if that is not a terminal.
 pub(crate) fn folded(text: &str, to: impl AsFd) -> String {
     let columns = tcgetwinsize(to).map_or(0, |size| usize::from(size.ws_col));
     match columns {
@@ -47,11 +47,11 @@ pub(crate) fn folded(text: &str, to: impl AsFd) -> String {
     }
 }
 
-/// The last events in words, the newest last.
+/// The last events as texts, the newest last.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Recent(VecDeque<EventLine>);
 
-/// One of them.
+/// One event.
 #[derive(Clone, Debug)]
 struct EventLine {
     time: Time,
@@ -60,12 +60,12 @@ struct EventLine {
 }
 
 impl Recent {
-    /// Keeps one more; the oldest goes when there are too many.
+    /// Adds an event; the oldest is dropped if there are too many.
     pub(crate) fn keep(&mut self, time: Time, words: String) {
         self.push(EventLine { time, words, is_warning: false });
     }
 
-    /// The same of what is not as it should be.
+    /// Adds a warning in the same way.
     pub(crate) fn warn(&mut self, time: Time, words: String) {
         self.push(EventLine { time, words, is_warning: true });
     }
@@ -77,13 +77,13 @@ impl Recent {
         }
     }
 
-    /// The newest.
+    /// Returns the newest event.
     #[cfg(test)]
     pub(crate) fn last(&self) -> Option<&str> {
         self.0.back().map(|line| line.words.as_str())
     }
 
-    /// As many as there is room for.
+    /// Returns the newest events, at most `room`.
     pub(crate) fn text(&self, room: u16, palette: Palette) -> Text<'_> {
         let skip = self.0.len().saturating_sub(usize::from(room));
         let newest = self.0.iter().skip(skip);

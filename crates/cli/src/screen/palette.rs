@@ -1,17 +1,18 @@
-//! What colours mean in a view; there are none where the user wants none.
+//! Meanings of the colours in a view; the user can disable colours.
 
 use std::ffi::OsStr;
 
 use ratatui::style::{Color, Modifier, Style};
 
-/// The styles of a view. What they say stands in words too.
+/// Styles of a view. Their meaning is also in the text.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Palette {
     colours: bool,
 }
 
 impl Palette {
-    /// Without colours where `NO_COLOR` is set and not empty (<https://no-color.org>).
+    /// Creates a palette, without colours if `NO_COLOR` is set and not empty
+    /// (<https://no-color.org>).
     pub(crate) fn of_environment() -> Palette {
         Palette::for_wish(std::env::var_os("NO_COLOR").as_deref())
     }
@@ -29,42 +30,42 @@ impl Palette {
         if self.colours { Style::new().fg(colour) } else { Style::new() }
     }
 
-    /// It works.
+    /// Returns the style of things that work.
     pub(crate) fn good(self) -> Style {
         self.ink(Color::Green)
     }
 
-    /// It deserves a look.
+    /// Returns the style of things that deserve attention.
     pub(crate) fn doubtful(self) -> Style {
         self.ink(Color::Yellow)
     }
 
-    /// It does not work.
+    /// Returns the style of things that do not work.
     pub(crate) fn bad(self) -> Style {
         self.ink(Color::Red).add_modifier(Modifier::BOLD)
     }
 
-    /// Shares of a whole.
+    /// Returns the style of shares of a whole.
     pub(crate) fn share(self) -> Style {
         self.ink(Color::Cyan)
     }
 
-    /// What was in the last seconds.
+    /// Returns the style of the history of the last seconds.
     pub(crate) fn past(self) -> Style {
         self.ink(Color::Magenta)
     }
 
-    /// Heads of tables, and what else is to be found first.
+    /// Returns the style of heads of tables and of other headings.
     pub(crate) fn head(self) -> Style {
         Style::new().add_modifier(Modifier::BOLD)
     }
 
-    /// What matters less.
+    /// Returns the style of less important things.
     pub(crate) fn faint(self) -> Style {
         Style::new().add_modifier(Modifier::DIM)
     }
 
-    /// What must not be overlooked.
+    /// Returns the style of things that must not be overlooked.
     pub(crate) fn striking(self) -> Style {
         Style::new().add_modifier(Modifier::REVERSED)
     }

@@ -1,4 +1,4 @@
-//! A table that fits: a narrow terminal shows the columns that matter most, a wide one longer
+//! Tables that fit the terminal: a narrow one shows the most important columns, a wide one longer
 //! graphs.
 
 use ratatui::layout::{Alignment, Constraint};
@@ -8,31 +8,31 @@ use ratatui::widgets::{Cell, Row, Table};
 use super::frame::cut;
 use super::palette::Palette;
 
-/// What stands in a cell of so many columns.
+/// Function that draws a cell for a width in columns.
 type Draw<R> = fn(&R, u16, Palette) -> Span<'static>;
 
-/// A column of a table of `R`s.
+/// A column of a table whose rows are `R`s.
 pub(crate) struct Column<R> {
-    /// `#` becomes the width.
+    /// Head of the column; `#` is replaced by the width.
     head: &'static str,
     width: u16,
-    /// The width that it may grow to, and whether all that is left is of use to it, not only what
-    /// its widest cell needs.
+    /// Maximum width; `is_graph` is set if all of it is useful, not only the width of the widest
+    /// cell.
     most: u16,
     is_graph: bool,
-    /// Where there is no room for all, those of the highest rank leave first.
+    /// Rank: if there is no room, columns of the highest rank are omitted first.
     rank: u8,
     align: Alignment,
     cell: Draw<R>,
 }
 
 impl<R> Column<R> {
-    /// Words.
+    /// Creates a column of words.
     pub(crate) const fn text(head: &'static str, width: u16, rank: u8, cell: Draw<R>) -> Column<R> {
         Column { head, width, most: width, is_graph: false, rank, align: Alignment::Left, cell }
     }
 
-    /// Numbers, whose digits stand below one another.
+    /// Creates a column of numbers, aligned to the right.
     pub(crate) const fn number(
         head: &'static str,
         width: u16,
@@ -42,7 +42,7 @@ impl<R> Column<R> {
         Column { head, width, most: width, is_graph: false, rank, align: Alignment::Right, cell }
     }
 
-    /// A graph of at least so many columns, and of at most `most`.
+    /// Creates a graph of at least `width` and at most `most` columns.
     pub(crate) const fn graph(
         head: &'static str,
         [width, most]: [u16; 2],
@@ -52,12 +52,12 @@ impl<R> Column<R> {
         Column { head, width, most, is_graph: true, rank, align: Alignment::Left, cell }
     }
 
-    /// The same, as wide as its widest cell, up to `most`.
+    /// Returns the same column with the width of its widest cell, up to `most`.
     pub(crate) const fn up_to(self, most: u16) -> Column<R> {
         Column { most, ..self }
     }
 
-    /// The width that would suit these rows.
+    /// Returns the preferred width for `rows`.
     fn wish(&self, rows: &[&R], palette: Palette) -> u16 {
         if self.is_graph || self.most == self.width {
             return self.most;
@@ -68,7 +68,7 @@ impl<R> Column<R> {
     }
 }
 
-/// A table of these rows, in so many columns of the terminal.
+/// Returns a table of `rows` in `width` columns of the terminal.
 pub(crate) fn table<'r, R: 'r>(
     columns: &[Column<R>],
     rows: impl Iterator<Item = &'r R>,
@@ -93,8 +93,8 @@ pub(crate) fn table<'r, R: 'r>(
     Table::new(rows.into_iter().map(cells).collect::<Vec<_>>(), widths).header(heads)
 }
 
-/// The columns that fit with a space between them, and their widths; always one, even where it is
-/// cut. What is left goes to those that `wish` for more.
+/// Returns the columns that fit with a space between them, and their widths; at least one, even if
+/// it is cut. The rest of the width goes to columns that `wish` for more.
 fn fitting<R>(
     columns: &[Column<R>],
     width: u16,

@@ -1,4 +1,4 @@
-//! The thread that draws: a terminal that takes nothing (Ctrl-S) stops only this one.
+//! The drawing thread: only this thread waits for a terminal that accepts no output (Ctrl-S).
 
 use std::collections::VecDeque;
 use std::io::{self, Stdout};
@@ -19,22 +19,22 @@ use super::keys::{self, Key};
 use super::palette::Palette;
 use crate::text::wrapped;
 
-/// Lines that may wait to be put above the view.
+/// Maximum lines queued to be printed above the view.
 const KEPT: usize = 256;
-/// How long a terminal may take to open: it has to answer where its cursor is.
+/// Maximum time for opening a terminal, which has to report the position of its cursor.
 const OPENING: Duration = Duration::from_secs(3);
-/// How long it may take to be cleared at the end.
+/// Maximum time for clearing the view at the end.
 const CLEARING: Duration = Duration::from_secs(1);
 
 type Screen = Terminal<CrosstermBackend<Stdout>>;
 
-/// A view that redraws itself whenever its model was changed and the terminal takes it.
+/// A view that is redrawn when its model has changed and the terminal accepts output.
 pub(crate) struct View<M> {
     shared: Arc<Shared<M>>,
 }
 
 impl<M: Picture> View<M> {
-    /// A view of so many lines; `None` where the terminal cannot be opened.
+    /// Opens a view of `height` lines; returns `None` if the terminal cannot be opened.
     pub(super) fn open(height: u16, model: M) -> Option<View<M>> {
         let state = State::of(model);
         let shared = Arc::new(Shared { state: Mutex::new(state), changed: Condvar::new() });
@@ -46,32 +46,33 @@ impl<M: Picture> View<M> {
         view.runs().then_some(view)
     }
 
-    /// Follows keys from now on. The terminal must not echo them, nor wait for the end of a line.
+    /// Starts to handle keys. The terminal must not echo them, nor buffer them until the end of a
+    /// line.
     pub(super) fn follow_keys(&self) {
         let shared = Arc::clone(&self.shared);
         let follow = move || keys::follow(|key| shared.take_key(key));
-        // Without that thread there is still Ctrl-C.
+        // Without that thread, Ctrl-C still works.
         let _ = thread::Builder::new().name("keys".to_owned()).spawn(follow);
     }
 
-    /// Whether the terminal is still there.
+    /// Returns whether the terminal is still available.
     pub(super) fn runs(&self) -> bool {
         self.shared.lock().phase == Phase::Running
     }
 
-    /// Follows what happens; it is drawn with the next [`View::redraw`].
+    /// Changes the model; the change is drawn with the next [`View::redraw`].
     pub(crate) fn change<R>(&self, change: impl FnOnce(&mut M) -> R) -> R {
         change(&mut self.shared.lock().model)
     }
 
-    /// Draws anew, as soon as the terminal takes it, unless the view is held.
+    /// Redraws the view as soon as the terminal accepts output, unless the view is frozen.
     pub(crate) fn redraw(&self) {
         let mut state = self.shared.lock();
         state.wanted |= state.held.is_none();
         self.shared.changed.notify_all();
     }
 
-    /// A line that stays above the view.
+    /// Prints a line above the view, where it remains.
     pub(crate) fn keep(&self, text: String) {
         self.shared.lock().keep(text);
         self.shared.changed.notify_all();
@@ -79,7 +80,8 @@ impl<M: Picture> View<M> {
 }
 
 impl<M> Drop for View<M> {
-    /// Clears the view, unless the terminal takes nothing. What a panic has written stays.
+    /// Clears the view, unless the terminal accepts no output. The message of a panic is not
+    /// cleared.
     fn drop(&mut self) {
         let mut state = self.shared.lock();
         state.stays = thread::panicking();
@@ -100,15 +102,15 @@ enum Phase {
 
 struct State<M> {
     model: M,
-    /// The model as it was when somebody wanted to look at it.
+    /// Model at the moment at which the user froze the view.
     held: Option<M>,
     look: Look,
     opened: Instant,
     kept: VecDeque<String>,
-    /// Lines that found no room in `kept`.
+    /// Lines dropped because `kept` was full.
     skipped: u64,
     wanted: bool,
-    /// The view is not cleared at the end: the message of a panic stands below it.
+    /// Whether the view is not cleared at the end, because the message of a panic is below it.
     stays: bool,
     phase: Phase,
 }
@@ -128,8 +130,8 @@ impl<M: Picture> State<M> {
         }
     }
 
-    /// Does what a key asks for. Whether that is the end of the run: somebody who has asked for it
-    /// is not heard twice, as a second Ctrl-C throws captures away.
+    /// Executes the request of a key. Returns true for the first request to end the run, and never
+    /// again: a second Ctrl-C would discard captures.
     fn obey(&mut self, key: Key) -> bool {
         self.wanted = true;
         let look = &mut self.look;
@@ -146,7 +148,7 @@ impl<M: Picture> State<M> {
         false
     }
 
-    /// What is to be drawn.
+    /// Returns the model and settings to draw.
     fn shown(&self) -> (&M, &Look) {
         (self.held.as_ref().unwrap_or(&self.model), &self.look)
     }
@@ -162,7 +164,7 @@ impl<M> State<M> {
         }
     }
 
-    /// The lines that wait, and a word on those that found no room.
+    /// Takes the queued lines, and a notice of the dropped ones.
     fn take_kept(&mut self) -> Vec<String> {
         let skipped = std::mem::take(&mut self.skipped);
         let notice =
@@ -170,7 +172,7 @@ impl<M> State<M> {
         self.kept.drain(..).chain(notice).collect()
     }
 
-    /// A phase never comes back.
+    /// Advances to `phase`, but never back to an earlier one.
     fn end(&mut self, phase: Phase) {
         self.phase = self.phase.max(phase);
     }
@@ -183,17 +185,18 @@ struct Shared<M> {
 
 impl<M> Shared<M> {
     fn lock(&self) -> MutexGuard<'_, State<M>> {
-        // A panic while drawing leaves the model whole.
+        // A panic while drawing leaves the model intact.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn wait(&self, span: Duration, busy: impl FnMut(&mut State<M>) -> bool) {
-        // Who waited in vain goes on all the same.
+        // After a timeout the caller continues as well.
         drop(self.changed.wait_timeout_while(self.lock(), span, busy));
     }
 
-    /// The thread: opens the terminal, draws when asked, clears the view at the end. A terminal
-    /// that fails is gone: what SIGHUP does not end goes on without a view.
+    /// Opens the terminal, draws on request, and clears the view at the end; the main function of
+    /// the thread. If the terminal fails, it is gone: a run that SIGHUP does not end continues
+    /// without a view.
     fn run(&self, height: u16)
     where
         M: Picture,
@@ -211,13 +214,13 @@ impl<M> Shared<M> {
         }
     }
 
-    /// Waits for something to draw. `None` at the end.
+    /// Waits for a request to draw, and returns the queued lines; `None` at the end.
     fn wanted(&self) -> Option<Vec<String>> {
         let idle = |state: &mut State<M>| !state.wanted && state.phase == Phase::Running;
         let state = self.changed.wait_while(self.lock(), idle);
         let mut state = state.unwrap_or_else(PoisonError::into_inner);
         state.wanted = false;
-        // What was to be kept is kept at the end too.
+        // Queued lines are printed at the end too.
         let kept = state.take_kept();
         (state.phase == Phase::Running || !kept.is_empty()).then_some(kept)
     }
@@ -233,7 +236,7 @@ impl<M> Shared<M> {
             let text = Text::from(lines);
             terminal.insert_before(height, |buffer| text.render(buffer.area, buffer))?;
         }
-        // Only while the frame is made is the model held, not while it is written.
+        // The lock on the model is held only while the frame is built, not while it is written.
         let draw = |frame: &mut ratatui::Frame<'_>| {
             let state = self.lock();
             let (picture, look) = state.shown();
@@ -244,7 +247,7 @@ impl<M> Shared<M> {
 }
 
 impl<M: Picture> Shared<M> {
-    /// Does what a key asks for, if there is one; false where the view has ended.
+    /// Executes the request of a key, if there is one; returns false once the view has ended.
     fn take_key(&self, key: Option<Key>) -> bool {
         let mut state = self.lock();
         if key.is_some_and(|key| state.obey(key)) {
@@ -257,7 +260,8 @@ impl<M: Picture> Shared<M> {
     }
 }
 
-/// Whatever ends the thread, nobody waits for it in vain.
+/// Guard that reports the end of the thread, whatever the cause, so that nobody waits for it in
+/// vain.
 struct Over<M>(Arc<Shared<M>>);
 
 impl<M> Drop for Over<M> {
@@ -273,7 +277,8 @@ fn open(height: u16) -> io::Result<Screen> {
 }
 
 fn clear(mut terminal: Screen) {
-    // `Terminal::clear` would ask the terminal where its cursor is; we know where the view begins.
+    // `Terminal::clear` would ask the terminal for the position of its cursor; the start of the
+    // view is known.
     let top = terminal.get_frame().area().top();
     drop(terminal);
     let _ = execute!(io::stdout(), MoveTo(0, top), Clear(ClearType::FromCursorDown), Show);

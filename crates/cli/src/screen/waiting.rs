@@ -1,4 +1,4 @@
-//! A line where the lookup of a name takes long: a resolver without a network waits for seconds.
+//! Notice of a slow lookup of names: without a network, a resolver waits for seconds.
 
 use std::io::{self, Write};
 use std::sync::mpsc::{self, RecvTimeoutError, Sender};
@@ -14,10 +14,10 @@ pub(crate) struct LookingUp {
 }
 
 impl LookingUp {
-    /// Begins to wait for the addresses of `names`.
+    /// Starts to wait for the addresses of `names`.
     pub(crate) fn of(names: &[String]) -> Option<LookingUp> {
         LookingUp::reporting(names, |line| {
-            // Nobody may be there to read it.
+            // Standard error may be closed.
             let _ = writeln!(io::stderr(), "{line}");
         })
     }

@@ -1,4 +1,4 @@
-//! `--check`: where each path would leave.
+//! `--check`: shows the route of each path.
 
 use std::io::{self, Write};
 
@@ -13,7 +13,8 @@ use super::screen::{about_json, advice};
 use crate::failure::Failure;
 use crate::text::table;
 
-/// Prints what a run with these `options` would do. A reader who leaves early is no failure.
+/// Prints the plan of a run with these `options`. A reader that closes the pipe early is not a
+/// failure.
 pub(super) fn print(
     entrance: &Entrance,
     about: &Listening,
@@ -58,7 +59,7 @@ fn server(to: &Target, about: &Listening) -> String {
     }
 }
 
-/// Columns that only some runs have are left out of others.
+/// Returns the table of routes. Columns that only some runs use are omitted from others.
 fn rows(about: &Listening) -> Vec<Vec<String>> {
     let head = ["path", "interface", "source", "gateway", "MTU", "ports"].map(str::to_owned);
     let mut rows: Vec<_> = std::iter::once(head.to_vec()).chain(ways(about).map(row)).collect();
@@ -69,12 +70,12 @@ fn rows(about: &Listening) -> Vec<Vec<String>> {
     rows
 }
 
-/// All ways out: with an interface, a path has one for each family.
+/// Returns all egresses: a path with an interface has one for each address family.
 fn ways(about: &Listening) -> impl Iterator<Item = &Egress> {
     about.egresses.iter().chain(&about.others)
 }
 
-/// A path's proxy, and what it takes from each datagram.
+/// Describes a path's proxy, and the bytes that it adds to each datagram.
 fn proxy(egress: &Egress) -> String {
     match (&egress.stream, egress.proxy) {
         (Some(Some(by)), _) => return format!("{by} (TCP)"),

@@ -1,4 +1,4 @@
-//! The configuration file once more, on SIGHUP.
+//! Reads the configuration file again on SIGHUP.
 
 use std::path::PathBuf;
 
@@ -9,22 +9,21 @@ use super::options::Options;
 use super::plan;
 use crate::failure::Failure;
 
-/// Where the settings came from: flags, over a file.
+/// Sources of the settings: flags, which override a file.
 pub(super) struct Source {
     pub(super) flags: Options,
     pub(super) file: PathBuf,
-    /// What both came to when the run began.
+    /// Options that both gave when the run began.
     pub(super) began: Options,
-    /// Listener, server and mark were taken from a WireGuard file: they stay what they are.
+    /// Whether listener, server and mark are from a WireGuard file: they stay as they are.
     pub(super) tunnel: bool,
 }
 
 impl Source {
-    /// The settings that the file gives now; those `running` keep what they drew.
+    /// Returns the settings that flags and file give now; random choices stay those of `running`.
     ///
     /// # Errors
-    /// The file cannot be read or makes no sense; or something was changed in it that holds for a
-    /// whole run.
+    /// The file cannot be read or is invalid, or a setting has changed that is fixed for a run.
     pub(super) fn read(&self, running: &Settings) -> Result<Settings, String> {
         self.options(running).and_then(|options| plan::settings(&options)).map_err(|failure| {
             let (text, name) = (failure.to_string(), self.file.display().to_string());

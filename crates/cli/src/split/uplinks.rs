@@ -7,13 +7,13 @@ use anabranch_splitter::paths::{self, PathSpec, SpecError};
 
 use crate::failure::Failure;
 
-/// What stands behind `--path`.
+/// Value of `--path`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[expect(clippy::large_enum_variant, reason = "there is a handful of them")]
 pub(crate) enum PathChoice {
-    /// Every uplink that no other path names.
+    /// All uplinks that no other path names.
     Uplinks,
-    /// This path.
+    /// One path.
     One(PathSpec),
 }
 
@@ -37,10 +37,10 @@ impl fmt::Display for PathChoice {
     }
 }
 
-/// The paths that were chosen, in their order; `auto` becomes the uplinks that no other names.
+/// Returns the chosen paths in their order; `auto` becomes the uplinks that no other path names.
 ///
 /// # Errors
-/// There is no path, or no uplink where they are asked for.
+/// There is no path, or `auto` is given and there is no uplink.
 pub(super) fn expand(choices: &[PathChoice]) -> Result<Vec<PathSpec>, Failure> {
     expand_by(choices, &|| paths::uplinks().unwrap_or_default())
 }
@@ -75,7 +75,7 @@ fn expand_by(
 const NONE: &str = "this machine has no uplink, that is, no interface with a route to other \
                     networks: connect one";
 
-/// What to write where no path was given.
+/// Returns the error for a missing `--path`, with a proposal.
 fn none(uplinks: &[PathSpec]) -> String {
     if uplinks.is_empty() {
         return format!("--path: no path is given, and {NONE}");

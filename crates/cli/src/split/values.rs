@@ -1,4 +1,4 @@
-//! Values that flags and files share and that no other crate has a text form for.
+//! Values that flags and files share, and that have no text form in other crates.
 
 use std::ffi::OsStr;
 use std::fmt::{self, Display};
@@ -15,7 +15,7 @@ use clap::error::ErrorKind;
 
 use super::uplinks::PathChoice;
 
-/// A text that is no value of the kind asked for; the message says what would be.
+/// Error for a text that is not a valid value; the message shows the valid form.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct ValueError(String);
 
@@ -27,7 +27,7 @@ impl fmt::Display for ValueError {
 
 impl std::error::Error for ValueError {}
 
-/// A length of time above zero: `500ms`, `180s`, `3m`, `1h`.
+/// A duration greater than zero: `500ms`, `180s`, `3m`, `1h`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Span(pub(crate) Duration);
 
@@ -76,7 +76,7 @@ impl FromStr for Mark {
     }
 }
 
-/// What the sessions carry, as the user says.
+/// Protocol of the sessions, as the user declares it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Traffic(pub(crate) Guess);
 
@@ -99,21 +99,21 @@ impl FromStr for Traffic {
 }
 
 impl Traffic {
-    /// The values that there are.
+    /// Returns the valid names.
     pub(crate) fn names() -> impl Iterator<Item = &'static str> {
         ["auto"].into_iter().chain(selectable().map(|family| family.name)).chain(["any"])
     }
 }
 
-/// The protocols that a user can say sessions carry.
+/// Returns the protocols that a user can declare.
 fn selectable() -> impl Iterator<Item = &'static Family> {
     FAMILIES.iter().filter(|family| family.selectable)
 }
 
-/// An IP address with a port.
+/// Parses an IP address with a port.
 ///
 /// # Errors
-/// It is none; the message shows the form.
+/// The text is not an address with a port; the message shows the form.
 pub(crate) fn address(text: &str) -> Result<SocketAddr, ValueError> {
     let form = || {
         let port = text.rsplit(':').next().unwrap_or_default();
@@ -130,14 +130,14 @@ pub(crate) fn address(text: &str) -> Result<SocketAddr, ValueError> {
     text.parse().map_err(|_| form())
 }
 
-/// Reads a value by its own text form, and tells shells how such texts begin.
+/// Parses a value with its `FromStr`, and offers `names` for completion in shells.
 #[derive(Clone, Debug)]
 pub(crate) struct Named<T> {
     names: Vec<&'static str>,
     value: PhantomData<T>,
 }
 
-/// A schedule, be it one for paths with windows: those to a far end have some.
+/// A schedule of any kind, including those for paths with windows, which paths to a far end have.
 #[derive(Clone, Debug)]
 pub(crate) struct AnySchedule(pub(crate) Spec);
 
@@ -176,7 +176,7 @@ where
     }
 }
 
-/// What clap says of a bad value.
+/// Returns clap's error for an invalid value.
 fn invalid(
     command: &clap::Command,
     argument: Option<&clap::Arg>,
@@ -188,8 +188,8 @@ fn invalid(
     clap::Error::raw(ErrorKind::ValueValidation, message).with_cmd(command)
 }
 
-/// Reads a path. Unlike clap's own words about a bad value, its message does not repeat what may be
-/// a password.
+/// Parses a path. Unlike clap's own messages, its message does not repeat text that may be a
+/// password.
 #[derive(Clone, Debug)]
 pub(crate) struct PathParser;
 

@@ -1,23 +1,23 @@
-//! How often a run is posted, and shown, of a clock that ticks for both.
+//! Pace of publishing and of showing a run, with one clock that ticks for both.
 
 use std::time::Duration;
 
 use anabranch_multipath::Time;
 
-/// What is posted is at most this old.
+/// Maximum age of the published status.
 pub(crate) const FRESH: Duration = Duration::from_secs(1);
 
-/// Turns that are taken every so often, of a clock that ticks as often or more.
+/// Turns at a fixed interval, for a clock that ticks at least as often.
 pub(crate) struct Pace(Time);
 
 impl Pace {
-    /// The first tick is a turn.
+    /// Creates a pace whose first tick is a turn.
     pub(crate) const fn new() -> Pace {
         Pace(Time::ZERO)
     }
 
-    /// Whether a turn is due, which is taken then: one every `every`, half a tick early rather
-    /// than a whole one late.
+    /// Returns whether a turn is due, and takes it: one every `every`, half a tick early rather
+    /// than a whole tick late.
     pub(crate) fn is_due(&mut self, now: Time, every: Duration, tick: Duration) -> bool {
         let is_due = now >= self.0;
         if is_due {

@@ -1,4 +1,4 @@
-//! A host that runs a client, and the programs that download through it.
+//! A host that runs a client, and the program that downloads through it.
 
 use std::net::Ipv4Addr;
 use std::sync::Arc;
@@ -21,7 +21,7 @@ use super::{Common, Crypto, web};
 use crate::simulation::{HostProgram, Io};
 use crate::stack::TcpEvent;
 
-/// Attempts to open the stream of a download.
+/// Maximum attempts to open the stream of a download.
 const TRIES: u32 = 3;
 
 /// The behaviour of a client's program, one download after another.
@@ -29,21 +29,21 @@ const TRIES: u32 = 3;
 pub struct ClientLoad {
     /// Bytes of a download.
     pub bytes: u64,
-    /// The longest pause after a download; pauses are uniform. The first download begins after a
-    /// pause, too.
+    /// Maximum pause after a download; pauses are uniform. The first download also begins after a
+    /// pause.
     pub pause: Duration,
-    /// Time after which a download that has not ended counts as failed, and is given up.
+    /// Time after which an unfinished download counts as failed, and is given up.
     pub timeout: Duration,
 }
 
 impl ClientLoad {
-    /// A web client of paper 001, section 5: 320 KiB, then a pause of up to 20 s.
+    /// Returns a web client (paper 001, section 5): 320 KiB, then a pause of up to 20 s.
     pub fn web() -> ClientLoad {
         let [pause, timeout] = [20, 60].map(Duration::from_secs);
         ClientLoad { bytes: 320 << 10, pause, timeout }
     }
 
-    /// A bulk client of paper 001, section 5: 1 MiB after 1 MiB.
+    /// Returns a bulk client (paper 001, section 5): 1 MiB after 1 MiB.
     pub fn bulk() -> ClientLoad {
         ClientLoad { bytes: 1 << 20, pause: Duration::ZERO, timeout: Duration::from_secs(120) }
     }
@@ -52,13 +52,13 @@ impl ClientLoad {
 /// A download. Times are those of the simulation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct DownloadRecord {
-    /// When the program asked for it: the origin of all measures (tgen's "command").
+    /// Time of the program's request: the origin of all measures (tgen's "command").
     pub asked: Time,
-    /// When the exit had reached the server.
+    /// Time at which the exit had reached the server.
     pub connected: Option<Time>,
-    /// When its first byte arrived.
+    /// Time at which its first byte arrived.
     pub first_byte: Option<Time>,
-    /// When it ended, in whatever way.
+    /// Time at which it ended, complete or not.
     pub ended: Time,
     /// Bytes that arrived.
     pub received: u64,
@@ -67,12 +67,12 @@ pub struct DownloadRecord {
 }
 
 impl DownloadRecord {
-    /// Time to first byte.
+    /// Returns the time to first byte.
     pub fn ttfb(&self) -> Option<Duration> {
         Some(self.first_byte?.since(self.asked))
     }
 
-    /// Time to last byte, of a complete one.
+    /// Returns the time to last byte, if the download is complete.
     pub fn ttlb(&self) -> Option<Duration> {
         self.complete.then(|| self.ended.since(self.asked))
     }
@@ -90,7 +90,7 @@ struct Running {
     number: u64,
     download: DownloadRecord,
     tries: u32,
-    /// The circuit of the stream, once there is one.
+    /// Stream and circuit, once the stream is open.
     stream: Option<(StreamKey, CircuitKey)>,
     shun: Vec<[u8; 20]>,
     server: Ipv4Addr,
@@ -101,14 +101,14 @@ pub struct ClientHost {
     core: Client,
     circmgr: CircuitManager,
     links: Links,
-    /// Chance for paths and guards.
+    /// Random numbers for paths and guards.
     rng: Stream,
-    /// Chance for pauses and servers: the same whatever the network does.
+    /// Random numbers for pauses and servers, which do not depend on the network's behaviour.
     draws: Stream,
     load: ClientLoad,
     servers: Arc<Vec<Ipv4Addr>>,
     stage: Stage,
-    /// Whether the circuit manager got news since it last worked.
+    /// Whether the circuit manager has received input since it last worked.
     stirred: bool,
     number: u64,
     downloads: Vec<DownloadRecord>,
@@ -157,12 +157,12 @@ impl ClientHost {
         }
     }
 
-    /// Downloads that have ended.
+    /// Returns the downloads that have ended.
     pub fn downloads(&self) -> &[DownloadRecord] {
         &self.downloads
     }
 
-    /// Links to first hops.
+    /// Returns the number of links to first hops.
     pub fn links(&self) -> usize {
         self.links.len()
     }
@@ -198,7 +198,7 @@ impl ClientHost {
         self.stage = Stage::Busy(running);
     }
 
-    /// The download has ended; the next one follows after a pause.
+    /// Ends the download; the next one follows after a pause.
     fn end(&mut self, now: Time, complete: bool) {
         let pause = pause(&mut self.draws, self.load.pause);
         let Stage::Busy(running) = std::mem::replace(&mut self.stage, Stage::Paused(now + pause))
@@ -208,7 +208,7 @@ impl ClientHost {
         self.downloads.push(DownloadRecord { ended: now, complete, ..running.download });
     }
 
-    /// Time is up for the download.
+    /// Gives up the download after its timeout.
     fn give_up(&mut self, now: Time) {
         let Stage::Busy(running) = &self.stage else { return };
         self.circmgr.withdraw(running.number);
@@ -229,7 +229,7 @@ impl ClientHost {
         }
     }
 
-    /// Begins or gives up a download, if it is time.
+    /// Begins or gives up a download, if it is due.
     fn advance(&mut self, now: Time) {
         if self.due() > now {
             return;
@@ -240,7 +240,7 @@ impl ClientHost {
         }
     }
 
-    /// Does what both cores want until they want nothing more.
+    /// Executes the outputs of both cores until there are none.
     fn obey(&mut self, io: &mut Io<'_>) {
         let at = Moment { now: io.now, unix: unix(io.now) };
         let is_due = self.circmgr.next_timeout().is_some_and(|due| due <= io.now);
@@ -286,7 +286,7 @@ impl ClientHost {
                     self.end(now, false);
                 }
             }
-            // What a user would be told.
+            // Messages for a user.
             Order::Keep
             | Order::FewGuards(_)
             | Order::FewLegs(..)
@@ -324,7 +324,8 @@ impl ClientHost {
         }
     }
 
-    /// The stream was not opened: seeks another circuit, unless that was done often enough.
+    /// Tries another circuit after the stream was not opened, up to the maximum number of
+    /// attempts.
     fn again(&mut self, now: Time, circuit: CircuitKey, by_exit: bool) {
         let exit = self.circmgr.path(circuit).filter(|_| by_exit).map(|path| path[2]);
         self.circmgr.retire(circuit);
@@ -347,7 +348,7 @@ impl ClientHost {
         match output {
             Output::Link(output) => return links.obey(io, core, output),
             Output::Stream(StreamOutput::Readable { stream }) => return self.read(io.now, stream),
-            // A request is short: a fresh stream has room for it.
+            // A request is short, so a new stream has room for it.
             Output::Stream(StreamOutput::Room { .. }) | Output::Event(_) => return,
             Output::Resolved { .. } => return,
             Output::Stream(StreamOutput::Ended { stream, reason, .. }) => {
@@ -403,7 +404,7 @@ impl ClientHost {
     }
 }
 
-/// A pause of up to `longest`, uniform in milliseconds.
+/// Draws a pause of up to `longest`, uniform in milliseconds.
 fn pause(draws: &mut Stream, longest: Duration) -> Duration {
     let longest = u64::try_from(longest.as_millis()).unwrap_or(u64::MAX);
     Duration::from_millis(if longest == 0 { 0 } else { draws.random_range(0..longest) })

@@ -18,17 +18,17 @@ use crate::queue::HostId;
 use crate::simulation::Io;
 use crate::stack::{ConnId, TcpEvent};
 
-/// Bytes that TCP may hold unsent where cells do not wait for room (the router's `UNSENT`).
+/// Maximum unsent bytes in TCP if cells do not wait for room (the router's `UNSENT`).
 const UNSENT: usize = 32 << 10;
 /// Bytes fetched from a core at once.
 const BATCH: usize = 32 << 10;
 
-/// Hosts as links see them.
+/// Addresses and certificates of hosts, for links.
 #[derive(Debug, Default)]
 pub(super) struct Hosts {
-    /// By host number.
+    /// Addresses by host number.
     pub(super) addresses: Vec<IpAddr>,
-    /// By address.
+    /// Hosts by address.
     pub(super) hosts: BTreeMap<IpAddr, HostId>,
     /// SHA-256 of the TLS certificates of relays.
     pub(super) certificates: BTreeMap<HostId, [u8; 32]>,
@@ -47,14 +47,14 @@ impl Hosts {
     }
 }
 
-/// Where a link's handshake stands.
+/// Stage of a link's handshake.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Stage {
-    /// The first flight of the other side is awaited.
+    /// Waiting for the first flight of the other side.
     Hello,
-    /// The responder awaits the other side's Finished.
+    /// The responder is waiting for the other side's Finished.
     Finished,
-    /// Cells flow.
+    /// Open for cells.
     Open,
 }
 
@@ -62,29 +62,29 @@ enum Stage {
 struct Link {
     conn: ConnId,
     peer: HostId,
-    /// Where it leads, if we opened it.
+    /// Target of the link, if we opened it.
     target: Option<Target>,
     stage: Stage,
-    /// The same at both ends, and at no other link.
+    /// Session number, which is the same at both ends and differs from those of other links.
     session: [u8; 12],
     reader: Reader,
-    /// The core has something to send.
+    /// Whether the core has something to send.
     wants: bool,
-    /// When TCP was last looked at for room, and what is left of it.
+    /// Time at which TCP's room was last read; `room` is the remaining part.
     looked: Option<Time>,
     room: usize,
 }
 
-/// Links by number. It stands where the router has its carriers.
+/// Links by number. It takes the place of the router's carriers.
 #[derive(Debug)]
 pub(super) struct Links {
     hosts: Arc<Hosts>,
-    /// Cells wait until TCP has room for them.
+    /// Whether cells wait until TCP has room for them.
     by_room: bool,
     links: BTreeMap<LinkId, Link>,
     numbers: BTreeMap<ConnId, LinkId>,
     last: u64,
-    /// When links that lacked room are looked at again.
+    /// Times at which links without room are tried again.
     due: BTreeSet<(Time, LinkId)>,
     plain: Vec<u8>,
     sealed: Vec<u8>,
@@ -104,12 +104,12 @@ impl Links {
         }
     }
 
-    /// Whether a connection is a link.
+    /// Returns whether a connection is a link.
     pub(super) fn has(&self, conn: ConnId) -> bool {
         self.numbers.contains_key(&conn)
     }
 
-    /// Links that there are.
+    /// Returns the number of links.
     pub(super) fn len(&self) -> usize {
         self.links.len()
     }
@@ -118,7 +118,7 @@ impl Links {
         self.due.first().map(|(time, _)| *time)
     }
 
-    /// Sends what waited for room.
+    /// Sends data that waited for room.
     pub(super) fn expire(&mut self, io: &mut Io<'_>, core: &mut dyn Core) {
         while let Some(&(time, link)) = self.due.first().filter(|(time, _)| *time <= io.now) {
             self.due.remove(&(time, link));
@@ -126,7 +126,7 @@ impl Links {
         }
     }
 
-    /// Does what a core wants done with links.
+    /// Executes a core's output for links.
     pub(super) fn obey(&mut self, io: &mut Io<'_>, core: &mut dyn Core, output: LinkOutput) {
         match output {
             LinkOutput::Dial { target } => self.dial(io, core, target),
@@ -150,7 +150,7 @@ impl Links {
             LinkOutput::OpenBeside { link, .. } => {
                 core.handle_link(io.now, LinkInput::NoneBeside { link });
             }
-            // Links are of TLS over TCP, in order.
+            // All links are ordered TLS over TCP.
             LinkOutput::AdmitCircuits { .. } | LinkOutput::FixRecords { .. } => {}
         }
     }
@@ -195,8 +195,8 @@ impl Links {
         Some(at)
     }
 
-    /// Takes an event of a connection that is a link, or that a peer opened to be one, but leaves
-    /// bytes that arrived to [`Links::receive`].
+    /// Handles an event of a connection that is a link, or that a peer opened to be one. Received
+    /// bytes are left to [`Links::receive`].
     pub(super) fn take(&mut self, io: &mut Io<'_>, core: &mut dyn Core, event: TcpEvent) {
         match event {
             TcpEvent::Accepted { conn, peer, .. } => {
@@ -220,7 +220,7 @@ impl Links {
         io.tcp.write(conn, &hello);
     }
 
-    /// The connection of a link is over.
+    /// Handles the end of a link's connection.
     fn lose(&mut self, io: &mut Io<'_>, core: &mut dyn Core, conn: ConnId) {
         let Some(&link) = self.numbers.get(&conn) else { return };
         let Some(at) = self.remove(link) else { return };
@@ -231,7 +231,7 @@ impl Links {
         }
     }
 
-    /// Takes up to `limit` received bytes of a link to the core, and returns how many.
+    /// Passes up to `limit` received bytes of a link to the core, and returns their number.
     pub(super) fn receive(
         &mut self,
         io: &mut Io<'_>,
@@ -263,7 +263,7 @@ impl Links {
         taken
     }
 
-    /// A flight of the handshake has arrived.
+    /// Handles a flight of the handshake.
     fn advance(&mut self, io: &mut Io<'_>, core: &mut dyn Core, (link, hello): (LinkId, &[u8])) {
         let Some(at) = self.links.get_mut(&link) else { return };
         let mut answer = Vec::new();
@@ -330,9 +330,9 @@ impl Links {
 }
 
 impl Link {
-    /// Bytes that may be sent now.
+    /// Returns the bytes that may be sent now.
     fn room(&mut self, io: &Io<'_>, by_room: bool) -> usize {
-        // A batch may be longer by a cell.
+        // A batch may exceed its limit by a cell.
         let needed = records::sealed_length(BATCH + 1024);
         if io.tcp.room(self.conn) < needed {
             return 0;
@@ -349,7 +349,7 @@ impl Link {
     }
 }
 
-/// Seconds since 1970 at a time of the simulation.
+/// Converts a time of the simulation to seconds since 1970.
 pub(super) fn unix(now: Time) -> u64 {
     START + now.since(Time::ZERO).as_secs()
 }

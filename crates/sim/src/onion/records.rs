@@ -1,5 +1,5 @@
-//! What TLS adds to a link, without its cryptography: records of the same lengths, and a handshake
-//! of one round trip (RFC 8446, sections 2 and 5).
+//! The overhead of TLS on a link, without its cryptography: records of the same lengths, and a
+//! handshake of one round trip (RFC 8446, sections 2 and 5).
 
 /// Bytes of a record's header.
 const HEADER: usize = 5;
@@ -13,14 +13,14 @@ const HANDSHAKE: u8 = 22;
 /// Content type of application data.
 const APPLICATION: u8 = 23;
 
-/// Bytes of a client's first flight: what Firefox's hello has, which links imitate.
+/// Size of a client's first flight: that of Firefox's hello, which links imitate.
 pub(super) const CLIENT_HELLO: usize = 512;
-/// Bytes of a server's flight: hello, certificate of 2,048-bit RSA, signature, Finished.
+/// Size of a server's flight: hello, certificate of 2,048-bit RSA, signature, Finished.
 pub(super) const SERVER_FLIGHT: usize = 1_400;
-/// Bytes of a client's Finished.
+/// Size of a client's Finished.
 pub(super) const FINISHED: usize = 58;
 
-/// Bytes that `content` bytes take in records.
+/// Returns the size of `content` bytes in records.
 pub(super) fn sealed_length(content: usize) -> usize {
     content + content.div_ceil(MAX_CONTENT) * (HEADER + OVERHEAD)
 }
@@ -46,13 +46,13 @@ fn header(kind: u8, length: usize, out: &mut Vec<u8>) {
     out.extend_from_slice(&(length as u16).to_be_bytes());
 }
 
-/// Records as they arrive.
+/// Reader of received records.
 #[derive(Debug, Default)]
 pub(super) struct Reader {
     bytes: Vec<u8>,
 }
 
-/// A record, or several, that were read.
+/// One or several records that were read.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Read {
     /// A handshake record.
@@ -62,13 +62,13 @@ pub(super) enum Read {
 }
 
 impl Reader {
-    /// The buffer to which received bytes are appended.
+    /// Returns the buffer for received bytes.
     pub(super) fn buffer(&mut self) -> &mut Vec<u8> {
         &mut self.bytes
     }
 
-    /// Takes whole records off the front: one of the handshake, or all of application data that
-    /// follow each other, whose content is appended to `plain`.
+    /// Removes complete records from the front: one of the handshake, or all consecutive ones of
+    /// application data, whose content is appended to `plain`.
     pub(super) fn next(&mut self, plain: &mut Vec<u8>) -> Option<Read> {
         let (mut at, mut read) = (0, None);
         while let Some((kind, content)) = record(&self.bytes[at..]) {
@@ -88,7 +88,7 @@ impl Reader {
     }
 }
 
-/// The kind and content of the first record, if it is whole.
+/// Returns type and content of the first record, if it is complete.
 fn record(bytes: &[u8]) -> Option<(u8, &[u8])> {
     let (header, rest) = bytes.split_first_chunk::<HEADER>()?;
     let length = usize::from(u16::from_be_bytes([header[3], header[4]]));

@@ -25,28 +25,28 @@ const QUANTUM: usize = 16 << 10;
 /// Bytes of a cell.
 const CELL: u64 = 514;
 
-/// CPU time of a relay, which has one core. Without it, relays take no time.
+/// CPU time of a relay with one core. Without it, relays take no time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Cpu {
-    /// Time for a cell that arrives, until it has left again.
+    /// Time for a received cell until it is sent.
     pub cell: Duration,
     /// Time for a circuit that is extended to the relay.
     pub circuit: Duration,
 }
 
 impl Default for Cpu {
-    /// Measured on this project's relay: 1.05 ms for a megabyte of cells as a middle relay, and a
-    /// sixth of 0.55 ms for the six halves of three ntor-v3 handshakes.
+    /// Returns values measured on this project's relay: 1.05 ms for a megabyte of cells as a
+    /// middle relay, and a sixth of 0.55 ms for the six halves of three ntor-v3 handshakes.
     fn default() -> Cpu {
         Cpu { cell: Duration::from_nanos(520), circuit: Duration::from_micros(92) }
     }
 }
 
-/// The CPU of a host, and connections whose bytes wait for it.
+/// CPU of a host, and the connections whose bytes wait for it.
 #[derive(Debug)]
 struct Processor {
     settings: Option<Cpu>,
-    /// When it is free again.
+    /// Time at which it is free again.
     free: Time,
     busy: Duration,
     waiting: VecDeque<ConnId>,
@@ -117,34 +117,34 @@ impl RelayHost {
         }
     }
 
-    /// Counters of the relay.
+    /// Returns the counters of the relay.
     pub fn stats(&self) -> Stats {
         self.core.stats()
     }
 
-    /// Links that it has.
+    /// Returns the number of links.
     pub fn links(&self) -> usize {
         self.links.len()
     }
 
-    /// CPU time that it has spent.
+    /// Returns the CPU time that it has used.
     pub fn busy(&self) -> Duration {
         self.processor.busy
     }
 
-    /// What its neighbours did that the protocol forbids.
+    /// Returns the number of protocol violations by its neighbours.
     pub fn violations(&self) -> u64 {
         self.violations
     }
 
-    /// Bytes of a link wait to be processed.
+    /// Queues a link whose bytes wait to be processed.
     fn wait(&mut self, conn: ConnId) {
         if !self.processor.waiting.contains(&conn) {
             self.processor.waiting.push_back(conn);
         }
     }
 
-    /// Processes what waits, as far as the CPU is free.
+    /// Processes queued bytes, as far as the CPU is free.
     fn serve(&mut self, io: &mut Io<'_>) {
         while self.processor.free <= io.now {
             let Some(conn) = self.processor.waiting.pop_front() else { return };
@@ -158,7 +158,7 @@ impl RelayHost {
         }
     }
 
-    /// Does what the core wants until it wants nothing more.
+    /// Executes the core's outputs until there are none.
     fn obey(&mut self, io: &mut Io<'_>) {
         let RelayHost { core, links, exits, violations, .. } = self;
         while let Some(output) = core.poll() {
@@ -167,7 +167,7 @@ impl RelayHost {
                 Output::Stream(output) => exits.obey(io, core, output),
                 Output::Connect { stream, begin } => exits.connect(io, core, (stream, &begin)),
                 Output::Event(Event::Violation { .. }) => *violations += 1,
-                // Clients of a simulation ask no directory and resolve no names.
+                // Clients of a simulation do not use the directory or resolve names.
                 Output::Directory { .. } | Output::Resolve { .. } | Output::Event(_) => {}
             }
         }
@@ -211,7 +211,7 @@ impl HostProgram for RelayHost {
     }
 }
 
-/// The parameters of circuits that a consensus names.
+/// Returns the congestion parameters of a consensus.
 pub(super) fn congestion(params: &BTreeMap<String, i32>) -> Arc<Params> {
     let mut read = Params::default();
     params.iter().for_each(|(name, value)| read.set(name, *value));

@@ -1,4 +1,4 @@
-//! Web servers: a request names how many bytes the answer has.
+//! Web servers: a request contains the size of the answer.
 
 use std::collections::BTreeMap;
 
@@ -8,13 +8,13 @@ use super::documents::WEB_PORT;
 use crate::simulation::{HostProgram, Io};
 use crate::stack::{ConnId, TcpEvent};
 
-/// Bytes of a request, whose first eight are the length of the answer.
+/// Size of a request, whose first eight bytes are the length of the answer.
 const REQUEST: usize = 350;
 
-/// A page without content.
+/// Content of all pages.
 static ZEROS: [u8; 16 << 10] = [0; 16 << 10];
 
-/// Writes a request for `bytes` bytes.
+/// Returns a request for `bytes` bytes.
 pub(super) fn request(bytes: u64) -> Vec<u8> {
     let mut request = bytes.to_be_bytes().to_vec();
     request.resize(REQUEST, 0);
@@ -31,12 +31,12 @@ pub struct WebServer {
 #[derive(Debug, Default)]
 struct Answer {
     request: Vec<u8>,
-    /// Bytes that are still to be sent, once the request is there.
+    /// Bytes still to be sent, once the request has arrived.
     left: Option<u64>,
 }
 
 impl WebServer {
-    /// Requests that were answered in full.
+    /// Returns the number of requests that were answered in full.
     pub fn answers(&self) -> u64 {
         self.answers
     }

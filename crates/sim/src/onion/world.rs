@@ -1,4 +1,4 @@
-//! A whole network.
+//! A whole network of relays, clients and servers.
 
 use std::net::Ipv4Addr;
 use std::sync::Arc;
@@ -23,34 +23,35 @@ use crate::trace::TraceHash;
 /// Whether the layers of circuits encrypt.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Crypto {
-    /// As in any relay.
+    /// Encryption as in any relay.
     #[default]
     Full,
-    /// Not: the run has the same events, and takes less time.
+    /// No encryption: the run has the same events, and takes less time.
     Elided,
 }
 
-/// What all nodes of a network have in common.
+/// Settings that all nodes of a network share.
 #[derive(Clone, Debug)]
 pub struct Common {
-    /// The seed of all chance.
+    /// Seed of all random numbers.
     pub seed: u64,
-    /// The order among the circuits of a link.
+    /// Scheduling policy among the circuits of a link.
     pub policy: circuitmux::Kind,
-    /// The design of sets of several circuits.
+    /// Design of sets of several circuits.
     pub design: Design,
-    /// Circuits of a set; 1 for circuits alone.
+    /// Circuits per set; 1 for single circuits.
     pub legs: usize,
-    /// How messages are dealt among the circuits of a set; `None`: as the design has it.
+    /// Schedule that distributes messages among the circuits of a set; `None` for the design's
+    /// own.
     pub dealing: Option<Dealing>,
-    /// CPU time of relays; `None`: they take none.
+    /// CPU time of relays; `None` for no time.
     pub cpu: Option<Cpu>,
     /// Whether circuits are encrypted.
     pub crypto: Crypto,
-    /// First downloads begin after a random pause of up to this, or of their load's where that is
-    /// longer, so that clients are not synchronised.
+    /// Maximum random pause before the first downloads, or the load's pause if that is longer, so
+    /// that clients are not synchronised.
     pub first_pause: Duration,
-    /// TCP of all hosts.
+    /// TCP settings of all hosts.
     pub tcp: Config,
 }
 
@@ -70,29 +71,29 @@ impl Default for Common {
     }
 }
 
-/// A client's line and load.
+/// Line and load of a client.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct ClientHostSettings {
-    /// Its line.
+    /// Access line.
     pub host: HostSettings,
-    /// Its downloads.
+    /// Downloads.
     pub load: ClientLoad,
 }
 
 /// A network: the relays of its [`NetworkDocuments`], servers and clients.
 #[derive(Clone)]
 pub struct Scenario {
-    /// What all nodes have in common.
+    /// Settings that all nodes share.
     pub common: Common,
-    /// Who the relays are.
+    /// Relays of the network.
     pub documents: NetworkDocuments,
-    /// The line of each relay.
+    /// Line of each relay.
     pub relays: Vec<HostSettings>,
-    /// The line of each web server.
+    /// Line of each web server.
     pub servers: Vec<HostSettings>,
-    /// The clients.
+    /// Clients.
     pub clients: Vec<ClientHostSettings>,
-    /// The core between all lines.
+    /// Core between all lines.
     pub latencies: Latencies,
 }
 
@@ -140,16 +141,16 @@ impl HostProgram for OnionHost {
     }
 }
 
-/// A network that runs. A run is a function of the scenario, which has the seed.
+/// A running network. A run depends only on the scenario, which contains the seed.
 pub struct OnionNetwork {
     simulation: Simulation<OnionHost>,
 }
 
 impl OnionNetwork {
-    /// A network at the beginning of its time.
+    /// Creates a network at time 0.
     ///
     /// # Panics
-    /// The scenario has another number of relays than its documents, no server, or a place that
+    /// If the scenario has another number of relays than its documents, no server, or a place that
     /// its latencies do not have.
     pub fn new(scenario: &Scenario) -> OnionNetwork {
         let Scenario { common, documents, relays, servers, clients, latencies } = scenario;
@@ -178,27 +179,27 @@ impl OnionNetwork {
         OnionNetwork { simulation }
     }
 
-    /// Runs until a time.
+    /// Runs until `until`.
     pub fn run_until(&mut self, until: Time) {
         self.simulation.run_until(until);
     }
 
-    /// The time.
+    /// Returns the time.
     pub fn now(&self) -> Time {
         self.simulation.now()
     }
 
-    /// The hash of all events so far.
+    /// Returns the hash of all events so far.
     pub fn trace(&self) -> TraceHash {
         self.simulation.trace()
     }
 
-    /// The hosts and their lines.
+    /// Returns the simulation with all hosts and their lines.
     pub fn simulation(&self) -> &Simulation<OnionHost> {
         &self.simulation
     }
 
-    /// The relays.
+    /// Returns the relays.
     pub fn relays(&self) -> impl Iterator<Item = &RelayHost> {
         self.simulation.programs().filter_map(|node| match node {
             OnionHost::Relay(relay) => Some(&**relay),
@@ -206,7 +207,7 @@ impl OnionNetwork {
         })
     }
 
-    /// The clients.
+    /// Returns the clients.
     pub fn clients(&self) -> impl Iterator<Item = &ClientHost> {
         self.simulation.programs().filter_map(|node| match node {
             OnionHost::Client(client) => Some(&**client),
@@ -214,13 +215,13 @@ impl OnionNetwork {
         })
     }
 
-    /// The downloads of all clients that have ended.
+    /// Returns the ended downloads of all clients.
     pub fn downloads(&self) -> impl Iterator<Item = &DownloadRecord> {
         self.clients().flat_map(ClientHost::downloads)
     }
 }
 
-/// All hosts in the order in which they are added: relays, servers, clients.
+/// Returns all hosts in the order in which they are added: relays, servers, clients.
 fn hosts(scenario: &Scenario, web: &[Ipv4Addr]) -> Hosts {
     let mut hosts = Hosts::default();
     for papers in &scenario.documents.relays {

@@ -10,14 +10,14 @@ use crate::constants::{
     CUBIC_ALPHA, CUBIC_BETA, CUBIC_C, CUBIC_FIRST_GROWTH, CUBIC_MAX_GROWTH, MIN_SSTHRESH,
 };
 
-/// After a loss, samples of the delay count again when this has passed (Linux).
+/// Time after a loss during which delay samples do not count (Linux).
 const SETTLING: Duration = Duration::from_secs(1);
 
 /// CUBIC's state, with the names of RFC 9438, section 4.1.2.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Cubic {
     hystart: HyStart,
-    /// Least round-trip time.
+    /// Minimum round-trip time.
     delay_min: Option<Duration>,
     /// Window before the last reduction, lowered by fast convergence.
     w_max: f64,
@@ -43,19 +43,20 @@ impl Epoch {
         Epoch { start: now, k: cube_root((origin - cwnd) / CUBIC_C), origin, w_est: cwnd }
     }
 
-    /// Segments of the window at `t` seconds of the epoch (RFC 9438, equation 1).
+    /// Returns the window in segments at `t` seconds of the epoch (RFC 9438, equation 1).
     fn w_cubic(&self, t: f64) -> f64 {
         let from_plateau = t - self.k;
         CUBIC_C * from_plateau * from_plateau * from_plateau + self.origin
     }
 }
 
-/// The cube root of `x`, by Newton's method: the same on every machine, which `f64::cbrt` is not.
+/// Returns the cube root of `x` by Newton's method. The result is the same on every machine,
+/// unlike that of `f64::cbrt`.
 fn cube_root(x: f64) -> f64 {
     if x <= 0.0 {
         return 0.0;
     }
-    // A third of the exponent's bits gives a start within some per cent.
+    // Dividing the exponent by three gives a start within a few per cent.
     let mut root = f64::from_bits(x.to_bits() / 3 + (682u64 << 52));
     for _ in 0..5 {
         root = (2.0 * root + x / (root * root)) / 3.0;
@@ -64,7 +65,7 @@ fn cube_root(x: f64) -> f64 {
 }
 
 impl Cubic {
-    /// Growth for each segment that is acknowledged, as a share of a segment.
+    /// Returns the growth for each acknowledged segment, as a share of a segment.
     fn growth(&mut self, cwnd: u32, ack: &AckSample) -> f64 {
         let window = f64::from(cwnd);
         let (w_max, first) = (self.w_max, self.w_max == 0.0);
@@ -124,7 +125,7 @@ impl Controller for Cubic {
     }
 
     fn on_resume(&mut self, idle: Duration) {
-        // The curve stands still while nothing is sent (RFC 9438, section 5.8).
+        // The curve is paused while nothing is sent (RFC 9438, section 5.8).
         if let Some(epoch) = &mut self.epoch {
             epoch.start += idle;
         }

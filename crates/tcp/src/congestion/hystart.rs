@@ -2,7 +2,8 @@
 //! elephants: New TCP slow start", Computer Networks 55, 2011).
 //!
 //! RFC 9406 (HyStart++) has the delay's rule with the same constants. It differs in what follows:
-//! it goes on growing slowly for some rounds; Linux, and this, enter congestion avoidance at once.
+//! HyStart++ keeps growing slowly for some rounds; Linux, and this code, enter congestion
+//! avoidance at once.
 
 use std::time::Duration;
 
@@ -24,7 +25,7 @@ pub(crate) struct HyStart {
 
 #[derive(Clone, Debug)]
 struct Round {
-    /// The round ends when this is acknowledged.
+    /// Offset whose acknowledgement ends the round.
     end: u64,
     start: Time,
     last_ack: Time,
@@ -33,7 +34,7 @@ struct Round {
 }
 
 impl HyStart {
-    /// Begins a new round where the last one has been acknowledged.
+    /// Begins a new round if the last one has been acknowledged.
     pub(crate) fn begin_round(&mut self, ack: &AckSample) {
         if self.round.as_ref().is_none_or(|round| ack.una > round.end) {
             self.round = Some(Round {
@@ -46,8 +47,8 @@ impl HyStart {
         }
     }
 
-    /// Takes a sample; `delay_min` is the least of the connection. Ends slow start where the trains
-    /// of acknowledgements or the delay show a full path.
+    /// Takes a sample; `delay_min` is the connection's minimum. Ends slow start if the trains of
+    /// acknowledgements or the delay show that the path is full.
     pub(crate) fn sample(
         &mut self,
         window: &mut CongestionWindow,

@@ -1,4 +1,4 @@
-//! Congestion control: a small trait, one algorithm a file.
+//! Congestion control: a small trait, and one algorithm per file.
 
 mod cubic;
 mod hystart;
@@ -24,8 +24,8 @@ impl CongestionWindow {
         self.cwnd < self.ssthresh
     }
 
-    /// Grows by `acked` segments up to `ssthresh` (RFC 5681, section 3.1), and returns what is left
-    /// of them.
+    /// Grows by `acked` segments up to `ssthresh` (RFC 5681, section 3.1), and returns the rest of
+    /// them.
     pub(crate) fn slow_start(&mut self, acked: u32) -> u32 {
         let grown = self.cwnd.saturating_add(acked).min(self.ssthresh);
         let left = acked - (grown - self.cwnd);
@@ -38,31 +38,31 @@ impl CongestionWindow {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct AckSample {
     pub(crate) now: Time,
-    /// Segments that are newly known to have arrived.
+    /// Segments newly known to have arrived.
     pub(crate) delivered: u32,
-    /// Round-trip time of the segment that was sent last among those acknowledged.
+    /// Round-trip time of the most recently sent segment among those acknowledged.
     pub(crate) rtt: Option<Duration>,
-    /// Cumulatively acknowledged so far, and sent so far.
+    /// Offsets acknowledged cumulatively so far, and sent so far.
     pub(crate) una: u64,
     pub(crate) nxt: u64,
     /// Whether segments are paced.
     pub(crate) paced: bool,
 }
 
-/// An algorithm.
+/// A congestion control algorithm.
 pub(crate) trait Controller: fmt::Debug + Send {
     /// Takes an acknowledgement's measurements, whether or not the window may grow.
     fn measure(&mut self, _window: &mut CongestionWindow, _ack: &AckSample) {}
 
-    /// Grows the window. Called where the window limits the sender, outside recovery.
+    /// Grows the window. Called if the window limits the sender, outside recovery.
     fn grow(&mut self, window: &mut CongestionWindow, ack: &AckSample);
 
-    /// The slow-start threshold after congestion, at a window of `cwnd`.
+    /// Returns the slow-start threshold after congestion, at a window of `cwnd`.
     fn ssthresh(&mut self, cwnd: u32) -> u32;
 
-    /// A retransmission timeout: forgets everything about the path.
+    /// Forgets everything about the path after a retransmission timeout.
     fn on_timeout(&mut self) {}
 
-    /// Transmission resumes after `idle` without anything in flight.
+    /// Adjusts to a pause of `idle` without anything in flight.
     fn on_resume(&mut self, _idle: Duration) {}
 }

@@ -1,4 +1,4 @@
-//! Segments that arrive (RFC 9293, section 3.10.7.4, with RFC 5961).
+//! Arriving segments (RFC 9293, section 3.10.7.4, with RFC 5961).
 
 use anabranch_multipath::Time;
 
@@ -10,7 +10,7 @@ use crate::sender::AckSegment;
 use crate::timers::Timer;
 
 impl Connection {
-    /// Takes a segment of the peer. Its ports must be those of the connection.
+    /// Handles a segment of the peer. Its ports must be those of the connection.
     pub fn handle(&mut self, now: Time, segment: Segment) {
         match self.state {
             State::Closed => {}
@@ -53,23 +53,24 @@ impl Connection {
         }
     }
 
-    /// Whether the peer repeats its SYN, because our answer was lost.
+    /// Returns whether the peer repeats its SYN, because our answer was lost.
     fn is_first_syn_again(&self, segment: &Segment, start: u64) -> bool {
         let flags = segment.flags;
         let alone = flags.has(Flags::SYN) && !flags.has(Flags::RST) && !flags.has(Flags::ACK);
         alone && self.state == State::SynReceived && start == 0
     }
 
-    /// The answer to our SYN of a peer that opened at the same time (RFC 9293, section 3.5).
+    /// Returns whether `segment` answers our SYN from a peer that opened at the same time (RFC
+    /// 9293, section 3.5).
     fn crosses(&self, segment: &Segment, start: u64) -> bool {
         let flags = segment.flags;
         let answers = flags.has(Flags::SYN | Flags::ACK) && !flags.has(Flags::RST);
         answers && self.awaits_handshake() && start == 0 && segment.ack == self.iss + 1
     }
 
-    /// A segment outside the window is acknowledged, so that the peer learns where we are; a probe
-    /// of our window and a retransmitted FIN are such segments. Its own acknowledgement counts
-    /// where it is new, because data may cross a closed window.
+    /// Acknowledges a segment outside the window, so that the peer learns our state. Window probes
+    /// and retransmitted FINs are such segments. Its own acknowledgement is processed if it is
+    /// new, because data may cross a closed window.
     fn answer_unacceptable(&mut self, now: Time, segment: &Segment, start: u64) {
         self.receiver.ack_now = true;
         if start + segment.payload.len() as u64 <= self.receiver.nxt()
@@ -96,7 +97,8 @@ impl Connection {
         }
     }
 
-    /// A reset counts where it has exactly the expected number (RFC 5961, section 3.2).
+    /// Handles a reset, which counts only with exactly the expected number (RFC 5961, section
+    /// 3.2).
     fn take_reset(&mut self, now: Time, start: u64) {
         if start != self.receiver.nxt() {
             return self.challenge(now);
@@ -109,8 +111,8 @@ impl Connection {
         }
     }
 
-    /// Asks the peer to confirm by a challenge acknowledgement (RFC 5961), at most once in
-    /// `CHALLENGE_ACK_INTERVAL`.
+    /// Sends a challenge acknowledgement, which asks the peer to confirm (RFC 5961), at most once
+    /// in `CHALLENGE_ACK_INTERVAL`.
     fn challenge(&mut self, now: Time) {
         let early = |last| now.since(last) < CHALLENGE_ACK_INTERVAL;
         if self.last_challenge.is_some_and(early) {
@@ -135,7 +137,7 @@ impl Connection {
         self.settle(now);
     }
 
-    /// Takes the acknowledgement of a segment. False if the segment is to be dropped.
+    /// Processes the acknowledgement of a segment. Returns false if the segment is to be dropped.
     fn take_ack(&mut self, now: Time, start: u64, segment: &Segment) -> bool {
         let (una, nxt) = (self.sender.una(), self.sender.nxt());
         let Some(ack) = segment.ack.offset(self.iss, una) else {
@@ -150,7 +152,7 @@ impl Connection {
             self.establish(now);
         }
         if ack > nxt || ack + self.sender.max_window() < una {
-            // What was never sent, or a guess (RFC 5961, section 5.2).
+            // It acknowledges data that was never sent, or it is a guess (RFC 5961, section 5.2).
             self.challenge(now);
             return false;
         }
@@ -173,7 +175,7 @@ impl Connection {
         true
     }
 
-    /// Whether our SYN has not been acknowledged: a connection may be closed before that.
+    /// Returns whether our SYN has not been acknowledged: a connection may be closed before that.
     fn awaits_handshake(&self) -> bool {
         self.state == State::SynReceived
             || self.timers.get(Timer::Handshake).is_some()

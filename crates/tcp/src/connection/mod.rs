@@ -26,11 +26,11 @@ pub enum State {
     SynSent,
     /// A SYN was received and answered.
     SynReceived,
-    /// Data flows both ways.
+    /// Data flows in both directions.
     Established,
     /// Closed here; the FIN is not acknowledged.
     FinWait1,
-    /// Closed here, and the peer knows.
+    /// Closed here, and acknowledged by the peer.
     FinWait2,
     /// Closed by the peer.
     CloseWait,
@@ -40,11 +40,11 @@ pub enum State {
     LastAck,
     /// Both sides have closed; old segments may still arrive.
     TimeWait,
-    /// There is no connection any more.
+    /// The connection has ended.
     Closed,
 }
 
-/// Why a connection has ended.
+/// Reason for the end of a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Ending {
@@ -54,7 +54,7 @@ pub enum Ending {
     Refused,
     /// The peer reset it.
     Reset,
-    /// The peer has not answered for too long.
+    /// The peer has not answered in time.
     TimedOut,
     /// This side aborted it.
     Aborted,
@@ -63,9 +63,9 @@ pub enum Ending {
 /// Ports of a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Ports {
-    /// This side's.
+    /// Port of this side.
     pub local: u16,
-    /// The peer's.
+    /// Port of the peer.
     pub remote: u16,
 }
 
@@ -84,12 +84,12 @@ pub struct Connection {
     sender: Sender,
     receiver: Receiver,
     stamps: Stamps,
-    /// The shift of the peer's windows.
+    /// Shift of the peer's windows.
     peer_scale: u8,
     timers: Timers,
-    /// Segments without data that wait to be sent: challenges and resets.
+    /// Segments without data to be sent: challenges and resets.
     outbox: VecDeque<Segment>,
-    /// A SYN is to be sent.
+    /// Whether a SYN is to be sent.
     syn_due: bool,
     syn_count: u32,
     syn_sent: Time,
@@ -106,8 +106,8 @@ struct Offers {
 }
 
 impl Connection {
-    /// Opens a connection by a SYN, which [`poll`](Connection::poll) returns. `iss` is the initial
-    /// sequence number, which should be hard to guess (RFC 6528).
+    /// Opens a connection with a SYN, which [`poll`](Connection::poll) returns. `iss` is the
+    /// initial sequence number, which should be hard to guess (RFC 6528).
     pub fn connect(now: Time, config: &Config, ports: Ports, iss: Seq) -> Connection {
         let mut connection = Connection::new(now, config, ports, iss);
         connection.syn_due = true;
@@ -139,8 +139,8 @@ impl Connection {
         }
     }
 
-    /// Appends `bytes` to the stream, as far as the send buffer has room, and returns how many were
-    /// taken.
+    /// Appends `bytes` to the stream, as far as the send buffer has room, and returns the number
+    /// accepted.
     pub fn write(&mut self, bytes: &[u8]) -> usize {
         match self.state {
             State::SynSent | State::SynReceived | State::Established | State::CloseWait => {
@@ -150,12 +150,12 @@ impl Connection {
         }
     }
 
-    /// Bytes that [`write`](Connection::write) takes now.
+    /// Returns the bytes that [`write`](Connection::write) accepts now.
     pub fn room(&self) -> usize {
         self.sender.room()
     }
 
-    /// Moves received bytes into `into`, and returns how many.
+    /// Moves received bytes into `into`, and returns their number.
     pub fn read(&mut self, into: &mut [u8]) -> usize {
         self.receiver.read(into)
     }
@@ -165,7 +165,7 @@ impl Connection {
         self.receiver.read_all(into);
     }
 
-    /// Bytes that wait to be read.
+    /// Returns the bytes that can be read.
     pub fn readable(&self) -> usize {
         self.receiver.readable()
     }
@@ -178,7 +178,7 @@ impl Connection {
         self.receiver.early().map(|(offset, bytes)| (offset - 1, bytes))
     }
 
-    /// Closes this side of the stream: a FIN follows what was written. Reading goes on until the
+    /// Closes this side of the stream: a FIN follows the written data. Reading continues until the
     /// peer closes, however long that takes.
     pub fn close(&mut self) {
         if self.state == State::SynSent {
@@ -192,7 +192,7 @@ impl Connection {
         };
     }
 
-    /// Ends the connection at once, by a reset (RFC 9293, section 3.10.5).
+    /// Ends the connection at once with a reset (RFC 9293, section 3.10.5).
     pub fn abort(&mut self) {
         if !matches!(self.state, State::SynSent | State::TimeWait | State::Closed) {
             let reset = self.reset_segment();
@@ -208,47 +208,48 @@ impl Connection {
         self.syn_due = false;
     }
 
-    /// The state.
+    /// Returns the state.
     pub fn state(&self) -> State {
         self.state
     }
 
-    /// Why the connection has ended, if it has.
+    /// Returns the reason for the connection's end, if it has ended.
     pub fn ending(&self) -> Option<Ending> {
         self.ending
     }
 
-    /// The ports.
+    /// Returns the ports.
     pub fn ports(&self) -> Ports {
         self.ports
     }
 
-    /// Whether data flows: the handshake is over, and neither a reset nor a timeout has ended it.
+    /// Returns whether data flows: the handshake is over, and neither a reset nor a timeout has
+    /// ended it.
     pub fn is_open(&self) -> bool {
         !matches!(self.state, State::SynSent | State::SynReceived | State::Closed)
     }
 
-    /// Whether the peer has closed its side and everything was received.
+    /// Returns whether the peer has closed its side and everything was received.
     pub fn is_finished(&self) -> bool {
         self.receiver.is_finished()
     }
 
-    /// Counters.
+    /// Returns the counters.
     pub fn stats(&self) -> Stats {
         self.sender.stats
     }
 
-    /// The slow-start threshold in segments; `None` before congestion was met.
+    /// Returns the slow-start threshold in segments; `None` before the first congestion.
     pub fn ssthresh(&self) -> Option<u32> {
         Some(self.sender.ssthresh()).filter(|&ssthresh| ssthresh < u32::MAX)
     }
 
-    /// The retransmission timeout.
+    /// Returns the retransmission timeout.
     pub fn rto(&self) -> Duration {
         self.sender.rtt().rto()
     }
 
-    /// The connection as `TCP_INFO` shows Linux's.
+    /// Returns the view of the connection that Linux's `TCP_INFO` would give.
     pub fn view(&self, now: Time) -> LinkView {
         let sender = &self.sender;
         LinkView {
@@ -263,13 +264,14 @@ impl Connection {
         }
     }
 
-    /// When to call [`poll`](Connection::poll) again, if nothing happens before.
+    /// Returns the time at which to call [`poll`](Connection::poll) again, if nothing happens
+    /// before.
     pub fn next_timeout(&self) -> Option<Time> {
         let paced = self.sender.paced_until(self.last_poll);
         self.timers.next().into_iter().chain(paced).min()
     }
 
-    /// The states that follow from what both halves have reached.
+    /// Moves to the state that follows from the progress of both halves.
     fn settle(&mut self, now: Time) {
         let (sent, received) = (self.sender.is_finished(), self.receiver.is_finished());
         let next = match (self.state, sent, received) {

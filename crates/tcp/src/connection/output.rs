@@ -1,4 +1,4 @@
-//! Segments that are sent.
+//! Outgoing segments.
 
 use anabranch_multipath::Time;
 
@@ -10,8 +10,8 @@ use crate::seq::Seq;
 use crate::timers::Timer;
 
 impl Connection {
-    /// The next segment to send now. Call it until it returns `None`, after everything that was
-    /// handled, written or read, and at [`next_timeout`](Connection::next_timeout).
+    /// Returns the next segment to send now. Call it until it returns `None`: after each segment,
+    /// `write` or `read`, and at [`next_timeout`](Connection::next_timeout).
     pub fn poll(&mut self, now: Time) -> Option<Segment> {
         self.last_poll = now;
         self.expire(now);
@@ -24,7 +24,8 @@ impl Connection {
         if !self.is_open() {
             return None;
         }
-        // Blocks go first, by themselves: a full segment has no room for them.
+        // SACK blocks are sent first, in a segment of their own: a full segment has no room for
+        // them.
         if self.receiver.ack_now && self.receiver.has_blocks() {
             return Some(self.acknowledgement(now));
         }
@@ -54,7 +55,8 @@ impl Connection {
         }
     }
 
-    /// A segment with what all have: ports, acknowledgement, timestamps. Its window is still 0.
+    /// Returns a segment with the common fields: ports, acknowledgement, timestamps. Its window is
+    /// still 0.
     pub(super) fn segment(&self, now: Time, flags: Flags, seq: Seq) -> Segment {
         Segment {
             source: self.ports.local,
@@ -68,7 +70,7 @@ impl Connection {
         }
     }
 
-    /// Fills in the window, and notes that an acknowledgement goes out.
+    /// Sets the window, and notes that an acknowledgement is sent.
     fn acknowledge(&mut self, segment: &mut Segment) {
         segment.window = self.receiver.advertise();
         self.stamps.last_ack = self.receiver.nxt();
@@ -84,7 +86,7 @@ impl Connection {
         segment
     }
 
-    /// An acknowledgement without data.
+    /// Returns an acknowledgement without data.
     pub(super) fn acknowledgement(&mut self, now: Time) -> Segment {
         let mut segment = self.segment(now, Flags::ACK, self.iss.at(self.sender.nxt()));
         if self.offers.sack {
@@ -96,8 +98,8 @@ impl Connection {
         segment
     }
 
-    /// Asks for the peer's window, by a segment that it must acknowledge because it lies before its
-    /// window (RFC 9293, section 3.8.6.1; the form is Linux's).
+    /// Returns a probe of the peer's window: a segment before that window, which the peer must
+    /// acknowledge (RFC 9293, section 3.8.6.1; the form is Linux's).
     fn window_probe(&mut self, now: Time) -> Segment {
         let before = self.sender.una().wrapping_sub(1);
         let mut segment = self.segment(now, Flags::ACK, self.iss.at(before));
@@ -105,7 +107,7 @@ impl Connection {
         segment
     }
 
-    /// A reset of this connection.
+    /// Returns a reset of this connection.
     pub(super) fn reset_segment(&self) -> Segment {
         let flags = if self.state == State::SynSent { Flags::RST } else { Flags::RST | Flags::ACK };
         let seq = self.iss.at(self.sender.nxt());

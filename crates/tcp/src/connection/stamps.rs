@@ -7,13 +7,13 @@ use anabranch_multipath::Time;
 use crate::constants::PAWS_IDLE;
 use crate::options::Timestamps;
 
-/// A connection's clock of timestamps, and what the peer sent.
+/// Timestamp clock of a connection, and the peer's latest timestamp.
 #[derive(Clone, Debug)]
 pub(super) struct Stamps {
-    /// Offered, then agreed.
+    /// Whether timestamps are offered or, after the handshake, agreed.
     pub(super) enabled: bool,
     offset: u32,
-    /// `TS.Recent`, and when it was taken.
+    /// `TS.Recent`, and the time at which it was received.
     recent: Option<(u32, Time)>,
     /// `Last.ACK.sent`.
     pub(super) last_ack: u64,
@@ -24,26 +24,27 @@ impl Stamps {
         Stamps { enabled, offset, recent: None, last_ack: 0 }
     }
 
-    /// The clock, in milliseconds modulo 2^32.
+    /// Returns the clock, in milliseconds modulo 2^32.
     fn clock(&self, now: Time) -> u32 {
         ((now.nanos() / 1_000_000) as u32).wrapping_add(self.offset)
     }
 
-    /// The option of a segment that goes out now.
+    /// Returns the option for a segment that is sent now.
     pub(super) fn option(&self, now: Time) -> Option<Timestamps> {
         let echo = self.recent.map_or(0, |(value, _)| value);
         self.enabled.then(|| Timestamps { value: self.clock(now), echo })
     }
 
-    /// How long ago the value that the peer echoes was sent.
+    /// Returns the time since the echoed timestamp was sent.
     pub(super) fn age(&self, now: Time, stamps: Timestamps) -> Option<Duration> {
         let age = self.clock(now).wrapping_sub(stamps.echo);
-        // The clock's resolution: what was sent in this millisecond is not new.
+        // The clock counts milliseconds: a timestamp of the current millisecond may be up to 1 ms
+        // old.
         let age = Duration::from_millis(age.into()) + Duration::from_nanos(now.nanos() % 1_000_000);
         (self.enabled && stamps.echo != 0 && age < PAWS_IDLE).then_some(age)
     }
 
-    /// Whether a segment is older than what arrived before (PAWS, section 5.3).
+    /// Returns whether a segment is older than earlier ones (PAWS, section 5.3).
     pub(super) fn is_old(&self, now: Time, stamps: Option<Timestamps>) -> bool {
         let Some((stamps, (recent, at))) = stamps.filter(|_| self.enabled).zip(self.recent) else {
             return false;
@@ -52,7 +53,7 @@ impl Stamps {
         behind < 0 && now.since(at) < PAWS_IDLE
     }
 
-    /// Takes the value of a segment that begins at `start` (section 4.3).
+    /// Stores the timestamp of a segment that begins at `start` (section 4.3).
     pub(super) fn take(&mut self, now: Time, start: u64, stamps: Option<Timestamps>) {
         let Some(stamps) = stamps.filter(|_| self.enabled && start <= self.last_ack) else {
             return;
@@ -62,7 +63,7 @@ impl Stamps {
         }
     }
 
-    /// Takes the value of a SYN.
+    /// Stores the timestamp of a SYN, and whether the peer uses them.
     pub(super) fn begin(&mut self, now: Time, stamps: Option<Timestamps>) {
         self.enabled &= stamps.is_some();
         self.recent = stamps.map(|stamps| (stamps.value, now));

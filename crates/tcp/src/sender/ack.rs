@@ -11,22 +11,22 @@ use crate::congestion::AckSample;
 use crate::constants::{DUP_THRESH, TIMEOUT_MIN};
 use crate::timers::{Timer, Timers};
 
-/// An acknowledgement with what came with it, in offsets.
+/// An acknowledgement with the rest of its segment, in offsets.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct AckSegment {
     pub(crate) seq: u64,
     pub(crate) ack: u64,
-    /// The window, scaled.
+    /// Window after scaling.
     pub(crate) window: u64,
     /// SACK blocks in the order of the option.
     pub(crate) sacks: Vec<(u64, u64)>,
     /// Whether the segment carries data or a FIN.
     pub(crate) has_data: bool,
-    /// How long ago the echoed timestamp was made.
+    /// Time since the echoed timestamp was sent.
     pub(crate) echo_age: Option<Duration>,
 }
 
-/// Round-trip times that an acknowledgement shows.
+/// Transmission times of the segments that an acknowledgement covers.
 #[derive(Clone, Copy, Debug, Default)]
 struct Samples {
     /// First and last transmission among the segments acknowledged cumulatively and sent once.
@@ -34,12 +34,12 @@ struct Samples {
     last: Option<Time>,
     /// Latest transmission among the segments reported by SACK blocks.
     sacked: Option<Time>,
-    /// A segment that was sent several times is among them.
+    /// Whether a segment that was sent several times is among them.
     ambiguous: bool,
 }
 
 impl Sender {
-    /// Takes an acknowledgement; `ack` is at most what was sent.
+    /// Processes an acknowledgement; `ack` is at most the offset sent so far.
     pub(crate) fn on_ack(&mut self, now: Time, segment: &AckSegment, timers: &mut Timers) {
         let prior = (self.una, self.peer.end);
         self.take_window(segment, timers);
@@ -67,7 +67,7 @@ impl Sender {
         self.restart_timers(now, &progress, timers);
     }
 
-    /// The peer's window (RFC 9293, section 3.10.7.4).
+    /// Updates the peer's window (RFC 9293, section 3.10.7.4).
     fn take_window(&mut self, segment: &AckSegment, timers: &mut Timers) {
         let newer = segment.seq > self.peer.seq
             || (segment.seq == self.peer.seq && segment.ack >= self.peer.ack);
@@ -103,7 +103,7 @@ impl Sender {
             }
         }
         for &(start, end) in &segment.sacks {
-            // Of a peer that reports what was never sent, nothing is taken.
+            // A block for data that was never sent is ignored.
             if start >= end || end > self.nxt || end <= segment.ack {
                 continue;
             }
@@ -117,7 +117,7 @@ impl Sender {
         }
     }
 
-    /// Takes a segment that is newly known to have arrived.
+    /// Processes a segment that is newly known to have arrived.
     fn deliver(&mut self, now: Time, sent: &Sent, progress: &mut Progress) {
         progress.delivered += 1;
         progress.original |= sent.count == 1 && sent.end <= self.recovery.point;
@@ -154,7 +154,7 @@ impl Sender {
             sent.start = sent.start.max(ack);
         }
         if !self.sack {
-            // Those that the duplicates stood for were counted when they arrived.
+            // Segments that duplicates stood for were counted when those arrived.
             let counted = self.board.sacked().min(count.max(1) - 1);
             progress.delivered = progress.delivered.saturating_sub(counted);
             self.board.take_duplicates(counted);
@@ -167,7 +167,8 @@ impl Sender {
     }
 
     fn take_rtt(&mut self, now: Time, segment: &AckSegment, progress: &Progress, samples: Samples) {
-        // Together with a retransmission, others may have arrived long ago (Karn's algorithm).
+        // Other segments may have arrived long before the retransmission among them (Karn's
+        // algorithm).
         let sent_at = samples.first.or(samples.sacked).filter(|_| !samples.ambiguous);
         let echoed = segment.echo_age.filter(|_| progress.advanced);
         if let Some(rtt) = sent_at.map(|sent_at| now.since(sent_at)).or(echoed) {
@@ -175,7 +176,8 @@ impl Sender {
         }
     }
 
-    /// A peer without SACK: duplicates stand for segments that arrived (RFC 6582, section 3.2).
+    /// Counts a duplicate of a peer without SACK, which stands for a segment that arrived (RFC
+    /// 6582, section 3.2).
     fn count_duplicate(&mut self, duplicate: bool, progress: &mut Progress) {
         let recovering = self.recovery.phase == Phase::Recovery;
         if duplicate && !self.board.is_empty() && self.board.add_duplicate() {
@@ -220,7 +222,7 @@ impl Sender {
             self.reduce_proportionally(progress);
             return;
         }
-        // Where segments overtake each other, arrival out of order is progress, too.
+        // If segments overtake each other, arrival out of order is progress, too.
         let forward = progress.advanced || self.rack.reordering() > DUP_THRESH;
         if forward && progress.delivered > 0 && self.is_limited() {
             self.control.grow(&mut self.window, &sample);

@@ -1,8 +1,8 @@
-//! The sending half of a connection: what is written, what is in flight, and what may be sent.
+//! The sending half of a connection: written data, data in flight, and permission to send.
 //!
 //! * `scoreboard`: the segments in flight. `rack`: which of them are lost, by time.
-//! * `ack`: what an acknowledgement changes. `recovery`: the states of loss recovery, with PRR and
-//!   undo. `timeout`: what timers do.
+//! * `ack`: effects of an acknowledgement. `recovery`: the states of loss recovery, with PRR and
+//!   undo. `timeout`: effects of timers.
 //! * `rate`: the delivery rate.
 
 mod ack;
@@ -31,23 +31,23 @@ use recovery::Recovery;
 use scoreboard::{Scoreboard, Sent};
 use timeout::TailProbe;
 
-/// A part of the stream that is to be sent.
+/// A part of the stream to send.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Chunk {
     pub(crate) start: u64,
-    /// The offset after the last byte, and after the FIN.
+    /// Offset after the last byte, and after the FIN.
     pub(crate) end: u64,
     pub(crate) fin: bool,
-    /// Whether the segment carries PSH: no more data is queued behind it.
+    /// Whether the segment carries PSH: no more data is queued.
     pub(crate) push: bool,
 }
 
 /// The window that the peer advertises.
 #[derive(Clone, Copy, Debug, Default)]
 struct PeerWindow {
-    /// The offset after the last byte that the peer takes.
+    /// Offset after the last byte that the peer accepts.
     end: u64,
-    /// The largest size so far.
+    /// Largest size so far.
     max: u64,
     /// Offsets of the segment that updated it last (RFC 9293, `SND.WL1` and `SND.WL2`).
     seq: u64,
@@ -57,12 +57,12 @@ struct PeerWindow {
 /// Use of the congestion window (RFC 7661, with Linux's rules).
 #[derive(Clone, Copy, Debug, Default)]
 struct Usage {
-    /// Whether the congestion window limited the sender in this round.
+    /// Whether the congestion window has limited the sender in this round.
     limited: bool,
-    /// Most segments in flight in this round, which ends at `round`.
+    /// Maximum segments in flight in this round, which ends at `round`.
     max_in_flight: u32,
     round: u64,
-    /// Most segments in flight since the window was last used up, and when that was.
+    /// Maximum segments in flight since the window was last fully used; `used_at` is that time.
     used: u32,
     used_at: Time,
 }
@@ -74,12 +74,12 @@ pub(crate) struct Sender {
     sack: bool,
     pacing: bool,
     capacity: usize,
-    /// Bytes from the offset `base` on.
+    /// Bytes from the offset `base`.
     buffer: VecDeque<u8>,
     base: u64,
-    /// First offset that is not acknowledged.
+    /// First unacknowledged offset.
     una: u64,
-    /// First offset that was never sent.
+    /// First unsent offset.
     nxt: u64,
     /// Whether a FIN follows the buffer.
     closed: bool,
@@ -92,17 +92,17 @@ pub(crate) struct Sender {
     control: Box<dyn Controller>,
     window: CongestionWindow,
     usage: Usage,
-    /// Timeouts in a row.
+    /// Consecutive timeouts.
     retries: u32,
-    /// Probes of a closed window in a row.
+    /// Consecutive probes of a closed window.
     probes: u32,
     last_sent: Time,
-    /// When pacing allows the next segment.
+    /// Time at which pacing allows the next segment.
     paced_until: Time,
-    /// A tail loss probe is due.
+    /// Whether a tail loss probe is due.
     probe_due: bool,
     tail_probe: Option<TailProbe>,
-    /// A probe of the peer's window is due.
+    /// Whether a probe of the peer's window is due.
     window_probe_due: bool,
     pub(crate) stats: Stats,
 }
@@ -139,7 +139,8 @@ impl Sender {
         }
     }
 
-    /// The handshake has ended: `mss` bytes fit a segment, and the peer's first window is `window`.
+    /// Opens the sender after the handshake: segments have at most `mss` bytes, and the peer's
+    /// first window is `window`.
     pub(crate) fn open(&mut self, now: Time, mss: usize, sack: bool, window: u64) {
         (self.mss, self.sack) = (mss, sack);
         self.una = 1;
@@ -147,13 +148,13 @@ impl Sender {
         self.peer = PeerWindow { end: 1 + window, max: window, seq: 0, ack: 1 };
     }
 
-    /// A round-trip time that the handshake showed.
+    /// Adds a round-trip time that the handshake has shown.
     pub(crate) fn sample(&mut self, now: Time, rtt: Duration) {
         self.rtt.sample(now, rtt);
     }
 
-    /// The SYN was lost: the path may be congested (RFC 5681, section 3.1; Linux, from the second
-    /// loss on).
+    /// Reduces the window after the loss of a SYN, because the path may be congested (RFC 5681,
+    /// section 3.1; Linux, from the second loss on).
     pub(crate) fn lost_syn(&mut self) {
         self.window.cwnd = 1;
     }
@@ -164,7 +165,7 @@ impl Sender {
         length
     }
 
-    /// Bytes that `write` accepts now.
+    /// Returns the bytes that `write` accepts now.
     pub(crate) fn room(&self) -> usize {
         if self.closed { 0 } else { self.capacity.saturating_sub(self.buffer.len()) }
     }
@@ -173,7 +174,7 @@ impl Sender {
         self.closed = true;
     }
 
-    /// Whether everything, with the FIN, has been acknowledged.
+    /// Returns whether everything, including the FIN, has been acknowledged.
     pub(crate) fn is_finished(&self) -> bool {
         self.closed && self.una == self.end()
     }
@@ -214,22 +215,22 @@ impl Sender {
         self.rate.bytes_per_second()
     }
 
-    /// Bytes that were written and never sent.
+    /// Returns the bytes that were written and never sent.
     pub(crate) fn unsent(&self) -> u64 {
         self.data_end().saturating_sub(self.nxt)
     }
 
-    /// The offset after the last byte.
+    /// Returns the offset after the last byte.
     fn data_end(&self) -> u64 {
         self.base + self.buffer.len() as u64
     }
 
-    /// The offset after the last byte and the FIN.
+    /// Returns the offset after the last byte and the FIN.
     fn end(&self) -> u64 {
         self.data_end() + u64::from(self.closed)
     }
 
-    /// The bytes of a chunk, without its FIN.
+    /// Returns the bytes of a chunk, without its FIN.
     pub(crate) fn payload(&self, chunk: Chunk) -> Vec<u8> {
         let place = |offset: u64| (offset.min(self.data_end()) - self.base) as usize;
         let (from, until) = (place(chunk.start), place(chunk.end));
@@ -241,7 +242,7 @@ impl Sender {
         payload
     }
 
-    /// The next chunk to send now; it then counts as sent.
+    /// Returns the next chunk to send now; it then counts as sent.
     pub(crate) fn next(&mut self, now: Time, timers: &mut Timers) -> Option<Chunk> {
         if self.probe_due {
             self.probe_due = false;
@@ -269,7 +270,8 @@ impl Sender {
         }
     }
 
-    /// When pacing alone keeps something from being sent: the time at which it goes.
+    /// Returns the time at which pacing allows the next segment, if only pacing prevents it from
+    /// being sent.
     pub(crate) fn paced_until(&self, now: Time) -> Option<Time> {
         let waits = self.pacing && self.paced_until > now;
         let waits = waits && self.board.in_flight() < self.window.cwnd;
@@ -277,12 +279,12 @@ impl Sender {
         something.then_some(self.paced_until)
     }
 
-    /// The next part that was never sent, as far as the peer's window has room.
+    /// Returns the next unsent part, as far as the peer's window has room.
     fn new_chunk(&self) -> Option<Chunk> {
         let wanted = self.end().saturating_sub(self.nxt).min(self.mss as u64);
         let length = wanted.min(self.peer.end.saturating_sub(self.nxt));
-        // Silly windows (RFC 9293, section 3.8.6.2.1): a part of a segment does not go where the
-        // peer has taken more; the persist timer overrides this.
+        // Silly window avoidance (RFC 9293, section 3.8.6.2.1): a partial segment is not sent if
+        // the peer has accepted larger windows; the persist timer overrides this.
         if length == 0 || (length < wanted && length < self.peer.max / 2) {
             return None;
         }
@@ -353,8 +355,8 @@ impl Sender {
         self.paced_until = self.paced_until.max(now) + gap;
     }
 
-    /// Transmission begins again: a window that was not used for a timeout is no longer known to
-    /// fit (RFC 5681, section 4.1; Linux halves it for each timeout, as RFC 2861 has it).
+    /// Resumes transmission after a pause: a window that was not used for a timeout may no longer
+    /// fit (RFC 5681, section 4.1; Linux halves it for each timeout, as in RFC 2861).
     fn resume(&mut self, now: Time) {
         let idle = now.since(self.last_sent);
         if self.stats.sent == 0 {
@@ -375,8 +377,8 @@ impl Sender {
         }
     }
 
-    /// Notes whether the window limits the sender; with `more`, data waits for it
-    /// (RFC 7661, section 4.3).
+    /// Notes whether the window limits the sender; with `more`, data waits for it (RFC 7661,
+    /// section 4.3).
     fn validate(&mut self, now: Time, more: bool) {
         let count = self.board.count();
         let usage = &mut self.usage;
@@ -400,7 +402,7 @@ impl Sender {
         }
     }
 
-    /// The application has not used the window for a timeout (RFC 2861, section 3.2).
+    /// Reduces a window that the application has not used for a timeout (RFC 2861, section 3.2).
     fn shrink_unused(&mut self, now: Time) {
         let used = self.usage.used.max(INIT_CWND);
         if used < self.window.cwnd {
@@ -410,16 +412,16 @@ impl Sender {
         (self.usage.used, self.usage.used_at) = (0, now);
     }
 
-    /// Whether the window may grow, because it limits the sender.
+    /// Returns whether the window may grow, because it limits the sender.
     fn is_limited(&self) -> bool {
         if self.usage.limited {
             return true;
         }
-        // In slow start, where it is used by half, it must not hold back what follows.
+        // In slow start, a window that is half used must not hold back later data.
         self.window.in_slow_start() && self.window.cwnd < 2 * self.usage.max_in_flight
     }
 
-    /// Starts the persist timer where only the peer's window keeps data from being sent.
+    /// Starts the persist timer if only the peer's window prevents data from being sent.
     fn await_window(&mut self, now: Time, timers: &mut Timers) {
         if self.board.is_empty() && self.nxt < self.end() && self.una > 0 {
             timers.start(Timer::Persist, now + self.rtt.doubled(self.probes));

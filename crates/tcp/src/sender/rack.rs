@@ -1,4 +1,4 @@
-//! Loss detection by time (RACK, RFC 8985, section 6).
+//! Time-based loss detection (RACK, RFC 8985, section 6).
 
 use std::time::Duration;
 
@@ -19,21 +19,21 @@ pub(crate) struct Rack {
     /// Highest offset that has arrived.
     fack: u64,
     reordering_seen: bool,
-    /// Degree of reordering that was seen, in segments.
+    /// Measured degree of reordering, in segments.
     reordering: u32,
     reo_wnd_mult: u32,
     reo_wnd_persist: u32,
-    /// Until this is acknowledged, further DSACKs do not widen the window.
+    /// Offset until whose acknowledgement further DSACKs do not widen the window.
     dsack_round: Option<u64>,
 }
 
-/// Segments that an acknowledgement shows to be lost.
+/// Segments that an acknowledgement reveals as lost.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Losses {
     pub(crate) count: u32,
-    /// A retransmission was among them.
+    /// Whether a retransmission is among them.
     pub(crate) again: bool,
-    /// When further ones may be known to be lost.
+    /// Time at which further segments may count as lost.
     pub(crate) next: Option<Time>,
 }
 
@@ -54,8 +54,8 @@ impl Default for Rack {
 }
 
 impl Rack {
-    /// Takes a segment that is newly known to have arrived (steps 2 and 3). `mss` turns a distance
-    /// into segments.
+    /// Processes a segment that is newly known to have arrived (steps 2 and 3). `mss` converts a
+    /// distance to segments.
     pub(crate) fn on_delivered(
         &mut self,
         now: Time,
@@ -72,7 +72,7 @@ impl Rack {
         }
         let rtt = now.since(sent.sent_at);
         if sent.count > 1 && least.is_some_and(|least| rtt < least) {
-            // The acknowledgement is that of an earlier transmission.
+            // The acknowledgement is for an earlier transmission.
             return;
         }
         if (sent.sent_at, sent.end) > (self.xmit_ts, self.end_seq) {
@@ -81,8 +81,8 @@ impl Rack {
         self.rtt = rtt;
     }
 
-    /// A DSACK reports a retransmission that was not needed (step 4). `una` and `nxt` are the
-    /// sender's.
+    /// Widens the window after a DSACK for an unnecessary retransmission (step 4). `una` and `nxt`
+    /// are the sender's.
     pub(crate) fn on_dsack(&mut self, una: u64, nxt: u64) {
         if self.dsack_round.is_some_and(|round| una < round) {
             return;
@@ -92,7 +92,7 @@ impl Rack {
         self.reo_wnd_persist = RACK_REO_WND_PERSIST;
     }
 
-    /// A recovery has ended.
+    /// Updates the window's persistence at the end of a recovery.
     pub(crate) fn on_recovered(&mut self) {
         self.reo_wnd_persist = self.reo_wnd_persist.saturating_sub(1);
         if self.reo_wnd_persist == 0 {
@@ -100,12 +100,13 @@ impl Rack {
         }
     }
 
-    /// Segments that must arrive out of order before a loss is assumed without waiting.
+    /// Returns the number of segments that must arrive out of order before a loss is assumed
+    /// without waiting.
     pub(crate) fn reordering(&self) -> u32 {
         self.reordering
     }
 
-    /// The reordering window (step 4).
+    /// Returns the reordering window (step 4).
     fn window(&self, rtt: &Rtt, sacked: u32, recovering: bool) -> Duration {
         if !self.reordering_seen && (recovering || sacked >= DUP_THRESH) {
             return Duration::ZERO;
@@ -141,8 +142,8 @@ impl Rack {
         losses
     }
 
-    /// Marks lost segments after a timeout: the first one, and every one whose reordering window
-    /// has passed (section 6.3).
+    /// Marks lost segments after a timeout: the first one, and each whose reordering window has
+    /// passed (section 6.3).
     pub(crate) fn on_timeout(&self, now: Time, board: &mut Scoreboard, rtt: &Rtt) {
         let wait = self.rtt + self.window(rtt, board.sacked(), true);
         if let Some((first, _)) = board.first_and_last() {

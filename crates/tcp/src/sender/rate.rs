@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use anabranch_multipath::Time;
 
-/// State of the connection when a segment was sent (section 3.1.2 of the draft).
+/// State of the connection at the transmission of a segment (section 3.1.2 of the draft).
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Snapshot {
     delivered: u64,
@@ -26,7 +26,7 @@ pub(crate) struct Rate {
 }
 
 impl Rate {
-    /// Called for each transmission, before it counts as in flight.
+    /// Notes a transmission, before it counts as in flight.
     pub(crate) fn on_send(&mut self, now: Time, idle: bool) -> Snapshot {
         if idle {
             (self.first_sent_at, self.delivered_at) = (now, now);
@@ -39,12 +39,12 @@ impl Rate {
         }
     }
 
-    /// The application has nothing to send and `in_flight` bytes are under way.
+    /// Notes that the application has nothing to send while `in_flight` bytes are in flight.
     pub(crate) fn on_app_limited(&mut self, in_flight: u64) {
         self.app_limited_until = (self.delivered + in_flight).max(1);
     }
 
-    /// A segment of `length` bytes, sent at `sent_at`, is known to have arrived.
+    /// Notes that a segment of `length` bytes, sent at `sent_at`, has arrived.
     pub(crate) fn on_delivered(&mut self, now: Time, length: u64, sent_at: Time, at: Snapshot) {
         self.delivered += length;
         self.delivered_at = now;
@@ -54,7 +54,7 @@ impl Rate {
         }
     }
 
-    /// Ends the sample of an acknowledgement.
+    /// Completes the sample of an acknowledgement.
     pub(crate) fn finish(&mut self, least_rtt: Option<Duration>) {
         let Some((prior, sending)) = self.sample.take() else { return };
         let span = sending.max(self.delivered_at.since(prior.delivered_at));
@@ -68,7 +68,7 @@ impl Rate {
         }
     }
 
-    /// Bytes a second that were delivered lately; 0 before the first sample.
+    /// Returns the recent delivery rate in bytes per second; 0 before the first sample.
     pub(crate) fn bytes_per_second(&self) -> u64 {
         self.bytes_per_second
     }

@@ -29,22 +29,22 @@ pub(crate) enum Phase {
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Recovery {
     pub(crate) phase: Phase,
-    /// `RecoveryPoint`: recovery ends when this is acknowledged.
+    /// `RecoveryPoint`: the offset whose acknowledgement ends recovery.
     pub(crate) point: u64,
-    /// `una` at its beginning.
+    /// `una` at the beginning of recovery.
     marker: u64,
-    /// Whether a timeout may still turn out to have been too early (RFC 5682).
+    /// Whether the timeout may turn out to have been too early (RFC 5682).
     early: bool,
-    /// The window at its beginning, RFC 9937's `RecoverFS`.
+    /// Window at the beginning of recovery, RFC 9937's `RecoverFS`.
     prior_cwnd: u32,
     prior_ssthresh: u32,
     prr_delivered: u32,
     prr_out: u32,
-    /// Whether the reduction may turn out to be needless.
+    /// Whether the reduction may turn out to be unnecessary.
     undoable: bool,
-    /// Retransmissions that no DSACK has reported yet; `None` where they cannot be counted.
+    /// Retransmissions that no DSACK has reported yet; `None` if they cannot be counted.
     undo_retransmissions: Option<u32>,
-    /// When the first retransmission was sent.
+    /// Time of the first retransmission.
     first_retransmission: Option<Time>,
 }
 
@@ -53,8 +53,8 @@ impl Recovery {
         self.phase == Phase::Open
     }
 
-    /// The slow-start threshold that an idle period leaves: most of the window, outside of recovery
-    /// (Linux, `tcp_current_ssthresh`).
+    /// Returns the slow-start threshold after an idle period: at least three quarters of the
+    /// window, outside recovery (Linux, `tcp_current_ssthresh`).
     pub(crate) fn threshold(&self, window: &CongestionWindow) -> u32 {
         if self.is_open() {
             window.ssthresh.max(window.cwnd / 2 + window.cwnd / 4)
@@ -74,14 +74,14 @@ impl Recovery {
         }
     }
 
-    /// A DSACK for a segment that ends at `end`.
+    /// Processes a DSACK for a segment that ends at `end`.
     pub(crate) fn on_dsack(&mut self, end: u64) {
         if let Some(count) = self.undo_retransmissions.as_mut().filter(|_| end > self.marker) {
             *count = count.saturating_sub(1);
         }
     }
 
-    /// Whether an acknowledgement that echoes `echo` shows that the original of the first
+    /// Returns whether an acknowledgement that echoes `echo` shows that the original of the first
     /// retransmission arrived (RFC 3522, section 3.2).
     fn is_delayed(&self, echo: Option<Time>) -> bool {
         self.first_retransmission.zip(echo).is_some_and(|(first, echo)| echo + TICK <= first)
@@ -97,22 +97,22 @@ impl Recovery {
 pub(crate) struct Progress {
     /// Segments newly known to have arrived.
     pub(crate) delivered: u32,
-    /// Whether `una` has moved.
+    /// Whether `una` has advanced.
     pub(crate) advanced: bool,
     /// Segments newly known to be lost.
     pub(crate) lost: u32,
-    /// A retransmission was lost.
+    /// Whether a retransmission was lost.
     pub(crate) lost_again: bool,
-    /// A segment that was never retransmitted arrived.
+    /// Whether a segment that was never retransmitted has arrived.
     pub(crate) original: bool,
-    /// A duplicate that the peer reported.
+    /// Whether the peer has reported a duplicate.
     pub(crate) dsack: bool,
-    /// The beginning of the tick in which the echoed timestamp was sent.
+    /// Start of the tick in which the echoed timestamp was sent.
     pub(crate) echo: Option<Time>,
 }
 
 impl Sender {
-    /// Moves between the states after an acknowledgement.
+    /// Changes the state of recovery after an acknowledgement.
     pub(super) fn update_recovery(&mut self, progress: &Progress, timers: &mut Timers) {
         if !self.recovery.is_open() && self.una >= self.recovery.point {
             self.leave_recovery(progress);
@@ -140,8 +140,8 @@ impl Sender {
     }
 
     fn work_off_timeout(&mut self, progress: &Progress) {
-        // F-RTO (RFC 5682, section 3.1): an original that arrives shows that the timeout was early.
-        // Without SACK, it may have arrived before.
+        // F-RTO (RFC 5682, section 3.1): the arrival of an original shows that the timeout was
+        // early. Without SACK, it may have arrived before.
         let early = self.sack && progress.original && self.recovery.early;
         let delayed = progress.advanced && self.recovery.is_delayed(progress.echo);
         if self.recovery.undoable && (early || delayed || self.recovery.all_reported()) {
@@ -174,15 +174,15 @@ impl Sender {
             prr_out: 0,
             undoable: true,
             undo_retransmissions: Some(again),
-            // Acknowledgements of retransmissions that are still under way echo their time.
+            // Acknowledgements of retransmissions still in flight echo their time.
             first_retransmission: self.recovery.first_retransmission.filter(|_| again > 0),
         };
         self.window.ssthresh = self.control.ssthresh(self.window.cwnd);
     }
 
-    /// The timer has expired (RFC 5681, section 3.1; RFC 6298, section 5).
+    /// Enters the state after a timeout (RFC 5681, section 3.1; RFC 6298, section 5).
     pub(super) fn enter_loss(&mut self) {
-        // In recovery the window has already been reduced for what is in flight.
+        // In recovery, the window has already been reduced for the data in flight.
         let again = !self.recovery.is_open() && self.una < self.recovery.point && self.retries > 0;
         let reduced = self.recovery.phase == Phase::Recovery && self.una < self.recovery.point;
         if again || reduced {
@@ -210,7 +210,7 @@ impl Sender {
         self.recovery.phase = Phase::Open;
     }
 
-    /// Nothing was lost: the window is what it was.
+    /// Restores the window, because nothing was lost.
     fn undo(&mut self) {
         self.stats.undone += 1;
         self.board.unmark_lost();
@@ -220,13 +220,13 @@ impl Sender {
         self.recovery.phase = Phase::Open;
     }
 
-    /// A tail loss probe has repaired a loss: the window is reduced for it (RFC 8985, section 7.4).
+    /// Reduces the window after a tail loss probe has repaired a loss (RFC 8985, section 7.4).
     pub(super) fn reduce_for_probe(&mut self) {
         self.window.ssthresh = self.control.ssthresh(self.window.cwnd);
         self.window.cwnd = self.window.ssthresh;
     }
 
-    /// Proportional rate reduction (RFC 9937, section 6).
+    /// Sets the window by proportional rate reduction (RFC 9937, section 6).
     pub(super) fn reduce_proportionally(&mut self, progress: &Progress) {
         if progress.delivered == 0 {
             return;
@@ -240,13 +240,14 @@ impl Sender {
             let allowed = delivered.div_ceil(u64::from(recovery.prior_cwnd.max(1)));
             u32::try_from(allowed).unwrap_or(u32::MAX).saturating_sub(recovery.prr_out)
         } else {
-            // Slow start bound where the acknowledgement is good news, else the conservative one.
+            // Slow start is the bound if the acknowledgement shows progress without loss;
+            // otherwise the conservative bound applies.
             let safe = progress.advanced && progress.lost == 0;
             let owed = recovery.prr_delivered.saturating_sub(recovery.prr_out);
             let bound = owed.max(progress.delivered) + u32::from(safe);
             bound.min(ssthresh - pipe)
         };
-        // The first retransmission goes at once, and so does that after a partial acknowledgement
+        // The first retransmission is sent at once. So is the one after a partial acknowledgement
         // of a peer without SACK (RFC 6582, section 3.2).
         let partial = !self.sack && progress.advanced && progress.lost > 0;
         let send = send.max(u32::from(recovery.prr_out == 0 || partial));

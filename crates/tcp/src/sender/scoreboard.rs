@@ -1,4 +1,4 @@
-//! Segments in flight, and what is known of each (RFC 6675's scoreboard).
+//! Segments in flight and their state (RFC 6675's scoreboard).
 
 use std::collections::{BTreeSet, VecDeque};
 
@@ -7,7 +7,7 @@ use anabranch_multipath::Time;
 use super::rate::Snapshot;
 use crate::ranges::Ranges;
 
-/// A segment that has been sent and not been acknowledged cumulatively.
+/// A segment that was sent and is not acknowledged cumulatively.
 #[derive(Clone, Debug)]
 pub(crate) struct Sent {
     pub(crate) start: u64,
@@ -17,13 +17,12 @@ pub(crate) struct Sent {
     pub(crate) count: u32,
     pub(crate) sacked: bool,
     pub(crate) lost: bool,
-    /// A retransmission is in flight.
+    /// Whether a retransmission is in flight.
     pub(crate) again: bool,
     pub(crate) rate: Snapshot,
 }
 
-/// The segments in flight by their numbers. Segments are never cut or joined, so a number names one
-/// for good.
+/// Segments in flight by number. Segments are never split or merged, so a number is permanent.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Scoreboard {
     first: u64,
@@ -34,9 +33,9 @@ pub(crate) struct Scoreboard {
     /// Duplicate acknowledgements of a peer without SACK; each stands for a segment that arrived.
     duplicates: u32,
     sacked_ranges: Ranges,
-    /// Lost, and not sent again since.
+    /// Lost segments that were not sent again since.
     pending: BTreeSet<u64>,
-    /// Transmissions in the order of time. Of a segment, only the last one counts.
+    /// Transmissions in the order of time. Only the last one of each segment counts.
     order: VecDeque<(u64, u32)>,
 }
 
@@ -45,12 +44,12 @@ impl Scoreboard {
         self.segments.is_empty()
     }
 
-    /// Segments that are not acknowledged cumulatively.
+    /// Returns the number of segments that are not acknowledged cumulatively.
     pub(crate) fn count(&self) -> u32 {
         u32::try_from(self.segments.len()).unwrap_or(u32::MAX)
     }
 
-    /// Segments that arrived out of order, as far as is known.
+    /// Returns the number of segments known to have arrived out of order.
     pub(crate) fn sacked(&self) -> u32 {
         self.sacked + self.duplicates
     }
@@ -59,12 +58,12 @@ impl Scoreboard {
         self.lost
     }
 
-    /// Retransmissions in flight.
+    /// Returns the number of retransmissions in flight.
     pub(crate) fn again(&self) -> u32 {
         self.again
     }
 
-    /// Segments that are in the network by estimate (RFC 6675's pipe).
+    /// Returns the estimated number of segments in the network (RFC 6675's pipe).
     pub(crate) fn in_flight(&self) -> u32 {
         (self.count() + self.again).saturating_sub(self.sacked() + self.lost)
     }
@@ -85,7 +84,7 @@ impl Scoreboard {
         self.segments.front_mut()
     }
 
-    /// The numbers of the first segment and of the last.
+    /// Returns the numbers of the first and of the last segment.
     pub(crate) fn first_and_last(&self) -> Option<(u64, u64)> {
         let last = (self.segments.len() as u64).checked_sub(1)?;
         Some((self.first, self.first + last))
@@ -106,13 +105,13 @@ impl Scoreboard {
         self.lost -= u32::from(sent.lost);
         self.again -= u32::from(sent.again);
         self.sacked_ranges.trim(sent.end);
-        // Nobody asks for the oldest where the peer has no SACK.
+        // `oldest` is never called if the peer has no SACK, so outdated entries are removed here.
         while self.order.pop_front_if(|(id, _)| *id < self.first).is_some() {}
         Some(sent)
     }
 
-    /// Marks what `start..end` covers entirely as arrived; returns the numbers of the segments that
-    /// were not marked before.
+    /// Marks segments inside `start..end` as arrived; returns the numbers of the newly marked
+    /// ones.
     pub(crate) fn sack(&mut self, start: u64, end: u64) -> Vec<u64> {
         let mut fresh = Vec::new();
         for (from, until) in self.sacked_ranges.insert(start, end) {
@@ -129,7 +128,7 @@ impl Scoreboard {
         fresh
     }
 
-    /// The end of the range of arrived bytes around `offset`.
+    /// Returns the end of the range of arrived bytes around `offset`.
     fn sacked_until(&self, offset: u64) -> u64 {
         self.sacked_ranges.around(offset).map_or(0, |(_, end)| end)
     }
@@ -144,8 +143,8 @@ impl Scoreboard {
         self.pending.remove(&id);
     }
 
-    /// Marks a segment as lost: its retransmission too, if there was one. False if it has arrived
-    /// or was marked before.
+    /// Marks a segment as lost, and its retransmission too, if there was one. Returns false if it
+    /// has arrived or was already marked.
     pub(crate) fn mark_lost(&mut self, id: u64) -> bool {
         let Some(sent) = self.get_mut(id).filter(|sent| !sent.sacked && (!sent.lost || sent.again))
         else {
@@ -159,7 +158,7 @@ impl Scoreboard {
         true
     }
 
-    /// The lowest segment that is lost and has not been sent again.
+    /// Returns the lowest segment that is lost and was not sent again.
     pub(crate) fn next_lost(&self) -> Option<u64> {
         self.pending.first().copied()
     }
@@ -176,7 +175,7 @@ impl Scoreboard {
         self.order.push_back((id, count));
     }
 
-    /// The transmission that has been in flight for longest, with its segment's number.
+    /// Returns the oldest transmission in flight, with its segment's number.
     pub(crate) fn oldest(&mut self) -> Option<(u64, &Sent)> {
         while let Some(&(id, count)) = self.order.front() {
             let flying =
@@ -189,8 +188,8 @@ impl Scoreboard {
         None
     }
 
-    /// Forgets what the peer reported as arrived, because it has dropped it (RFC 2018, section 8),
-    /// and takes everything for lost.
+    /// Discards the peer's reports of arrived segments, because it has dropped them (RFC 2018,
+    /// section 8), and marks everything as lost.
     pub(crate) fn renege(&mut self) {
         self.sacked_ranges.clear();
         self.sacked = 0;
@@ -201,7 +200,7 @@ impl Scoreboard {
         });
     }
 
-    /// Takes no segment for lost any more, because none was: congestion was undone.
+    /// Unmarks all lost segments, because none was lost: congestion was undone.
     pub(crate) fn unmark_lost(&mut self) {
         self.pending.clear();
         let first = self.first;
@@ -221,7 +220,7 @@ impl Scoreboard {
         room
     }
 
-    /// Forgets `count` duplicate acknowledgements.
+    /// Removes `count` duplicate acknowledgements.
     pub(crate) fn take_duplicates(&mut self, count: u32) {
         self.duplicates = self.duplicates.saturating_sub(count);
     }

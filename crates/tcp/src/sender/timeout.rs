@@ -17,7 +17,7 @@ pub(crate) struct TailProbe {
 }
 
 impl Sender {
-    /// Does what expired timers ask for. False if the peer has not answered for too long.
+    /// Handles expired timers. Returns false if the peer has not answered in time.
     pub(crate) fn expire(&mut self, now: Time, timers: &mut Timers) -> bool {
         if timers.expire(now, Timer::Reorder) {
             self.reordering_over(now, timers);
@@ -38,7 +38,7 @@ impl Sender {
         self.retries <= DATA_RETRIES
     }
 
-    /// The reordering window has passed for some segments (RFC 8985, section 6.3).
+    /// Handles the end of the reordering window of some segments (RFC 8985, section 6.3).
     fn reordering_over(&mut self, now: Time, timers: &mut Timers) {
         let mut progress = Progress::default();
         self.find_losses(now, &mut progress, timers);
@@ -60,7 +60,8 @@ impl Sender {
         self.tail_probe = None;
         let reneged = self.board.front().is_some_and(|first| first.sacked);
         if reneged || !self.sack {
-            // The peer has dropped what it reported, or reports nothing: all counts as lost.
+            // The peer has dropped data that it reported, or it reports nothing: everything counts
+            // as lost.
             self.board.renege();
         } else {
             self.rack.on_timeout(now, &mut self.board, &self.rtt);
@@ -84,11 +85,11 @@ impl Sender {
         let alone = self.board.count() == 1;
         let allowance = if alone { TLP_MAX_ACK_DELAY } else { TIMEOUT_MIN };
         let at = now + srtt * TLP_SRTT_FACTOR + allowance;
-        // In the place of the timeout, where that would come first.
+        // The probe replaces the timeout if that would be earlier.
         timers.set(Timer::Probe, timers.get(Timer::Retransmit).map_or(at, |rto| at.min(rto)));
     }
 
-    /// Sends a tail loss probe: new data where there is some, else the last segment again (RFC
+    /// Sends a tail loss probe: new data if there is any, otherwise the last segment again (RFC
     /// 8985, section 7.3).
     pub(super) fn tail_probe(&mut self, now: Time, timers: &mut Timers) -> Option<Chunk> {
         self.stats.probes += 1;
@@ -105,30 +106,30 @@ impl Sender {
         chunk
     }
 
-    /// Finds out whether a probe repaired a loss (RFC 8985, section 7.4).
+    /// Determines whether a probe has repaired a loss (RFC 8985, section 7.4).
     pub(super) fn check_probe(&mut self, segment: &AckSegment, progress: &Progress) {
         let Some(probe) = self.tail_probe.filter(|probe| segment.ack >= probe.end) else { return };
         if !probe.again || progress.dsack {
             self.tail_probe = None;
         } else if segment.ack > probe.end {
-            // The peer never reported a duplicate: the probe repaired a loss.
+            // The peer has not reported a duplicate: the probe has repaired a loss.
             self.tail_probe = None;
             if self.recovery.is_open() {
                 self.reduce_for_probe();
             }
         } else if !progress.advanced && progress.delivered == 0 {
-            // A duplicate acknowledgement: the original arrived, too.
+            // Duplicate acknowledgement: the original arrived, too.
             self.tail_probe = None;
         }
     }
 
-    /// Whether the peer's window is to be probed now by a segment without data.
+    /// Returns whether the peer's window is to be probed now with a segment without data.
     pub(crate) fn take_window_probe(&mut self) -> bool {
         std::mem::take(&mut self.window_probe_due)
     }
 
-    /// Returns the part of a segment that the peer's window takes, once the persist timer overrides
-    /// the wait for a full one (RFC 9293, section 3.8.6.2.1).
+    /// Returns the part of a segment that fits in the peer's window, once the persist timer
+    /// overrides the wait for a full one (RFC 9293, section 3.8.6.2.1).
     pub(super) fn override_chunk(&mut self) -> Option<Chunk> {
         let room = self.peer.end.saturating_sub(self.nxt);
         let length = self.end().saturating_sub(self.nxt).min(self.mss as u64).min(room);

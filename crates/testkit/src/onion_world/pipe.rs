@@ -1,4 +1,4 @@
-//! A reliable pipe between two cores: delay, rate, and any chunking.
+//! A reliable pipe between two cores, with a delay, a rate, and chunks of any length.
 
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -12,34 +12,35 @@ use rand::RngExt;
 
 use super::Setting;
 
-/// Both directions. Side 0 opened it; what side `n` sends arrives at the other.
+/// Both directions of a link. Side 0 opened it; data that side `n` sends arrives at the other
+/// side.
 pub struct Pipe {
     pub nodes: [usize; 2],
-    /// Bytes that were sent, both ways.
+    /// Bytes sent in both directions.
     pub carried: u64,
-    /// What side 1 sees, once it is asked for: when, and how many bytes; those that it sends are
-    /// negative.
+    /// Bytes that side 1 receives, or sends (negative), each with its time; recorded once a test
+    /// sets it.
     pub seen: Option<Vec<(Time, i64)>>,
-    /// The circuit of which side 0 sent the last cell.
+    /// Circuit of the last cell from side 0.
     pub last_circuit: Option<u32>,
     wires: [Link<Vec<u8>>; 2],
-    /// Bits a second.
+    /// Rate in bits per second.
     rate: u64,
-    /// Which cores have something to send.
+    /// Whether each side's core has something to send.
     ready: [bool; 2],
     opens: Option<(Time, Target)>,
-    /// Whether what is sent to a side, or is under way there, never arrives, and nobody is told.
+    /// Sides for which everything in flight and everything sent later is lost without notice.
     swallows: [bool; 2],
-    /// Where arrivals come in pieces.
+    /// Source of the lengths of chunks, if data arrives in chunks.
     chunks: Option<Stream>,
-    /// What of an arrival is not yet delivered, by the side that gets it.
+    /// Undelivered rest of an arrival, by the receiving side.
     rest: [Vec<u8>; 2],
-    /// Bytes of a record, by the side that sends it, where any may come before others.
+    /// Size of a record in bytes by the sending side, once records may overtake each other.
     records: [Option<usize>; 2],
-    /// Of a thousand such records, so many are lost, and sent again a round trip later.
+    /// Number of such records per thousand that are lost, and sent again one round trip later.
     lost: u32,
     dice: Stream,
-    /// Those: when they are sent again, and what they are.
+    /// Lost records with the time at which they are sent again.
     again: [VecDeque<(Time, Vec<u8>)>; 2],
     round_trip: Duration,
 }
@@ -58,7 +59,7 @@ impl Pipe {
             rate: setting.rate,
             ready: [false; 2],
             swallows: [false; 2],
-            // As long as TLS 1.3 takes.
+            // Duration of a TCP and a TLS 1.3 handshake.
             opens: Some((now + 2 * setting.delay, target)),
             chunks: setting.pieces.then(|| seed::stream(setting.seed, id, "chunks")),
             rest: [Vec::new(), Vec::new()],
@@ -70,7 +71,7 @@ impl Pipe {
         }
     }
 
-    /// Between two shards of a relay: open, and as quick as memory.
+    /// Creates a pipe between two shards of a relay: open, and as fast as memory.
     pub fn sibling(setting: &Setting, id: u64, nodes: [usize; 2]) -> Pipe {
         let quick =
             Setting { rate: 10_000_000_000, delay: Duration::from_micros(10), ..setting.clone() };
@@ -78,45 +79,45 @@ impl Pipe {
         Pipe { opens: None, ..pipe }
     }
 
-    /// When something arrives, or the link opens.
+    /// Returns the time at which something arrives or the link opens.
     pub fn next_timeout(&self) -> Option<Time> {
         let wires = self.wires.iter().filter_map(Link::next_timeout);
         let again = self.again.iter().filter_map(|lost| Some(lost.front()?.0));
         wires.chain(again).chain(self.opens.as_ref().map(|(time, _)| *time)).min()
     }
 
-    /// Whom the link leads to, once it is open; said once.
+    /// Returns the target of the link when it opens; only once.
     pub fn opening(&mut self, now: Time) -> Option<Target> {
         self.opens.take_if(|(time, _)| *time <= now).map(|(_, target)| target)
     }
 
-    /// Whom the link was to lead to, if it never opened.
+    /// Returns the target of the link, if it has not opened.
     pub fn unopened(&mut self) -> Option<Target> {
         self.opens.take().map(|(_, target)| target)
     }
 
-    /// From now on nothing arrives, at either side.
+    /// Loses everything that would arrive from now on, at both sides.
     pub fn swallow(&mut self) {
         self.swallows = [true; 2];
     }
 
-    /// From now on nothing arrives at this side.
+    /// Loses everything that would arrive at `side` from now on.
     pub fn swallow_to(&mut self, side: usize) {
         self.swallows[side] = true;
     }
 
-    /// What this node sends from now on are records of so many bytes, which may overtake each
-    /// other.
+    /// Splits data that `node` sends from now on into records of `record` bytes, which may
+    /// overtake each other.
     pub fn fix(&mut self, node: usize, record: usize) {
         self.records[usize::from(self.nodes[0] != node)] = Some(record);
     }
 
-    /// Whether both sides have such records.
+    /// Returns whether both sides send such records.
     pub fn is_unordered(&self) -> bool {
         self.records.iter().all(Option::is_some)
     }
 
-    /// The next piece of what has arrived at a side.
+    /// Returns the next chunk of the data that has arrived at `side`.
     pub fn arrival(&mut self, now: Time, side: usize) -> Option<Vec<u8>> {
         while let Some((_, record)) = self.again[1 - side].pop_front_if(|(time, _)| *time <= now) {
             let length = record.len();
@@ -130,7 +131,7 @@ impl Pipe {
             self.rest[side] = self.wires[1 - side].pop(now)?;
         }
         let whole = self.rest[side].len();
-        // Records come whole: their link has opened them.
+        // Records arrive whole, because their link has decrypted them.
         let chunks = self.chunks.as_mut().filter(|_| self.records[1 - side].is_none());
         let length = chunks.map_or(whole, |chunks| chunks.random_range(1..=whole));
         let later = self.rest[side].split_off(length);
@@ -146,18 +147,18 @@ impl Pipe {
         }
     }
 
-    /// A core has something to send.
+    /// Notes that the core of `node` has something to send.
     pub fn ready(&mut self, node: usize) {
         let side = usize::from(self.nodes[0] != node);
         self.ready[side] = true;
     }
 
-    /// Whether a side's core is to be asked for bytes: it has some, and the wire has room.
+    /// Returns whether to fetch bytes from a side's core: it has some, and the wire has room.
     pub fn wants(&self, side: usize, batch: usize) -> bool {
         self.ready[side] && self.wires[side].backlog() < batch
     }
 
-    /// Sends bytes; `more` are to come.
+    /// Sends bytes; `more` is set if the core has more.
     pub fn push(&mut self, now: Time, side: usize, bytes: Vec<u8>, more: bool) -> bool {
         self.ready[side] = more;
         let length = bytes.len();
@@ -189,7 +190,7 @@ impl Pipe {
         }
     }
 
-    /// What a kernel would tell a side of a TCP connection that has grown to the line's rate.
+    /// Returns the view of a kernel whose TCP connection has grown to the line's rate.
     pub fn view(&self, side: usize) -> LinkView {
         let settings = self.wires[side].settings();
         LinkView {
@@ -200,7 +201,7 @@ impl Pipe {
         }
     }
 
-    /// Changes the delay of what is sent from now on.
+    /// Changes the delay of data that is sent from now on.
     pub fn set_delay(&mut self, now: Time, delay: Duration) {
         self.wires.iter_mut().for_each(|wire| wire.change(now, |settings| settings.delay = delay));
     }

@@ -1,4 +1,4 @@
-//! What streams lead to: servers whose names say what they do.
+//! Destinations of streams: servers whose names state their behaviour.
 
 use std::net::{IpAddr, Ipv4Addr};
 
@@ -7,9 +7,9 @@ use anabranch_onion::relay::{Input, Relay};
 use anabranch_onion::wire::message::{Answer, Begin, EndReason};
 use anabranch_onion::{Core, StreamKey};
 
-/// A destination: `source-N` sends N bytes and ends, `fed` sends what it is fed and does not end,
-/// `sink` takes all, `refuse` refuses, `deny-ADDRESS` is that address and denied by the exit's
-/// policy, `silent` never answers.
+/// A destination by its name: `source-N` sends N bytes and ends; `fed` sends the bytes that it is
+/// given and does not end; `sink` reads everything; `refuse` refuses; `deny-ADDRESS` has that
+/// address, which the exit's policy rejects; `silent` never answers.
 pub struct Server {
     kind: Kind,
     pub received: usize,
@@ -25,7 +25,7 @@ enum Kind {
 }
 
 impl Server {
-    /// The byte at a position of every stream: cheap to make and to check.
+    /// Returns the byte at a position of every stream, which is cheap to compute and to check.
     pub fn byte(position: usize) -> u8 {
         (position.wrapping_mul(2_654_435_761) >> 13) as u8
     }
@@ -76,7 +76,7 @@ impl Server {
         self.send(now, relay, stream);
     }
 
-    /// Gives a `fed` server bytes to send.
+    /// Gives a `fed` server more bytes to send.
     pub fn feed(&mut self, now: Time, relay: &mut Relay, stream: StreamKey, bytes: usize) {
         if let Kind::Source { left, ends: false, .. } = &mut self.kind {
             *left += bytes;

@@ -1,23 +1,23 @@
-//! A bulk transfer by TCP as far as goodput depends on it: CUBIC (RFC 9438), selective
-//! acknowledgements, losses by time (RACK, RFC 8985), every second segment acknowledged, slow start
-//! left early as Linux does (HyStart).
+//! A bulk transfer by TCP, modelled as far as goodput depends on it. It has CUBIC (RFC 9438),
+//! selective acknowledgements, time-based loss detection (RACK, RFC 8985) and an acknowledgement
+//! for every second segment. Slow start ends early as in Linux (HyStart).
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use anabranch_multipath::Time;
 
-/// Bytes of a segment and of an acknowledgement, headers included.
+/// Size of a segment and of an acknowledgement in bytes, including headers.
 pub const SEGMENT: usize = 1_380;
 const ACK: usize = 100;
 const C: f64 = 0.4;
 const BETA: f64 = 0.7;
 const LEAST_RTO: Duration = Duration::from_millis(200);
 
-/// The end that sends without end.
+/// The sending end, which always has data.
 pub struct Sender {
     next: u32,
-    /// What is under way: when it was sent, and whether it is taken for lost.
+    /// Segments in flight: time of sending, and whether the segment counts as lost.
     out: BTreeMap<u32, (Time, bool)>,
     /// Segments that were sent again: their round trips are not measured (RFC 6298, section 3).
     again: BTreeSet<u32>,
@@ -26,18 +26,17 @@ pub struct Sender {
     threshold: f64,
     most: f64,
     epoch: Option<Time>,
-    /// Losses of segments before this one are of the same recovery.
+    /// First segment after the current recovery: losses of earlier segments belong to it.
     recovery: u32,
     srtt: Duration,
     least: Duration,
-    /// HyStart: the end of the round, its least round trip and how many were seen, and that of the
-    /// round before.
+    /// HyStart's round: its end, the minimum round-trip time in it, and the number of samples.
     round: (u32, Duration, u32),
-    /// When the round's train of acknowledgements began, and its last one.
+    /// Start of the round's train of acknowledgements, and its last acknowledgement.
     train: (Time, Time),
     /// Whether slow start ended without a loss.
     early: bool,
-    /// The sending time of the newest segment that arrived.
+    /// Sending time of the most recently sent segment that was acknowledged.
     newest: Time,
     acked_at: Time,
 }
@@ -64,7 +63,7 @@ impl Sender {
         }
     }
 
-    /// The next segment that may leave.
+    /// Returns the next segment that may be sent.
     pub fn poll(&mut self, now: Time) -> Option<Vec<u8>> {
         if self.out.len() - self.lost.len() >= self.window as usize {
             return None;
@@ -123,7 +122,7 @@ impl Sender {
         self.lose(now, &late);
     }
 
-    /// What time alone brings.
+    /// Handles a retransmission timeout, if it has passed.
     pub fn tick(&mut self, now: Time) {
         let patience = LEAST_RTO.max(self.srtt * 2);
         if !self.out.is_empty() && now.since(self.acked_at) > patience {
@@ -159,9 +158,10 @@ impl Sender {
         }
     }
 
-    /// Slow start ends when the first eight round trips of a round are all longer than the least by
-    /// an eighth (4 to 16 ms), or when a round's acknowledgements, none more than 2 ms after
-    /// another, come for half the least round trip: HyStart as Linux has it (tcp_cubic.c).
+    /// Ends slow start as Linux's HyStart does (tcp_cubic.c). One condition is that the first
+    /// eight round trips of a round all exceed the minimum by an eighth (4 to 16 ms). The other is
+    /// that a round's acknowledgements, at most 2 ms apart, arrive for half of the minimum round
+    /// trip.
     fn hystart(&mut self, now: Time, number: u32, rtt: Duration) {
         if number >= self.round.0 {
             self.round = (self.next, rtt, 0);
@@ -202,18 +202,18 @@ impl Sender {
     }
 }
 
-/// The end that receives.
+/// The receiving end.
 #[derive(Default)]
 pub struct Receiver {
     next: u32,
     waiting: BTreeSet<u32>,
     owed: Vec<u32>,
-    /// Bytes that came in order.
+    /// Bytes received in order.
     pub bytes: u64,
 }
 
 impl Receiver {
-    /// Takes a segment; an acknowledgement, if one is due.
+    /// Receives a segment; returns an acknowledgement, if one is due.
     pub fn take(&mut self, segment: &[u8]) -> Option<Vec<u8>> {
         let number = u32::from_be_bytes(segment[..4].try_into().unwrap());
         if number >= self.next {

@@ -3,7 +3,7 @@
 use super::super::common::markdown_table;
 use super::words::{self, KINDS, Subject};
 
-/// All results.
+/// Returns all results.
 pub(super) fn text(subject: &Subject<'_>) -> String {
     let summary = subject.summary;
     let mut text = format!("{}.\n\n{}\n", words::what(subject), words::origin(subject.header));

@@ -1,5 +1,5 @@
-//! `anabranch experiment anonymity`: the anonymity analysis of "Analysis of Multi-path Onion
-//! Routing", whole.
+//! `anabranch experiment anonymity`: the complete anonymity analysis of "Analysis of Multi-path
+//! Onion Routing".
 
 mod markdown;
 mod page;
@@ -114,7 +114,7 @@ impl Experiment for AnonymityArgs {
 }
 
 impl AnonymityArgs {
-    /// The consensuses, each of which must be one.
+    /// Opens the consensuses. Fails if one of the files is not a consensus.
     fn named(&self) -> Result<Vec<Named>, Failure> {
         let all = self.consensus.iter().map(|given| {
             let (file, hour) = parts(given);
@@ -147,7 +147,7 @@ impl AnonymityArgs {
     }
 }
 
-/// A file, and the hour of the archive's consensus if one is named after its last `@`.
+/// Splits an argument into a file and, after its last `@`, the hour of a consensus in an archive.
 fn parts(given: &Path) -> (&Path, Option<&str>) {
     let split = given.to_str().and_then(|text| text.rsplit_once('@'));
     match split {

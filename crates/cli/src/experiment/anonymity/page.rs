@@ -9,7 +9,7 @@ use maud::{Markup, html};
 use super::picture::{curves, top};
 use super::words::{self, KINDS, Kind, Subject};
 
-/// The whole page.
+/// Returns the whole page.
 pub(super) fn page(subject: &Subject<'_>) -> String {
     anabranch_pages::page(
         "Anonymity of multi-path circuits",
@@ -158,12 +158,12 @@ fn circuits(tables: &[PathTable]) -> Markup {
     }
 }
 
-/// Ticks of an axis of shares from 0 to `most`.
+/// Returns the ticks of an axis of shares from 0 to `most`.
 fn percents(most: f64) -> [(f64, String); 5] {
     [0.0, 0.25, 0.5, 0.75, 1.0].map(|at| (at, format!("{} %", number(at * most * 100.0))))
 }
 
-/// The end of the axis of chances.
+/// Upper end of the axis of chances.
 const MOST: f64 = 0.12;
 
 fn chances(tables: &[PathTable], legs: usize) -> Markup {
@@ -192,7 +192,8 @@ fn x(share: f64) -> String {
     number(100.0 * (share / MOST).min(1.0))
 }
 
-/// Of the share that the adversary wants: the greater one is the first.
+/// Returns the colour for an adversary's `share` of the weight: the first for `SHARES[0]` or more,
+/// otherwise the second.
 fn colour_of(share: f64) -> String {
     colour(i16::from(share < SHARES[0].0))
 }

@@ -1,4 +1,4 @@
-//! What the results say, in words that page, Markdown and terminal share.
+//! Texts of the results that page, Markdown and terminal share.
 
 use anabranch_anonymity::figures::{Band, Share};
 use anabranch_anonymity::fingerprints::Sharing;
@@ -9,21 +9,21 @@ use anabranch_experiment::anonymity::{Analysed, Listing, Outcome, VARIANTS};
 use anabranch_pages::figures::grouped;
 use serde_json::Value;
 
-/// What page, picture and Markdown are about.
+/// The content of page, picture and Markdown.
 pub(super) struct Subject<'a> {
     /// The journal's first line.
     pub(super) header: &'a Value,
-    /// What was computed.
+    /// Computed results.
     pub(super) summary: &'a Summary,
-    /// What the paper says of it.
+    /// Claims of the paper, each with its verdict.
     pub(super) claims: &'a [Claim],
 }
 
-/// What is counted of a year.
+/// One reading of Figure 5.
 pub(super) struct Kind {
-    /// As headings have it.
+    /// Name for headings.
     pub(super) name: &'static str,
-    /// Of one day.
+    /// Accessor for the value on one day.
     pub(super) of: fn(&Compromised) -> Band,
 }
 
@@ -41,10 +41,10 @@ pub(super) const KINDS: [Kind; 4] = [
     },
 ];
 
-/// The days that tables have; figures have all.
+/// Days in the tables; the figures show all of them.
 const TOLD: [u64; 4] = [30, 90, 182, 365];
 
-/// A unit in a few words.
+/// Describes the result of a unit in a few words.
 pub(super) fn outcome(record: &Analysed) -> String {
     match &record.outcome {
         Outcome::Paths { draws, .. } => format!("{} draws of the adversary", draws.len()),
@@ -59,7 +59,7 @@ pub(super) fn outcome(record: &Analysed) -> String {
     }
 }
 
-/// What was computed, in a sentence.
+/// Returns a sentence on the analysis: its consensuses and its numbers of draws.
 pub(super) fn what(subject: &Subject<'_>) -> String {
     let count = subject.header["consensuses"].as_array().map_or(0, Vec::len);
     let number = |key: &str| grouped(subject.header[key].as_u64().unwrap_or(0));
@@ -75,13 +75,13 @@ pub(super) fn what(subject: &Subject<'_>) -> String {
     )
 }
 
-/// By what it was computed.
+/// Names the program and the machine of the analysis.
 pub(super) fn origin(header: &Value) -> String {
     let told = |key: &str| header[key].as_str().unwrap_or("not noted").to_owned();
     format!("Program: {}. Machine: {}.", told("program"), told("machine"))
 }
 
-/// What is known of a consensus, if not all.
+/// Returns a note on the data that a consensus lacks; empty if it is complete.
 pub(super) fn limits(listing: &Listing) -> &'static str {
     match (listing.has_policies, listing.has_families) {
         (true, true) => "",
@@ -98,10 +98,10 @@ fn consensus(listing: &Listing) -> String {
     }
 }
 
-/// Of the claims.
+/// Heads of the table of claims.
 pub(super) const CLAIM_HEAD: [&str; 4] = ["the paper says", "its number", "verdict", "ours"];
 
-/// The claims as rows.
+/// Returns the claims as rows.
 pub(super) fn claim_rows(claims: &[Claim]) -> Vec<[String; 4]> {
     let row = |claim: &Claim| {
         let ours = if claim.ours.is_empty() { "–".to_owned() } else { claim.ours.clone() };
@@ -118,7 +118,7 @@ fn band(band: Band, digits: usize) -> String {
     format!("{:.digits$} ({:.digits$} to {:.digits$})", band.mean, band.low, band.high)
 }
 
-/// Of circuits.
+/// Heads of the table of circuits.
 pub(super) const PATH_HEAD: [&str; 9] = [
     "consensus",
     "share",
@@ -131,7 +131,7 @@ pub(super) const PATH_HEAD: [&str; 9] = [
     "bytes that hostile entries see",
 ];
 
-/// Circuits as rows.
+/// Returns the circuits as rows.
 pub(super) fn path_rows(tables: &[PathTable]) -> Vec<Vec<String>> {
     let rows = tables.iter().flat_map(|table| table.rows.iter().map(move |row| (table, row)));
     rows.map(|(table, row)| {
@@ -150,12 +150,12 @@ pub(super) fn path_rows(tables: &[PathTable]) -> Vec<Vec<String>> {
     .collect()
 }
 
-/// Which number of entries a row is of.
+/// Returns the number of entries of a row; `COMB` for the combination of several numbers.
 pub(super) fn entries(row: &YearRow) -> String {
     row.legs.map_or("COMB".to_owned(), |legs| legs.to_string())
 }
 
-/// The same for a legend.
+/// Returns the same for a legend.
 pub(super) fn legend(row: &YearRow) -> String {
     match row.legs {
         Some(1) => "one entry".to_owned(),
@@ -164,14 +164,14 @@ pub(super) fn legend(row: &YearRow) -> String {
     }
 }
 
-/// Of a year, day after day.
+/// Returns the heads of the table of a year by days.
 pub(super) fn day_head(table: &YearTable) -> Vec<String> {
     let days = table.days.iter().filter(|day| TOLD.contains(day));
     let days = days.map(|day| format!("day {day}"));
     ["entries".to_owned(), "guards a year".to_owned()].into_iter().chain(days).collect()
 }
 
-/// A year as rows.
+/// Returns a year as rows.
 pub(super) fn day_rows(table: &YearTable, kind: &Kind) -> Vec<Vec<String>> {
     let row = |row: &YearRow| {
         let days = table.days.iter().zip(&row.at).filter(|(day, _)| TOLD.contains(day));
@@ -181,7 +181,7 @@ pub(super) fn day_rows(table: &YearTable, kind: &Kind) -> Vec<Vec<String>> {
     table.rows.iter().map(row).collect()
 }
 
-/// Of all adversaries, and all consensuses, after the last day.
+/// Heads of the table of all adversaries and consensuses after the last day.
 pub(super) const LAST_HEAD: [&str; 9] = [
     "consensus",
     "adversary",
@@ -194,7 +194,7 @@ pub(super) const LAST_HEAD: [&str; 9] = [
     "all of three",
 ];
 
-/// The last day of each year as rows.
+/// Returns the last day of each year as rows.
 pub(super) fn last_rows(tables: &[YearTable]) -> Vec<Vec<String>> {
     let row = |table: &YearTable| {
         let last = |row: usize, of: fn(&Compromised) -> Band| {
@@ -216,12 +216,12 @@ pub(super) fn last_rows(tables: &[YearTable]) -> Vec<Vec<String>> {
     tables.iter().map(row).collect()
 }
 
-/// What the adversaries do, as rows.
+/// Returns the adversaries and their behaviour as rows.
 pub(super) fn variant_rows() -> Vec<Vec<String>> {
     VARIANTS.iter().map(|one| vec![one.name.to_owned(), one.about.to_owned()]).collect()
 }
 
-/// Of guard fingerprints.
+/// Heads of the table of guard fingerprints.
 pub(super) const SHARING_HEAD: [&str; 9] = [
     "consensus",
     "entries",
@@ -234,7 +234,8 @@ pub(super) const SHARING_HEAD: [&str; 9] = [
     "effective",
 ];
 
-/// Guard fingerprints as rows: of guards that clients draw, or of sets that are given out.
+/// Returns guard fingerprints as rows; `of` chooses guards that clients draw, or sets that are
+/// handed out.
 pub(super) fn sharing_rows(
     tables: &[FingerprintTable],
     of: fn(&anabranch_anonymity::fingerprints::FingerprintRow) -> &Sharing,
@@ -261,7 +262,7 @@ fn formula(value: f64) -> String {
     if value < 0.01 { format!("{value:.1e}") } else { format!("{value:.2}") }
 }
 
-/// The results for a terminal.
+/// Returns the results for a terminal.
 pub(super) fn plain(subject: &Subject<'_>) -> String {
     let line = |claim: &Claim| {
         let ours = if claim.ours.is_empty() { "not analysed yet" } else { &claim.ours };

@@ -1,4 +1,4 @@
-//! Bars and claims in words: what is judged, by which rule, and how it came out.
+//! Bars and claims as texts: the subject, the rule, and the verdict.
 
 use anabranch_experiment::camouflage::bars::{Bar, Held};
 use anabranch_experiment::camouflage::claims::{Claim, Judged, Verdict};
@@ -6,11 +6,11 @@ use anabranch_experiment::camouflage::claims::{Claim, Judged, Verdict};
 use super::super::numbers::{NONE, span, value};
 use super::words::{Subject, times, title};
 
-/// Of the bars.
+/// Heads of the table of bars.
 pub(super) const BAR_HEAD: [&str; 7] =
     ["bar", "connection", "limit", "measured", "verdict", "rounds", "through Tor, over Tor alone"];
 
-/// What is held against the bars.
+/// Explains what the bars are and how they are judged.
 pub(super) fn held() -> &'static str {
     "The bars are limits of what our profiles may cost. They are judged on downloads of 1 MB \
      without Tor: the table has medians of the medians of rounds (with intervals of 95 %, by \
@@ -21,7 +21,7 @@ pub(super) fn held() -> &'static str {
      cannot be judged."
 }
 
-/// The bars as rows, those that are missed first; heads are [`BAR_HEAD`].
+/// Returns the bars as rows, the missed ones first; heads are [`BAR_HEAD`].
 pub(super) fn bar_rows(subject: &Subject<'_>) -> Vec<Vec<String>> {
     let mut bars: Vec<&Held> = subject.bars.iter().collect();
     bars.sort_by_key(|one| [Some(false), None, Some(true)].iter().position(|is| *is == one.is_met));
@@ -37,7 +37,7 @@ fn bar_row(one: &Held) -> Vec<String> {
     };
     let sign = if one.bar == Bar::Goodput { "≥" } else { "≤" };
     let found = match one.bar {
-        // Its end is in the interval.
+        // `found` is the upper end of the interval, which is shown.
         Bar::Flat => None,
         _ => Some(value(one.found, digits)),
     };
@@ -54,9 +54,9 @@ fn bar_row(one: &Held) -> Vec<String> {
     ]
 }
 
-/// Whether a bar is met, and by how much.
+/// Returns whether a bar is met, and by how much.
 fn bar_verdict(one: &Held) -> String {
-    // Of the bar, in per cent; it may be more than all of it.
+    // Spare part of the limit, in per cent; it may be more than 100.
     let spare = one.spare() * 100.0;
     match (one.is_met, one.cut) {
         (None, _) => "cannot be judged: too few rounds".to_owned(),
@@ -68,7 +68,7 @@ fn bar_verdict(one: &Held) -> String {
     }
 }
 
-/// Of the claims.
+/// Heads of the table of claims.
 pub(super) const CLAIM_HEAD: [&str; 6] =
     ["claim of the paper", "its number", "judged on", "holds if", "measured", "verdict"];
 
@@ -87,7 +87,7 @@ fn claim(claim: Claim) -> (&'static str, &'static str) {
     }
 }
 
-/// What the claims rest on.
+/// Explains how the claims are judged.
 pub(super) fn judged() -> &'static str {
     "A claim is judged with an interval of 95 %. It holds, or does not hold, if the whole interval \
      is on one side of its bound; otherwise it cannot be judged. The bounds are ours, because the \
@@ -101,7 +101,7 @@ pub(super) fn judged() -> &'static str {
      paper; it is a target for our profile."
 }
 
-/// The claims as rows; heads are [`CLAIM_HEAD`].
+/// Returns the claims as rows; heads are [`CLAIM_HEAD`].
 pub(super) fn claim_rows(subject: &Subject<'_>) -> Vec<Vec<String>> {
     let row = |one: &Judged| {
         let ((text, number), (bound, is_least)) = (claim(one.claim), one.claim.bound());

@@ -5,7 +5,7 @@ use super::super::numbers::owned;
 use super::judged;
 use super::words::{self, Subject};
 
-/// All results.
+/// Returns all results.
 pub(super) fn text(subject: &Subject<'_>) -> String {
     let rows = |head: &[String], rows: &[Vec<String>]| {
         markdown_table(head, rows.iter().map(Vec::as_slice))

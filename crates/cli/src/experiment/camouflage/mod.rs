@@ -1,4 +1,4 @@
-//! `anabranch experiment camouflage`: what hiding costs on the line of the paper.
+//! `anabranch experiment camouflage`: the cost of camouflage on the line of the paper.
 
 mod judged;
 mod markdown;
@@ -182,8 +182,8 @@ impl CamouflageArgs {
         })
     }
 
-    /// The arms to measure. Of all there are, those that this machine lacks something for are left
-    /// out, and it is said why.
+    /// Returns the arms to measure. By default these are all arms except those that lack something
+    /// on this machine; without `--short` the reasons are printed to standard error.
     fn arms(&self, programs: Option<&Path>) -> Result<Vec<Arm>, Failure> {
         if !self.arms.is_empty() {
             let bare = self.arms.iter().find_map(|arm| Some((arm, self.lacks(*arm)?)));
@@ -208,7 +208,7 @@ impl CamouflageArgs {
 }
 
 impl CamouflageArgs {
-    /// The option by which an arm's files are named, if they are not.
+    /// Returns the option that names the files of `arm`, if it is missing.
     fn lacks(&self, arm: Arm) -> Option<&'static str> {
         match arm {
             Arm::Image => self.pictures.is_none().then_some("--pictures"),
@@ -218,17 +218,18 @@ impl CamouflageArgs {
     }
 }
 
-/// A number in a range.
+/// Parses a number in `range`.
 fn number(range: RangeInclusive<i64>) -> impl TypedValueParser<Value = u32> {
     clap::value_parser!(u32).range(range)
 }
 
-/// Where a folder is, for programs that run elsewhere.
+/// Returns the absolute path of a folder, for programs with another working directory.
 fn absolute(folder: &Path) -> Result<PathBuf, Failure> {
     fs::canonicalize(folder).map_err(|e| Failure::misuse(format!("{}: {e}", folder.display())))
 }
 
-/// How many files a folder has, and of how many bytes: journals of different ones are not mixed.
+/// Returns the number of files in a folder and their total bytes. A journal is continued only with
+/// the same contents.
 fn contents(folder: &Path) -> Result<[u64; 2], Failure> {
     let listed = fs::read_dir(folder).and_then(|entries| {
         entries.map(|entry| Ok(entry?.metadata()?.len())).collect::<std::io::Result<Vec<u64>>>()

@@ -7,11 +7,11 @@ use super::super::common::origin;
 use super::judged;
 use super::words::{self, Subject};
 
-/// What Figure 7 shows.
+/// Caption of Figure 7.
 const CURVES: &str = "kB/s over the length of a download, from the request to the last byte: means \
                       of rounds; aborted downloads count as 0. Dashed: the paper's values.";
 
-/// The whole page, with Figures 6 and 7 as SVG.
+/// Returns the whole page, with Figures 6 and 7 as SVG.
 pub(super) fn page(subject: &Subject<'_>, [figure_6, figure_7]: &[String; 2]) -> String {
     let (bars, claims) = (judged::bar_rows(subject), judged::claim_rows(subject));
     let table = words::table_rows(subject);

@@ -1,4 +1,4 @@
-//! Figures 6 and 7: lines over round trips and over lengths, a panel for each rate.
+//! Figures 6 and 7: lines over round-trip times and over lengths, with a panel for each rate.
 
 use anabranch_experiment::camouflage::{Arm, LENGTHS, paper};
 use anabranch_pages::figures::{number, round};
@@ -6,17 +6,17 @@ use maud::{Markup, PreEscaped, html};
 
 use super::words::{self, Subject};
 
-/// Of one panel.
+/// Width and height of one panel, in SVG units.
 const PANEL: (f64, f64) = (520.0, 240.0);
-/// Around each panel.
+/// Margin around each panel, in SVG units.
 const MARGIN: f64 = 50.0;
-/// A line of names below the panels, and names in it.
+/// Height of a line of the legend in SVG units, and names in one line.
 const NAMES: (f64, usize) = (20.0, 4);
-/// The file has colours of its own: nobody gives it a style sheet.
+/// Styles of the file, which is used without a style sheet.
 const STYLE: &str = "text{font:12px sans-serif;fill:#333}.frame{fill:none;stroke:#999}\
     .grid{stroke:#ddd}.line{fill:none;stroke-width:2}.paper{fill:none;stroke-dasharray:4 3}\
     .hinges{stroke-width:1}";
-/// A colour for each arm.
+/// Colours by arm.
 const COLOURS: [&str; 14] = [
     "#777777", "#2568b8", "#d06a00", "#8b6d00", "#1e8a5a", "#66bb6a", "#00838f", "#b03a5b",
     "#e57399", "#8250b5", "#b39ddb", "#5d4037", "#00695c", "#ad1457",
@@ -25,12 +25,12 @@ const COLOURS: [&str; 14] = [
 /// A line of a panel.
 struct Trace {
     arm: Arm,
-    /// Where it goes: x, hinge or interval below, middle, above.
+    /// Points: x, and lower hinge or end of the interval, middle, upper hinge or end.
     points: Vec<(f64, [f64; 3])>,
     is_paper: bool,
 }
 
-/// A panel: its title, what is along x with the values to be named, and its lines.
+/// A panel: its title, the quantity along x with its ticks, and its lines.
 struct Panel {
     title: String,
     along: &'static str,
@@ -38,7 +38,8 @@ struct Panel {
     traces: Vec<Trace>,
 }
 
-/// Median bandwidth on the wire over round trips; without panels if there were no streams.
+/// Draws the median bandwidth on the wire over round-trip times; without panels if there were no
+/// streams.
 pub(super) fn figure_6(subject: &Subject<'_>) -> String {
     let mut rates: Vec<u32> = subject.boxes.iter().map(|one| one.rate).collect();
     rates.sort_unstable();
@@ -71,7 +72,7 @@ fn streams(subject: &Subject<'_>, rate: u32) -> Vec<Trace> {
     traces
 }
 
-/// Mean goodput over lengths; without a panel if nothing was downloaded.
+/// Draws the mean goodput over lengths; without a panel if nothing was downloaded.
 pub(super) fn figure_7(subject: &Subject<'_>) -> String {
     let kilobytes = LENGTHS.map(|bytes| f64::from(bytes) / 1e3);
     let mut traces = Vec::new();

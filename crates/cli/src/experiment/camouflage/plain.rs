@@ -5,7 +5,7 @@ use super::judged;
 use super::words::{self, Subject};
 use crate::text::table;
 
-/// All of it for a terminal.
+/// Returns all results.
 pub(super) fn text(subject: &Subject<'_>) -> String {
     let rows = |head: Vec<String>, rows: Vec<Vec<String>>| match rows.len() {
         0 => String::new(),

@@ -1,4 +1,4 @@
-//! What the results say, in words that page, Markdown and terminal share.
+//! Texts of the results that page, Markdown and terminal share.
 
 use anabranch_experiment::camouflage::bars::Held;
 use anabranch_experiment::camouflage::claims::Judged;
@@ -13,25 +13,25 @@ use serde_json::Value;
 use super::super::common::disturbance;
 use super::super::numbers::{NONE, between, mean, median, with_half};
 
-/// What page and Markdown are about.
+/// The content of page and Markdown.
 pub(super) struct Subject<'a> {
     /// The journal's first line.
     pub(super) header: &'a Value,
-    /// What was measured.
+    /// Measurements.
     pub(super) records: &'a [Measured],
-    /// Table 3.
+    /// Rows of Table 3.
     pub(super) table: &'a [Row],
-    /// Figure 7.
+    /// Curves of Figure 7.
     pub(super) curves: &'a [Curve],
-    /// Figure 6.
+    /// Boxes of Figure 6.
     pub(super) boxes: &'a [StreamBox],
-    /// The paper's claims.
+    /// Claims of the paper, each with its verdict.
     pub(super) claims: &'a [Judged],
-    /// What ours may cost.
+    /// Limits of the cost of our profiles, each with its verdict.
     pub(super) bars: &'a [Held],
 }
 
-/// How an arm is called in text.
+/// Returns the name of an arm in text.
 pub(super) fn title(arm: Arm) -> &'static str {
     match arm {
         Arm::Direct => "direct",
@@ -40,7 +40,7 @@ pub(super) fn title(arm: Arm) -> &'static str {
     }
 }
 
-/// What was measured, in a sentence without its full stop.
+/// Returns a sentence on the measurements, without its full stop.
 pub(super) fn what() -> String {
     format!(
         "The client's line has {UP_KBIT} kbit/s up and {DOWN_KBIT} kbit/s down, a round-trip time \
@@ -50,7 +50,7 @@ pub(super) fn what() -> String {
     )
 }
 
-/// How often, and with what.
+/// Returns the numbers of rounds and the programs.
 pub(super) fn how_often(subject: &Subject<'_>) -> String {
     let rounds = |what: What| {
         let of = subject.records.iter().filter(|record| record.what == what);
@@ -73,7 +73,7 @@ pub(super) fn how_often(subject: &Subject<'_>) -> String {
     )
 }
 
-/// How a measurement is made.
+/// Describes how a measurement is made.
 pub(super) fn method() -> String {
     "For each measurement a bridge and a client of C tor start with empty data folders. The client \
      knows only the bridge; its circuits continue over one middle relay and one exit. All of them \
@@ -89,7 +89,7 @@ pub(super) fn method() -> String {
         .to_owned()
 }
 
-/// How disturbed and how busy the machine was.
+/// Describes the disturbance and the load of the machine.
 pub(super) fn machine(subject: &Subject<'_>) -> String {
     let busiest = subject.records.iter().map(|record| record.busy).fold(0.0, f64::max);
     format!(
@@ -99,17 +99,17 @@ pub(super) fn machine(subject: &Subject<'_>) -> String {
     )
 }
 
-/// A number of bytes.
+/// Formats a number of bytes.
 fn whole(bytes: f64) -> String {
     grouped(bytes.round() as u64)
 }
 
-/// A factor.
+/// Formats a factor.
 pub(super) fn times(factor: Option<f64>) -> String {
     factor.map_or_else(|| NONE.to_owned(), |factor| format!("{factor:.3}"))
 }
 
-/// Of Table 3.
+/// Heads of Table 3.
 pub(super) const TABLE_HEAD: [&str; 12] = [
     "connection",
     "downloads",
@@ -125,7 +125,7 @@ pub(super) const TABLE_HEAD: [&str; 12] = [
     "share of Tor alone",
 ];
 
-/// Table 3 as rows; heads are [`TABLE_HEAD`].
+/// Returns Table 3 as rows; heads are [`TABLE_HEAD`].
 pub(super) fn table_rows(subject: &Subject<'_>) -> Vec<Vec<String>> {
     let row = |row: &Row| {
         let (all, failed) = row.counts;
@@ -156,7 +156,7 @@ pub(super) fn table_rows(subject: &Subject<'_>) -> Vec<Vec<String>> {
     subject.table.iter().map(row).collect()
 }
 
-/// What Table 3 is.
+/// Explains Table 3.
 pub(super) fn table_3() -> &'static str {
     "Downloads of 1,000,000 B. Those of one round use the same programs within minutes, and count \
      as one value. Bytes: means of the means of rounds, over downloads that completed, with 95 % \
@@ -167,13 +167,13 @@ pub(super) fn table_3() -> &'static str {
      download."
 }
 
-/// The heads of Figure 7's table.
+/// Returns the heads of Figure 7's table.
 pub(super) fn curve_head() -> Vec<String> {
     let lengths = LENGTHS.map(|bytes| format!("{} kB", bytes / 1_000));
     std::iter::once("connection".to_owned()).chain(lengths).collect()
 }
 
-/// Figure 7 as rows, the paper's behind ours.
+/// Returns Figure 7 as rows, those of the paper after ours.
 pub(super) fn curve_rows(subject: &Subject<'_>) -> Vec<Vec<String>> {
     let mut rows = Vec::new();
     for curve in subject.curves {
@@ -188,7 +188,7 @@ pub(super) fn curve_rows(subject: &Subject<'_>) -> Vec<Vec<String>> {
     rows
 }
 
-/// All round trips that were measured, ms.
+/// Returns all measured round-trip times in ms, in order.
 pub(super) fn rtts(subject: &Subject<'_>) -> Vec<u32> {
     let mut rtts: Vec<u32> = subject.boxes.iter().map(|one| one.rtt).collect();
     rtts.sort_unstable();
@@ -196,20 +196,20 @@ pub(super) fn rtts(subject: &Subject<'_>) -> Vec<u32> {
     rtts
 }
 
-/// The ways and rates of streams that were measured.
+/// Returns the measured arms and stream rates.
 pub(super) fn lanes(subject: &Subject<'_>) -> Vec<(Arm, u32)> {
     let mut lanes: Vec<(Arm, u32)> = subject.boxes.iter().map(|b| (b.arm, b.rate)).collect();
     lanes.dedup();
     lanes
 }
 
-/// The heads of Figure 6's table.
+/// Returns the heads of Figure 6's table.
 pub(super) fn box_head(subject: &Subject<'_>) -> Vec<String> {
     let rtts = rtts(subject).into_iter().map(|rtt| format!("{rtt} ms"));
     ["connection", "stream, kB/s"].map(str::to_owned).into_iter().chain(rtts).collect()
 }
 
-/// Figure 6 as rows, the paper's behind ours.
+/// Returns Figure 6 as rows, those of the paper after ours.
 pub(super) fn box_rows(subject: &Subject<'_>) -> Vec<Vec<String>> {
     let rtts = rtts(subject);
     let mut rows = Vec::new();
@@ -233,7 +233,7 @@ pub(super) fn box_rows(subject: &Subject<'_>) -> Vec<Vec<String>> {
     rows
 }
 
-/// What Figure 6 is.
+/// Explains Figure 6.
 pub(super) fn figure_6() -> &'static str {
     "Bytes that arrive at the client's line in a second, kB/s: median (hinges) over all seconds of \
      all rounds, and after it the median share of the stream that arrives in its second. The paper \
@@ -241,7 +241,7 @@ pub(super) fn figure_6() -> &'static str {
      1.07 times the stream. Flatness can be compared with the paper; absolute values cannot."
 }
 
-/// A measurement in a few words.
+/// Describes a measurement in a few words.
 pub(super) fn outcome(record: &Measured) -> String {
     let busy = percent(record.busy);
     let failed = match record.error.is_empty() {

@@ -1,4 +1,5 @@
-//! `anabranch experiment circuits`: one circuit and several, of ours and of stock tors.
+//! `anabranch experiment circuits`: one circuit compared with several, in our implementation and
+//! in C tor.
 
 mod markdown;
 mod page;

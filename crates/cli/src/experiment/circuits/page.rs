@@ -9,7 +9,7 @@ use maud::{Markup, html};
 use super::super::common::origin;
 use super::words::{self, Subject};
 
-/// The whole page.
+/// Returns the whole page.
 pub(super) fn page(subject: &Subject<'_>) -> String {
     let rows = words::verdict_rows(subject);
     anabranch_pages::page(
@@ -34,7 +34,7 @@ pub(super) fn page(subject: &Subject<'_>) -> String {
     )
 }
 
-/// All places with their loads, in order.
+/// Returns all topologies with their loads, in order.
 fn places(subject: &Subject<'_>) -> Vec<(Place, Option<u32>)> {
     let mut places: Vec<_> = subject.cells.iter().map(|cell| cell.place).collect();
     places.dedup();
@@ -56,7 +56,7 @@ fn section(subject: &Subject<'_>, place: (Place, Option<u32>)) -> Markup {
     }
 }
 
-/// A lane for each design: the mean with its interval, and a dot for the paper's.
+/// Draws a lane for each design: the mean with its interval, and a dot for the paper's value.
 fn times(
     cells: &[&Cell],
     (name, what): (&str, &str),

@@ -1,4 +1,4 @@
-//! What the results say, in words that page, Markdown and terminal share.
+//! Texts of the results that page, Markdown and terminal share.
 
 use anabranch_experiment::Mean;
 use anabranch_experiment::circuits::summary::{
@@ -11,34 +11,34 @@ use serde_json::Value;
 use super::super::numbers::{mean, owned};
 use crate::text::table;
 
-/// What page and Markdown are about.
+/// The content of page and Markdown.
 pub(super) struct Subject<'a> {
     /// The journal's first line.
     pub(super) header: &'a Value,
-    /// What was measured.
+    /// Measurements.
     pub(super) records: &'a [Measured],
-    /// What it amounts to.
+    /// Their summary by place, design and number of legs.
     pub(super) cells: &'a [Cell],
     /// The paper's claims.
     pub(super) verdicts: &'a [Verdict],
 }
 
 impl Subject<'_> {
-    /// MiB of a bulk download.
+    /// Returns the size of a bulk download in MiB.
     pub(super) fn bulk(&self) -> u64 {
         self.header["bulk"].as_u64().unwrap_or(PAPERS_BULK)
     }
 
-    /// What the paper has of such a download.
+    /// Returns the paper's time of a bulk download, if it was of the same size.
     pub(super) fn bulk_of(&self, row: &paper::Row) -> Option<f64> {
         (self.bulk() == PAPERS_BULK).then_some(row.bulk)
     }
 }
 
-/// MiB of a bulk download of the paper's.
+/// Size of the paper's bulk download in MiB.
 const PAPERS_BULK: u64 = 1;
 
-/// How a design is called in text.
+/// Returns the name of a design in text.
 pub(super) fn title(design: Design) -> &'static str {
     match design {
         Design::Tor => "Tor",
@@ -56,7 +56,7 @@ pub(super) fn title(design: Design) -> &'static str {
     }
 }
 
-/// How a place is called in text.
+/// Returns the name of a topology and its load in text.
 pub(super) fn place((place, level): (Place, Option<u32>)) -> String {
     match level {
         Some(0) => format!("{}, idle", place.name()),
@@ -65,7 +65,7 @@ pub(super) fn place((place, level): (Place, Option<u32>)) -> String {
     }
 }
 
-/// What was measured, in a sentence without its full stop.
+/// Returns a sentence on the measurements, without its full stop.
 pub(super) fn what(subject: &Subject<'_>) -> String {
     let lines: Vec<_> =
         LINES.iter().map(|(rate, rtt)| format!("{rate} Mbit/s and {rtt} ms")).collect();
@@ -84,7 +84,7 @@ pub(super) fn what(subject: &Subject<'_>) -> String {
     )
 }
 
-/// How disturbed the machine was, and how busy.
+/// Describes the disturbance and the load of the machine.
 pub(super) fn machine(subject: &Subject<'_>) -> String {
     let busiest = subject.cells.iter().filter_map(|cell| cell.busy).map(|mean| mean.mean);
     let busiest = busiest.fold(0.0, f64::max);
@@ -98,14 +98,14 @@ pub(super) fn machine(subject: &Subject<'_>) -> String {
     )
 }
 
-/// Beyond this share the machine itself is what delays.
+/// Share of the CPUs above which the machine itself causes delays.
 const BUSY: f64 = 0.7;
 
-/// Of the verdicts.
+/// Heads of the table of verdicts.
 pub(super) const HEAD: [&str; 6] =
     ["place", "design", "claim", "ratio to one circuit", "paper", ""];
 
-/// What the verdicts judge.
+/// Explains how claims are judged.
 pub(super) fn judged() -> String {
     "Each ratio compares with Tor's one circuit in the same network, at the same load and in the \
      same round; it has the half width of its 95 % interval over rounds (Student's t). Ratios of \
@@ -116,7 +116,7 @@ pub(super) fn judged() -> String {
         .to_owned()
 }
 
-/// How narrow the intervals are.
+/// Describes the widths of the intervals.
 pub(super) fn intervals(subject: &Subject<'_>) -> String {
     format!(
         "Means over rounds with half widths of their 95 % intervals. {} of the intervals of times \
@@ -154,7 +154,7 @@ fn design(design: Design, legs: u32) -> String {
     format!("{} × {legs}", title(design))
 }
 
-/// The verdicts as rows; heads are [`HEAD`].
+/// Returns the verdicts as rows; heads are [`HEAD`].
 pub(super) fn verdict_rows(subject: &Subject<'_>) -> Vec<Vec<String>> {
     let row = |verdict: &Verdict| {
         vec![
@@ -169,7 +169,7 @@ pub(super) fn verdict_rows(subject: &Subject<'_>) -> Vec<Vec<String>> {
     subject.verdicts.iter().map(row).collect()
 }
 
-/// Of the designs.
+/// Returns the heads of the table of designs.
 pub(super) fn cell_head(subject: &Subject<'_>) -> Vec<String> {
     let bulk = format!("{} MiB, ms (paper)", subject.bulk());
     owned(&[
@@ -186,7 +186,7 @@ pub(super) fn cell_head(subject: &Subject<'_>) -> Vec<String> {
     ])
 }
 
-/// The designs as rows; heads are [`cell_head`].
+/// Returns the designs as rows; heads are [`cell_head`].
 pub(super) fn cell_rows(subject: &Subject<'_>) -> Vec<Vec<String>> {
     subject.cells.iter().map(|cell| cell_row(subject, cell)).collect()
 }
@@ -216,7 +216,7 @@ fn cell_row(subject: &Subject<'_>, cell: &Cell) -> Vec<String> {
     ]
 }
 
-/// A network in a few words.
+/// Describes the result of a network in a few words.
 pub(super) fn outcome(record: &Measured) -> String {
     let count = record.repetitions.len().max(1) as f64;
     let mean = |time: fn(&anabranch_experiment::circuits::Repetition) -> f64| {
@@ -235,7 +235,7 @@ pub(super) fn outcome(record: &Measured) -> String {
     )
 }
 
-/// All of it for a terminal.
+/// Returns all results for a terminal.
 pub(super) fn plain(subject: &Subject<'_>) -> String {
     let rows = |head: Vec<String>, rows: Vec<Vec<String>>| {
         table(&std::iter::once(head).chain(rows).collect::<Vec<_>>())

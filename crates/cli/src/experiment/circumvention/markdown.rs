@@ -3,7 +3,7 @@
 use super::super::common::{and_splitter, markdown_table, origin};
 use super::words::{self, Subject};
 
-/// All results.
+/// Returns all results.
 pub(super) fn text(subject: &Subject<'_>) -> String {
     let verdicts = words::verdict_rows(subject.verdicts, subject.cells);
     let head = words::HEAD.map(str::to_owned);

@@ -1,4 +1,4 @@
-//! `anabranch experiment circumvention`: around a censor, with the handshake alone by a VPN.
+//! `anabranch experiment circumvention`: around a censor, with only the handshake through a VPN.
 
 mod markdown;
 mod page;

@@ -1,4 +1,4 @@
-//! What the results say, in words that page, Markdown and terminal share.
+//! Texts of the results that page, Markdown and terminal share.
 
 use anabranch_experiment::Spread;
 use anabranch_experiment::circumvention::summary::{Cell, Verdict, WANTED};
@@ -9,19 +9,19 @@ use serde_json::Value;
 use super::super::{common, numbers};
 use crate::text::table;
 
-/// What page and Markdown are about.
+/// The content of page and Markdown.
 pub(super) struct Subject<'a> {
     /// The journal's first line.
     pub(super) header: &'a Value,
-    /// What was measured.
+    /// Fetches.
     pub(super) records: &'a [Reached],
-    /// What it amounts to.
+    /// Their summary by server and access.
     pub(super) cells: &'a [Cell],
-    /// What it means.
+    /// Verdicts on the servers.
     pub(super) verdicts: &'a [Verdict],
 }
 
-/// How a server is called in text.
+/// Returns the name of a server in text.
 pub(super) fn title(server: Server) -> &'static str {
     match server {
         Server::QuicGo => "QUIC: quic-go",
@@ -32,7 +32,7 @@ pub(super) fn title(server: Server) -> &'static str {
     }
 }
 
-/// How a way is called in text.
+/// Returns the name of a route in text.
 pub(super) fn way(access: Access) -> &'static str {
     match access {
         Access::Open => "without censor",
@@ -42,7 +42,7 @@ pub(super) fn way(access: Access) -> &'static str {
     }
 }
 
-/// A fetch in a few words.
+/// Describes a fetch in a few words.
 pub(super) fn outcome(record: &Reached) -> String {
     match record.through {
         true => format!(
@@ -54,7 +54,7 @@ pub(super) fn outcome(record: &Reached) -> String {
     }
 }
 
-/// A spread of times in milliseconds.
+/// Formats a spread of times in milliseconds.
 pub(super) fn millis(spread: Option<Spread>) -> String {
     between(spread, 1e3, 0)
 }
@@ -63,7 +63,7 @@ fn between(spread: Option<Spread>, scale: f64, digits: usize) -> String {
     spread.map_or("–".to_owned(), |spread| numbers::between(spread, scale, digits))
 }
 
-/// The verdicts as rows; heads are [`HEAD`].
+/// Returns the verdicts as rows; heads are [`HEAD`].
 pub(super) fn verdict_rows(verdicts: &[Verdict], cells: &[Cell]) -> Vec<[String; 6]> {
     let row = |verdict: &Verdict| {
         let share =
@@ -81,7 +81,7 @@ pub(super) fn verdict_rows(verdicts: &[Verdict], cells: &[Cell]) -> Vec<[String;
     verdicts.iter().map(row).collect()
 }
 
-/// Of the verdicts.
+/// Heads of the table of verdicts.
 pub(super) const HEAD: [&str; 6] = [
     "",
     "blocked",
@@ -91,7 +91,7 @@ pub(super) const HEAD: [&str; 6] = [
     "first byte later than through the VPN, ms",
 ];
 
-/// What the verdicts judge.
+/// Explains the verdicts.
 pub(super) fn judged() -> String {
     format!(
         "Blocked: every fetch without the censor succeeds, every fetch through the censor fails, \
@@ -113,7 +113,7 @@ fn answer(answer: Option<bool>) -> String {
     .to_owned()
 }
 
-/// All cells as rows; heads are [`CELL_HEAD`].
+/// Returns all cells as rows; heads are [`CELL_HEAD`].
 pub(super) fn cell_rows(cells: &[Cell]) -> Vec<Vec<String>> {
     let row = |cell: &Cell| {
         vec![
@@ -130,7 +130,7 @@ pub(super) fn cell_rows(cells: &[Cell]) -> Vec<Vec<String>> {
     cells.iter().map(row).collect()
 }
 
-/// Of the cells.
+/// Heads of the table of cells.
 pub(super) const CELL_HEAD: [&str; 8] = [
     "server",
     "fetch",
@@ -142,7 +142,7 @@ pub(super) const CELL_HEAD: [&str; 8] = [
     "cut by the censor",
 ];
 
-/// What was fetched, how often.
+/// Returns a sentence on the fetches: sizes, repetitions and order.
 pub(super) fn what(subject: &Subject<'_>) -> String {
     let bytes = subject.header["bytes"].as_u64().map_or("?".to_owned(), grouped);
     format!(
@@ -154,12 +154,12 @@ pub(super) fn what(subject: &Subject<'_>) -> String {
     )
 }
 
-/// How disturbed the machine was.
+/// Describes the disturbance of the machine.
 pub(super) fn machine(records: &[Reached]) -> String {
     common::disturbance(records.iter().map(|record| record.machine))
 }
 
-/// The results for a terminal.
+/// Returns the results for a terminal.
 pub(super) fn plain(subject: &Subject<'_>) -> String {
     if subject.cells.is_empty() {
         return "Nothing was measured yet.".to_owned();

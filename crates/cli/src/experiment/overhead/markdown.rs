@@ -8,7 +8,7 @@ use anabranch_experiment::overhead::{EVERY, Net, System, claims};
 use super::super::common::{and_splitter, markdown_table, origin};
 use super::words::{self, Subject};
 
-/// All results, from the verdicts to what was not run.
+/// Returns all results, from the verdicts to the measurements that are missing.
 pub(super) fn text(subject: &Subject<'_>) -> String {
     let Subject { header, records, cells } = subject;
     let mut text = format!(
@@ -40,7 +40,7 @@ pub(super) fn text(subject: &Subject<'_>) -> String {
     text
 }
 
-/// A table of intervals by systems; nothing where nothing was measured.
+/// Returns a table of intervals by systems; empty if nothing was measured.
 fn part(cells: &[Cell], net: Net, paths: usize) -> String {
     let has =
         |system: &System| EVERY.iter().any(|&ms| find(cells, *system, net, paths, ms).is_some());

@@ -1,4 +1,4 @@
-//! `anabranch experiment overhead`: what splitting costs in throughput.
+//! `anabranch experiment overhead`: the cost of splitting in throughput.
 
 mod markdown;
 mod page;

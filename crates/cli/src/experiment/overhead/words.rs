@@ -1,4 +1,4 @@
-//! What the results say, in words that page, Markdown and terminal share.
+//! Texts of the results that page, Markdown and terminal share.
 
 use anabranch_experiment::Spread;
 use anabranch_experiment::overhead::summary::{Cell, Verdict, verdicts};
@@ -9,17 +9,17 @@ use super::super::common::disturbance;
 use super::super::numbers::between;
 use crate::text::table;
 
-/// What page and Markdown are about.
+/// The content of page and Markdown.
 pub(super) struct Subject<'a> {
     /// The journal's first line.
     pub(super) header: &'a Value,
-    /// What was measured.
+    /// Measurements.
     pub(super) records: &'a [Measured],
-    /// What it amounts to.
+    /// Their summary by system, network, paths and interval.
     pub(super) cells: &'a [Cell],
 }
 
-/// How a system is called in text.
+/// Returns the name of a system in text.
 pub(super) fn title(system: System) -> &'static str {
     match system {
         System::WireGuard => "WireGuard (wireguard-go)",
@@ -32,17 +32,17 @@ pub(super) fn title(system: System) -> &'static str {
     }
 }
 
-/// How a network is called in text.
+/// Returns the name of a network in text.
 pub(super) fn network(net: Net) -> String {
     net.rtts().map(|rtt| rtt.to_string()).join("/") + " ms"
 }
 
-/// A switching interval.
+/// Formats a switching interval.
 pub(super) fn every(ms: u32) -> String {
     if ms == 0 { "never".to_owned() } else { format!("{ms} ms") }
 }
 
-/// A measurement in a few words.
+/// Describes a measurement in a few words.
 pub(super) fn outcome(record: &Measured) -> String {
     let mut text = format!("{:.3} Mbit/s", record.goodput());
     if !record.counts() {
@@ -57,13 +57,13 @@ pub(super) fn outcome(record: &Measured) -> String {
     text
 }
 
-/// A spread of goodputs: the median, and what it lies between.
+/// Formats a spread of goodputs: the median, and its range.
 pub(super) fn mbits(spread: Spread) -> String {
     let digits = if spread.most < 1.0 { 3 } else { 1 + usize::from(spread.most < 10.0) };
     between(spread, 1.0, digits)
 }
 
-/// What is left of the unsplit goodput, as a share of it, or why nobody can tell.
+/// Returns the share of the unsplit goodput that remains, or why it is unknown.
 pub(super) fn kept(cell: &Cell) -> String {
     match (cell.kept, cell.uncounted) {
         (Some(spread), _) => format!("{:.1} %", spread.median * 100.0),
@@ -78,7 +78,7 @@ pub(super) fn kept(cell: &Cell) -> String {
     }
 }
 
-/// The same with what it lies between; `None` if it was not measured.
+/// Returns the text of [`kept`], with its range and the number of runs.
 fn kept_between(cell: Option<&Cell>) -> String {
     match cell.map(|cell| (cell, cell.kept)) {
         Some((_, Some(s))) if s.count > 1 => format!(
@@ -94,7 +94,7 @@ fn kept_between(cell: Option<&Cell>) -> String {
     }
 }
 
-/// Whether a target is reached.
+/// Returns whether a target is reached.
 pub(super) fn reached(verdict: &Verdict) -> &'static str {
     match (verdict.reached, verdict.kept) {
         (Some(true), _) => "yes",
@@ -105,10 +105,10 @@ pub(super) fn reached(verdict: &Verdict) -> &'static str {
     }
 }
 
-/// Of the verdicts.
+/// Heads of the table of verdicts.
 pub(super) const VERDICT_HEAD: [&str; 5] = ["", "kept", "wanted", "the paper", "reached"];
 
-/// The verdicts as rows: system, kept, wanted, paper, reached.
+/// Returns the verdicts as rows: system, kept, wanted, paper, reached.
 pub(super) fn verdict_rows(cells: &[Cell]) -> Vec<[String; 5]> {
     verdicts(cells)
         .iter()
@@ -124,18 +124,18 @@ pub(super) fn verdict_rows(cells: &[Cell]) -> Vec<[String; 5]> {
         .collect()
 }
 
-/// What the target is about.
+/// Definition of the target.
 pub(super) const TARGET: &str = "Goodput with switching every 100 ms over three paths of 20 ms, as \
                                  a share of the median without splitting";
 
-/// When a run counts, and what is made of those that do not.
+/// Rule by which runs count, and treatment of the others.
 pub(super) const COUNTS: &str = "A download counts as split if each path carried 20 to 50 % of the \
                                  downlink (of two paths: 30 to 70 %); each path has its own \
                                  address. The QUIC shares of the goodput without splitting use \
                                  only downloads that count. If none counts, the table has what \
                                  single paths carried in place of the share";
 
-/// What of the usual plan has no measurement, in short; empty if all has.
+/// Lists the parts of the usual plan that were not measured; empty if all were.
 pub(super) fn not_run(cells: &[Cell]) -> Vec<String> {
     let mut missing = Vec::new();
     for system in System::ALL {
@@ -170,7 +170,7 @@ pub(super) fn not_run(cells: &[Cell]) -> Vec<String> {
     missing
 }
 
-/// How a transfer was limited.
+/// Returns the limit of a transfer: seconds, or bytes.
 pub(super) fn limit(header: &Value) -> String {
     let seconds = header["seconds"].as_f64().map_or("?".to_owned(), |seconds| seconds.to_string());
     match header["bytes"].as_f64() {
@@ -179,7 +179,7 @@ pub(super) fn limit(header: &Value) -> String {
     }
 }
 
-/// What is measured for a kind of system.
+/// Describes the measurement of a kind of system.
 pub(super) fn measured_as(kind: Kind) -> &'static str {
     match kind {
         Kind::WireGuard => {
@@ -195,7 +195,7 @@ pub(super) fn measured_as(kind: Kind) -> &'static str {
     }
 }
 
-/// How disturbed the machine was: the median and the worst of each figure.
+/// Describes the disturbance of the machine: median and worst of each figure.
 pub(super) fn machine(records: &[Measured]) -> String {
     let disturbed = records.iter().filter(|record| record.disturbed()).count();
     format!(
@@ -206,7 +206,7 @@ pub(super) fn machine(records: &[Measured]) -> String {
     )
 }
 
-/// The results for a terminal.
+/// Returns the results for a terminal.
 pub(super) fn plain(cells: &[Cell]) -> String {
     if cells.is_empty() {
         return "Nothing was measured yet.".to_owned();

@@ -1,4 +1,4 @@
-//! `anabranch experiment pages`: page loads as observers see them, a data set.
+//! `anabranch experiment pages`: a data set of page loads, as observers of paths see them.
 
 mod page;
 mod sheet;
@@ -20,10 +20,10 @@ use crate::failure::Failure;
 const TABLE: &str = "loads.parquet";
 const PAGE: &str = "pages.html";
 const SHEET: &str = "DATASHEET.md";
-/// Monitored pages, others, and loads of each monitored one.
+/// Monitored pages, unmonitored pages, and loads of each monitored page.
 const USUAL: (usize, usize, u32) = (40, 300, 30);
 const SHORT: (usize, usize, u32) = (5, 4, 2);
-/// The folder of the traces of single loads.
+/// Folder of the traces of single loads.
 const TRACES: &str = "loads";
 
 /// Load pages of a local web in Chromium, split and undefended, and record the packets that an
@@ -186,7 +186,7 @@ impl PagesArgs {
     }
 }
 
-/// Megabits a second.
+/// Parses a rate in megabits per second.
 fn rate(text: &str) -> Result<f64, String> {
     let rate: Result<f64, _> = text.parse();
     let valid = rate.ok().filter(|rate| (0.1..=1_000.0).contains(rate));

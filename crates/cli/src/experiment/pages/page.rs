@@ -9,7 +9,7 @@ use super::super::common::origin;
 use super::super::numbers::between;
 use super::words::{self, Subject};
 
-/// The whole page.
+/// Returns the whole page.
 pub(super) fn page(subject: &Subject<'_>) -> String {
     anabranch_pages::page(
         "Page loads, split and undefended",
@@ -29,7 +29,7 @@ pub(super) fn page(subject: &Subject<'_>) -> String {
     )
 }
 
-/// Load times, page by page: undefended and split.
+/// Draws load times page by page, undefended and split.
 fn times(subject: &Subject<'_>) -> Markup {
     let slower = words::slower(subject.pages, |cell| cell.seconds.median);
     let larger = words::slower(subject.pages, |cell| cell.bytes.median);
@@ -111,7 +111,7 @@ fn numbers(pages: &[Page]) -> Markup {
     figures::numbers("All pages: median (least–most)", &head.map(str::to_owned), &rows)
 }
 
-/// What each observer of a path saw of the split downlink.
+/// Draws the share of the split downlink that the observer of each path saw.
 fn paths(subject: &Subject<'_>) -> Markup {
     let shares = shares(subject.records);
     let mut shapes = String::new();

@@ -1,4 +1,4 @@
-//! The data sheet that goes with a set.
+//! The data sheet of a data set.
 
 use std::fmt::Write as _;
 
@@ -10,12 +10,12 @@ use super::super::common::{markdown_table, origin};
 use super::super::numbers::between;
 use super::words::{self, Subject};
 
-/// How the set was made and what it is not, as a file of its own.
+/// Returns the data sheet as a file: how the set was made, and its limits.
 pub(super) fn text(subject: &Subject<'_>) -> String {
     format!("# Page loads, split and undefended: data sheet\n{}", sections(subject, "##"))
 }
 
-/// The same as a part of another file.
+/// Returns the data sheet as a part of another file.
 pub(super) fn part(subject: &Subject<'_>) -> String {
     sections(subject, "###")
 }
@@ -34,7 +34,7 @@ fn sections(subject: &Subject<'_>, mark: &str) -> String {
     text
 }
 
-/// Loads, times, bytes and packets; of what and how often it failed.
+/// Returns loads, times, bytes and packets, and the failures by reason.
 fn figures(subject: &Subject<'_>) -> String {
     let head = ["pages", "loads", "s until the load event", "kB", "packets"];
     let head: Vec<String> = std::iter::once("").chain(head).map(str::to_owned).collect();
@@ -60,7 +60,7 @@ fn figures(subject: &Subject<'_>) -> String {
     text.trim_end().to_owned()
 }
 
-/// A page's loads, split and undefended.
+/// Accessors for a page's loads, split and undefended.
 const MODES: [fn(&Page) -> Option<&Cell>; 2] =
     [|page| page.split.as_ref(), |page| page.undefended.as_ref()];
 

@@ -1,4 +1,4 @@
-//! What is said of the loads in words and numbers.
+//! Texts and numbers that describe the loads.
 
 use std::collections::BTreeSet;
 
@@ -14,7 +14,7 @@ use serde_json::Value;
 use super::super::common::{disturbance, splitter};
 use super::super::numbers::between;
 
-/// All that the page, the data sheet and the terminal tell.
+/// The content of page, data sheet and terminal.
 pub(super) struct Subject<'a> {
     /// The journal's first line.
     pub(super) header: &'a Value,
@@ -27,7 +27,7 @@ impl Subject<'_> {
         counts(self.records)
     }
 
-    /// The words that the splitter was given, and its default.
+    /// Returns the arguments of the splitter, and its default schedule.
     pub(super) fn schedule(&self) -> String {
         let default = self.header["default"].as_str().unwrap_or("not noted");
         let words = splitter(self.header);
@@ -35,12 +35,12 @@ impl Subject<'_> {
         format!("{words}the splitter's default, {default}")
     }
 
-    /// What each path carries, in megabits a second.
+    /// Returns the rate of each path in Mbit/s.
     pub(super) fn rate(&self) -> f64 {
         self.header["rate"].as_f64().unwrap_or(RATE)
     }
 
-    /// Who splits what the server sends.
+    /// Describes the far end, which splits the downlink.
     pub(super) fn far_end(&self) -> String {
         let Some(words) = self.header["far_end"].as_array() else {
             return "none: the tunnel's server is unmodified, and answers on the path of the \
@@ -57,7 +57,7 @@ impl Subject<'_> {
     }
 }
 
-/// What came of a load.
+/// Describes the result of a load in a few words.
 pub(super) fn outcome(load: &Loaded) -> String {
     if load.error.is_empty() {
         format!("{:.2} s, {} kB", load.seconds, grouped(load.bytes() / 1000))
@@ -66,8 +66,8 @@ pub(super) fn outcome(load: &Loaded) -> String {
     }
 }
 
-/// The median over pages of the time split by the time undefended; `None` without a page in both
-/// modes.
+/// Returns the median over pages of split load time or size over undefended; `None` without a page
+/// in both modes.
 pub(super) fn slower(pages: &[Page], of: fn(&Cell) -> f64) -> Option<Spread> {
     let ratio = |page: &Page| {
         let (split, plain) = (page.split.as_ref()?, page.undefended.as_ref()?);
@@ -76,7 +76,7 @@ pub(super) fn slower(pages: &[Page], of: fn(&Cell) -> f64) -> Option<Spread> {
     Spread::of(pages.iter().filter_map(ratio))
 }
 
-/// How many loads there are and how they fared.
+/// Describes the numbers of loads and failures.
 pub(super) fn loads(counts: &Counts) -> String {
     let Counts { good: [split, undefended], failed, without } = counts;
     format!(
@@ -85,7 +85,7 @@ pub(super) fn loads(counts: &Counts) -> String {
     )
 }
 
-/// The shares of the paths of the downlink.
+/// Returns the shares of the paths in the downlink.
 pub(super) fn path_shares(records: &[Loaded]) -> String {
     let told = shares(records).into_iter().zip(RTTS);
     let told: Vec<_> =
@@ -93,7 +93,7 @@ pub(super) fn path_shares(records: &[Loaded]) -> String {
     told.join(", ")
 }
 
-/// How the paths share single loads; empty without split loads.
+/// Describes how evenly single loads use the paths; empty without split loads.
 pub(super) fn sharing(records: &[Loaded]) -> String {
     let Some(Evenness { by_paths, nearly_one, seconds, largest }) = evenness(records) else {
         return String::new();
@@ -114,7 +114,7 @@ pub(super) fn sharing(records: &[Loaded]) -> String {
     )
 }
 
-/// The attempts that failed: reason, and how often.
+/// Returns the reasons of failed attempts, and their numbers.
 pub(super) fn failures(records: &[Loaded]) -> Vec<(String, usize)> {
     let mut reasons = std::collections::BTreeMap::<&str, usize>::new();
     for load in records.iter().filter(|load| !load.error.is_empty()) {
@@ -125,7 +125,7 @@ pub(super) fn failures(records: &[Loaded]) -> Vec<(String, usize)> {
     all
 }
 
-/// How disturbed the machine was, and how long loads took.
+/// Describes the disturbance of the machine and the times of the loads.
 pub(super) fn machine(records: &[Loaded]) -> String {
     let Some(took) = Spread::of(records.iter().map(|record| record.took)) else {
         return "No page was loaded yet.".to_owned();
@@ -142,7 +142,7 @@ pub(super) fn machine(records: &[Loaded]) -> String {
     )
 }
 
-/// The results for a terminal.
+/// Returns the results for a terminal.
 pub(super) fn plain(subject: &Subject<'_>) -> String {
     let mut text = format!("{}.", loads(&subject.counts()));
     if let Some(ratio) = slower(subject.pages, |cell| cell.seconds.median) {

@@ -4,7 +4,7 @@ use super::super::common::{markdown_table, origin};
 use super::super::numbers::owned;
 use super::words::{self, Subject};
 
-/// All results.
+/// Returns all results.
 pub(super) fn text(subject: &Subject<'_>) -> String {
     format!(
         "{}.\n\n{}\n\n{}\n\n### The downloads (Figure 3)\n\n{}\n\n### Comparison of the \

@@ -1,4 +1,5 @@
-//! `anabranch experiment unordered`: links on which circuits do not wait for each other.
+//! `anabranch experiment unordered`: links on which circuits do not wait for each other's lost
+//! segments.
 
 mod markdown;
 mod page;

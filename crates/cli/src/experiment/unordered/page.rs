@@ -8,7 +8,7 @@ use super::super::numbers::owned;
 use super::picture;
 use super::words::{self, Subject};
 
-/// The whole page.
+/// Returns the whole page.
 pub(super) fn page(subject: &Subject<'_>) -> String {
     let (pairs, claims) = (words::pair_rows(subject), words::claim_rows(subject));
     anabranch_pages::page(

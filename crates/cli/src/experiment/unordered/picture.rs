@@ -1,4 +1,4 @@
-//! Figure 3: the share of downloads that are done, over time. A panel for each line.
+//! Figure 3: the share of finished downloads over time, with a panel for each line.
 
 use anabranch_experiment::unordered::summary::Curve;
 use anabranch_experiment::unordered::{Arm, Line, paper};
@@ -7,13 +7,13 @@ use maud::{Markup, PreEscaped, html};
 
 use super::words::{self, Subject};
 
-/// Of one panel.
+/// Width and height of one panel, in SVG units.
 const PANEL: (f64, f64) = (300.0, 180.0);
-/// Around each panel.
+/// Margin around each panel, in SVG units.
 const MARGIN: f64 = 45.0;
 /// Panels in a row.
 const ROW: usize = 2;
-/// The file has colours of its own: nobody gives it a style sheet.
+/// Styles of the file, which is used without a style sheet.
 const STYLE: &str = "text{font:12px sans-serif;fill:#333}.frame{fill:none;stroke:#999}\
     .claim{fill:none;stroke:#999;stroke-dasharray:4 3}.line{fill:none;stroke-width:2}\
     .p0{fill:#2568b8}.p1{fill:#d06a00}.p2{fill:#1e8a5a}.p3{fill:#8250b5}.p4{fill:#b03a5b}\
@@ -22,11 +22,11 @@ const STYLE: &str = "text{font:12px sans-serif;fill:#333}.frame{fill:none;stroke
     .line.p3{stroke:#8250b5}.line.p4{stroke:#b03a5b}.line.p5{stroke:#7a6a00}\
     .line.p6{stroke:#008a9a}.line.p7{stroke:#555}\
     path.line{fill:none}";
-/// Arms in a row of the legend, and between two of them.
+/// Arms in a row of the legend, and the distances between columns and between rows in SVG units.
 const LEGEND: usize = 4;
 const APART: (f64, f64) = (190.0, 18.0);
 
-/// The figure; without panels if nothing was downloaded.
+/// Draws the figure; without panels if nothing was downloaded.
 pub(super) fn figure(subject: &Subject<'_>) -> String {
     let mut lines: Vec<Line> = subject.curves.iter().map(|curve| curve.line).collect();
     lines.dedup();
@@ -63,8 +63,8 @@ pub(super) fn figure(subject: &Subject<'_>) -> String {
     picture.into_string() + "\n"
 }
 
-/// All arms over one line, up to the time when nearly all of what ends has ended. At 5 % loss a
-/// dashed line at each of the two shares that the paper names.
+/// Draws all arms over one line, up to the time by which 98 % of the finished downloads of each
+/// arm have ended. At 5 % loss, dashed lines mark the two shares that the paper names.
 fn panel(line: &Line, curves: &[&Curve], (left, up): (f64, f64)) -> Markup {
     let late = |curve: &&Curve| curve.times.get(curve.times.len() * 98 / 100).copied();
     let lasts = curves.iter().filter_map(late).fold(0.5, f64::max);
@@ -97,7 +97,7 @@ fn colour_of(arm: Arm) -> i16 {
     Arm::DOWNLOADS.iter().position(|other| *other == arm).map_or(0, |place| place as i16)
 }
 
-/// A curve as steps: a step at each download that is done.
+/// Returns a curve as steps, one for each finished download.
 fn steps(
     curve: &Curve,
     lasts: f64,

@@ -1,4 +1,4 @@
-//! What the results say, in words that page, Markdown and terminal share.
+//! Texts of the results that page, Markdown and terminal share.
 
 use anabranch_experiment::Median;
 use anabranch_experiment::unordered::claims::{Answer, Claim, Judged};
@@ -14,23 +14,23 @@ use super::super::common::disturbance;
 use super::super::numbers::{NONE, mean, median, owned};
 use crate::text::table;
 
-/// What page and Markdown are about.
+/// The content of page and Markdown.
 pub(super) struct Subject<'a> {
     /// The journal's first line.
     pub(super) header: &'a Value,
-    /// What was measured.
+    /// Measurements.
     pub(super) records: &'a [Measured],
-    /// The downloads.
+    /// Curves of the downloads.
     pub(super) curves: &'a [Curve],
-    /// Arms against each other.
+    /// Comparisons of the arms.
     pub(super) pairings: &'a [Pairing],
-    /// Links alone.
+    /// Results of links alone.
     pub(super) links: &'a [LinkRow],
-    /// The paper's claims.
+    /// Claims of the paper, each with its verdict.
     pub(super) claims: &'a [Judged],
 }
 
-/// How an arm is called in text.
+/// Returns the name of an arm in text.
 pub(super) fn title(arm: Arm) -> &'static str {
     match arm {
         Arm::Stock => "C tor",
@@ -45,7 +45,7 @@ pub(super) fn title(arm: Arm) -> &'static str {
     }
 }
 
-/// Lines in words.
+/// Describes a line in text.
 pub(super) fn line(line: &Line) -> String {
     let Line { loss, direction, deviation, congestion, order } = line;
     let way = match direction {
@@ -57,7 +57,7 @@ pub(super) fn line(line: &Line) -> String {
     format!("{lost}, ±{deviation} ms{order}, {congestion}")
 }
 
-/// What was measured, in a sentence without its full stop.
+/// Returns a sentence on the measurements, without its full stop.
 pub(super) fn what(subject: &Subject<'_>) -> String {
     let [shortest, longest] = [0, 1].map(|at| subject.header["lengths"][at].as_u64());
     format!(
@@ -71,7 +71,7 @@ pub(super) fn what(subject: &Subject<'_>) -> String {
     )
 }
 
-/// What the paper does not say, and what was taken instead.
+/// Explains the choices where the paper gives no value.
 pub(super) fn readings(subject: &Subject<'_>) -> String {
     let stock = match subject.curves.iter().any(|curve| curve.arm == Arm::Stock) {
         true => "",
@@ -93,7 +93,7 @@ pub(super) fn readings(subject: &Subject<'_>) -> String {
     ) + &others(subject)
 }
 
-/// In what arms differ by more than their links, and are not to be compared.
+/// Explains the arms that differ in more than their links, and are not to be compared.
 fn others(subject: &Subject<'_>) -> String {
     let has = |arm| subject.curves.iter().any(|curve| curve.arm == arm);
     let said = [
@@ -118,7 +118,7 @@ fn others(subject: &Subject<'_>) -> String {
     said.into_iter().filter(|(arm, _)| has(*arm)).map(|(_, text)| text).collect()
 }
 
-/// What the link alone is.
+/// Explains the measurement of a link alone.
 pub(super) fn alone(subject: &Subject<'_>) -> String {
     format!(
         "A single unordered link over the last line carries {CELL_RATE} cells per second for {} s. \
@@ -131,7 +131,7 @@ pub(super) fn alone(subject: &Subject<'_>) -> String {
     )
 }
 
-/// How disturbed and how busy the machine was.
+/// Describes the disturbance and the load of the machine.
 pub(super) fn machine(subject: &Subject<'_>) -> String {
     let busiest = subject.records.iter().map(|record| record.busy).fold(0.0, f64::max);
     format!(
@@ -141,7 +141,7 @@ pub(super) fn machine(subject: &Subject<'_>) -> String {
     )
 }
 
-/// A median of rounds, and how many there are.
+/// Returns the median of rounds, and their number.
 fn median_of(rounds: &[f64]) -> String {
     match Median::of(rounds) {
         None => NONE.to_owned(),
@@ -149,7 +149,7 @@ fn median_of(rounds: &[f64]) -> String {
     }
 }
 
-/// Of the downloads.
+/// Heads of the table of downloads.
 pub(super) const CURVE_HEAD: [&str; 8] = [
     "lines",
     "variant",
@@ -161,7 +161,7 @@ pub(super) const CURVE_HEAD: [&str; 8] = [
     "machine, at most",
 ];
 
-/// The downloads as rows; heads are [`CURVE_HEAD`].
+/// Returns the downloads as rows; heads are [`CURVE_HEAD`].
 pub(super) fn curve_rows(subject: &Subject<'_>) -> Vec<Vec<String>> {
     let row = |curve: &Curve| {
         let (rounds, all) = curve.counts;
@@ -180,7 +180,7 @@ pub(super) fn curve_rows(subject: &Subject<'_>) -> Vec<Vec<String>> {
     subject.curves.iter().map(row).collect()
 }
 
-/// Of the comparison.
+/// Heads of the table of comparisons.
 pub(super) const PAIR_HEAD: [&str; 4] = [
     "lines",
     "variant",
@@ -188,7 +188,7 @@ pub(super) const PAIR_HEAD: [&str; 4] = [
     "time of a download / its time in order",
 ];
 
-/// What the comparison is.
+/// Explains the comparison.
 pub(super) fn compared() -> String {
     format!(
         "According to the paper, at 5 % loss more than {} of the unordered downloads are done \
@@ -204,7 +204,7 @@ pub(super) fn compared() -> String {
     )
 }
 
-/// The comparison as rows; heads are [`PAIR_HEAD`].
+/// Returns the comparisons as rows; heads are [`PAIR_HEAD`].
 pub(super) fn pair_rows(subject: &Subject<'_>) -> Vec<Vec<String>> {
     let row = |pairing: &Pairing| {
         vec![
@@ -217,10 +217,10 @@ pub(super) fn pair_rows(subject: &Subject<'_>) -> Vec<Vec<String>> {
     subject.pairings.iter().map(row).collect()
 }
 
-/// Of the claims.
+/// Heads of the table of claims.
 pub(super) const CLAIM_HEAD: [&str; 5] = ["lines", "claim", "found", "the paper", ""];
 
-/// The rules by which claims are judged, in words.
+/// Explains how claims are judged.
 pub(super) fn judged() -> String {
     format!(
         "Unordered links are compared with ordered ones, both ours, round by round. A claim holds \
@@ -233,7 +233,7 @@ pub(super) fn judged() -> String {
     )
 }
 
-/// The claims as rows; heads are [`CLAIM_HEAD`].
+/// Returns the claims as rows; heads are [`CLAIM_HEAD`].
 pub(super) fn claim_rows(subject: &Subject<'_>) -> Vec<Vec<String>> {
     let row = |one: &Judged| {
         let (claim, paper) = match one.claim {
@@ -252,7 +252,7 @@ pub(super) fn claim_rows(subject: &Subject<'_>) -> Vec<Vec<String>> {
     subject.claims.iter().map(row).collect()
 }
 
-/// Of links alone.
+/// Heads of the table of links alone.
 pub(super) const LINK_HEAD: [&str; 8] = [
     "line",
     "rounds",
@@ -264,14 +264,14 @@ pub(super) const LINK_HEAD: [&str; 8] = [
     "by circuit / in order",
 ];
 
-/// Links alone as rows; heads are [`LINK_HEAD`].
+/// Returns links alone as rows; heads are [`LINK_HEAD`].
 pub(super) fn link_rows(subject: &Subject<'_>) -> Vec<Vec<String>> {
     let row = |row: &LinkRow| {
         let delays =
             |at: usize| format!("{}, {}", mean(row.delays[at], 1.0, 1), mean(row.p90[at], 1.0, 0));
         let (wanted, came) = row.cells;
         vec![
-            // Of a line alone both ways are alike.
+            // Both directions of a line alone are alike.
             line(&row.line).replace(" from the exit", ""),
             row.rounds.to_string(),
             format!("{came} of {wanted}"),
@@ -285,7 +285,7 @@ pub(super) fn link_rows(subject: &Subject<'_>) -> Vec<Vec<String>> {
     subject.links.iter().map(row).collect()
 }
 
-/// A measurement in a few words.
+/// Describes a measurement in a few words.
 pub(super) fn outcome(record: &Measured) -> String {
     let busy = percent(record.busy);
     if let Some(cells) = &record.cells {
@@ -309,7 +309,7 @@ pub(super) fn outcome(record: &Measured) -> String {
     )
 }
 
-/// All of it for a terminal.
+/// Returns all results for a terminal.
 pub(super) fn plain(subject: &Subject<'_>) -> String {
     let rows = |head: Vec<String>, rows: Vec<Vec<String>>| match rows.len() {
         0 => String::new(),

@@ -12,11 +12,11 @@ use crate::screen::live::{LiveView, PERIOD};
 
 mod draw;
 
-/// A screen that is a view while its terminal is there, and lines otherwise.
+/// A screen that is a view while its terminal is available, and lines otherwise.
 pub(super) struct Live {
     plain: Plain,
     live: LiveView<Model>,
-    /// The run's name.
+    /// Name of the run.
     name: Option<String>,
 }
 

@@ -1,4 +1,4 @@
-//! What a far end tells: a live view on a terminal, lines for a log, or objects.
+//! Output of a far end: a live view on a terminal, lines for a log, or JSON objects.
 
 mod json;
 mod live;
@@ -15,10 +15,10 @@ use super::options::Options;
 use crate::screen::has_terminal;
 pub(super) use posting::Posting;
 
-/// The screen that suits the options and the place that stdout leads to.
+/// Returns the screen that suits the options and the type of stdout.
 ///
 /// # Errors
-/// The threads that write cannot be had.
+/// The writer threads cannot be started.
 pub(super) fn of(options: &Options) -> io::Result<Box<dyn Screen>> {
     if options.json {
         return Ok(Box::new(json::Json::new(options.name.clone())?));
@@ -30,7 +30,7 @@ pub(super) fn of(options: &Options) -> io::Result<Box<dyn Screen>> {
     Ok(Box::new(live::Live::new(plain, options.name.clone())))
 }
 
-/// News in words.
+/// Describes an event in words.
 fn words(news: &News) -> String {
     match news {
         News::Began { client, from, server } if server.is_empty() => {

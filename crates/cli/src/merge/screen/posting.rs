@@ -1,4 +1,4 @@
-//! A screen that keeps its run posted for `anabranch status`.
+//! A screen that publishes the status of its run for `anabranch status`.
 
 use std::time::Duration;
 
@@ -11,19 +11,19 @@ use crate::screen::waiting::LookingUp;
 use crate::status::Standing;
 use crate::status::pace::{FRESH, Pace};
 
-/// A screen before which another stands.
+/// A decorator of another screen.
 pub(in crate::merge) struct Posting<'s> {
     inner: &'s mut dyn Screen,
     standing: Option<Standing>,
-    /// Until the names are looked up.
+    /// Report of a slow lookup; dropped once the names are resolved.
     looking_up: Option<LookingUp>,
-    /// Of what is posted, and of the counters that `inner` wants.
+    /// Pace of the published status, and pace of the counters that `inner` wants.
     posts: Pace,
     shows: Pace,
 }
 
 impl<'s> Posting<'s> {
-    /// Posts what happens, and shows it on `inner`.
+    /// Creates a screen that publishes each event, and shows it on `inner`.
     pub(in crate::merge) fn new(
         inner: &'s mut dyn Screen,
         standing: Option<Standing>,
@@ -58,7 +58,7 @@ impl Screen for Posting<'_> {
 
     fn snapshot(&mut self, now: Time, snapshot: &Snapshot) {
         let tick = self.interval();
-        // A view wants counters ten times as often as anybody reads what is posted.
+        // A view wants counters ten times as often as a reader needs the published ones.
         if self.posts.is_due(now, FRESH, tick) {
             self.post("stats", json::counters(snapshot));
         }

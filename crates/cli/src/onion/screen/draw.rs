@@ -1,4 +1,4 @@
-//! Drawing only: what to show is in the [`Model`].
+//! Drawing only: the content is in the [`Model`].
 
 use std::cmp::{Ordering, Reverse};
 use std::time::Duration;
@@ -21,18 +21,18 @@ use crate::screen::palette::Palette;
 use crate::screen::table::{Column, table};
 use crate::text::{age, share, sparks};
 
-/// Lines of sets and circuits, and their heads.
+/// Lines of the tables of sets and of circuits, with their heads.
 const CIRCUITS: u16 = 12;
-/// Of these, lines that sets leave to circuits.
+/// Lines of these that sets leave to circuits.
 const ALONE: u16 = 3;
-/// Lines about the whole, the one of links that are not as everybody's among them; circuits have
-/// its room where there are none.
+/// Lines about the whole client, with the optional one on links other than plain TLS; circuits use
+/// its line if it is missing.
 const HEAD: u16 = 5;
 
-/// What a line of circuits shows.
+/// A line of the table of circuits.
 enum CircuitLine {
     Circuit(Box<Row>),
-    /// So many found no line.
+    /// Number of circuits that have no line.
     More(usize),
 }
 
@@ -59,12 +59,12 @@ const ORDERS: [Order<Row>; 4] = [
     ("streams", |a, b| Reverse(a.seen.streams).cmp(&Reverse(b.seen.streams))),
 ];
 
-/// What a line of sets shows.
+/// A line of the table of sets.
 enum SetLine {
     Set(Box<SetRow>),
-    /// A leg: its number, relays, numbers, and shares of what the set carried, down and up.
+    /// A leg: its number, relays, counters, and shares of the set's bytes, down and up.
     Leg(usize, String, LegNumbers, [f64; 2]),
-    /// So many lines found no room.
+    /// Number of lines that have no room.
     More(usize),
 }
 
@@ -86,7 +86,7 @@ const SET_COLUMNS: [Column<SetLine>; 10] = [
     }),
 ];
 
-/// By the same names as [`ORDERS`]; a set is as old as its number is small.
+/// Orders with the same names as [`ORDERS`]; sets with small numbers are older.
 const SET_ORDERS: [Order<SetRow>; 4] = [
     ("use", |_, _| Ordering::Equal),
     ("rate", |a, b| total(&b.carried).total_cmp(&total(&a.carried))),
@@ -126,7 +126,7 @@ impl Picture for Model {
     }
 }
 
-/// The client in a few lines.
+/// Returns a few lines about the whole client.
 fn whole(model: &Model, width: u16, ink: Palette) -> Text<'_> {
     let status = &model.status;
     let [received, sent] = status.padding;
@@ -150,7 +150,7 @@ fn whole(model: &Model, width: u16, ink: Palette) -> Text<'_> {
     first.chain([rates(model, width, ink), guards(model, ink)]).collect()
 }
 
-/// What is known of links that are not as everybody's, if there may be any.
+/// Describes links other than plain TLS, if there are any.
 fn links(status: &Status) -> Option<String> {
     let tap = status.tap.map(|tap| format!("tap: {tap}; early records: {}", status.early.opened));
     let quic = status
@@ -160,7 +160,8 @@ fn links(status: &Status) -> Option<String> {
     (!told.is_empty()).then(|| told.join("; "))
 }
 
-/// What goes over all links now and went in the last seconds: a half of the line for each way.
+/// Returns a line with the rate over all links and its history; half of the line for each
+/// direction.
 fn rates(model: &Model, width: u16, ink: Palette) -> Line<'static> {
     let graph = usize::from((width / 2).saturating_sub(18).min(Meter::SECONDS));
     let way = |place: usize, name: &str| {
@@ -182,7 +183,7 @@ fn guards(model: &Model, ink: Palette) -> Line<'_> {
     std::iter::once(Span::raw("guards:")).chain(each).collect()
 }
 
-/// A line for each set and each of its legs, as many as there is room for.
+/// Returns a line for each set and each of its legs, up to the available room.
 fn set_lines(model: &Model, look: &Look) -> Vec<SetLine> {
     let most = usize::from(CIRCUITS - ALONE - 1);
     let sorted = look.sorted(&SET_ORDERS, &model.sets);
@@ -195,7 +196,7 @@ fn set_lines(model: &Model, look: &Look) -> Vec<SetLine> {
     lines
 }
 
-/// The lines of one set.
+/// Returns the lines of one set.
 fn block(row: &SetRow) -> impl Iterator<Item = SetLine> {
     let seen = &row.set.seen;
     let legs = row.set.places.iter().zip(seen.legs.iter().zip(seen.shares()));
@@ -229,7 +230,7 @@ impl SetLine {
         }
     }
 
-    /// A set's rate, a leg's share of it; `way` is 0 for down and 1 for up.
+    /// Returns a set's rate or a leg's share of it; `way` is 0 for down and 1 for up.
     fn carried(&self, way: usize, ink: Palette) -> Span<'static> {
         match self {
             SetLine::Set(row) => scaled(row.carried.rates()[way], "bit/s").into(),
@@ -249,7 +250,7 @@ impl SetLine {
         }
     }
 
-    /// Bytes that wait in a set; a leg's cells under way and its window.
+    /// Returns the bytes that wait in a set, or a leg's cells in flight and its window.
     fn window(&self) -> String {
         match self {
             SetLine::Set(row) => scaled(row.set.seen.reordered as f64, "B"),
@@ -258,7 +259,7 @@ impl SetLine {
         }
     }
 
-    /// A leg's least round-trip time; the most that ever waited in a set.
+    /// Returns a leg's minimum round-trip time, or the maximum bytes that ever waited in a set.
     fn least(&self) -> String {
         match self {
             SetLine::Set(row) => scaled(row.set.seen.most_reordered as f64, "B"),
@@ -275,7 +276,7 @@ impl SetLine {
     }
 }
 
-/// The circuits in the order that was chosen, in so many lines.
+/// Returns the circuits in the chosen order, in at most `room` lines.
 fn circuit_lines(model: &Model, look: &Look, room: usize) -> Vec<CircuitLine> {
     let sorted = look.sorted(&ORDERS, &model.rows);
     let hidden = sorted.len().saturating_sub(room);
@@ -326,7 +327,8 @@ fn total(carried: &StreamMeters) -> f64 {
     carried.rates().iter().sum()
 }
 
-/// Each against its own busiest second: circuits differ by too much to share a scale.
+/// Draws the history of a circuit, scaled to its own busiest second: circuits differ too much to
+/// share a scale.
 fn past(carried: &StreamMeters, width: u16) -> String {
     let width = usize::from(width);
     sparks(carried.past(), Peaks::of([carried.past()].into_iter()).over(width), width)

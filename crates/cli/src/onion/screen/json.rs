@@ -10,13 +10,13 @@ use super::super::sets;
 use super::super::watch::{clock, reloaded};
 use crate::screen::lines::Lines;
 
-/// Tells it.
+/// Prints an event.
 pub(super) fn tell(out: &Lines, stamp: &Stamp, event: &ClientEvent) {
     let lost = |lines| stamp.on(json!({"event": "lost", "lines": lines}));
     out.say(&stamp.on(value(event)), lost);
 }
 
-/// The same as an object.
+/// Returns an event as an object.
 pub(super) fn value(event: &ClientEvent) -> Value {
     match event {
         ClientEvent::Listening(at) => {

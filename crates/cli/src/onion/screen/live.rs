@@ -1,4 +1,4 @@
-//! The live view on a terminal: the state of the whole, guards, circuits, the last events.
+//! The live view on a terminal: the state of the client, guards, circuits and the last events.
 
 use anabranch_router::onion::client::ClientEvent;
 
@@ -6,12 +6,12 @@ use super::model::Model;
 use super::plain::{Plain, warning};
 use crate::screen::live::LiveView;
 
-/// A screen that redraws itself. On a terminal that does not say where its cursor is, or that is
-/// gone, the lines of [`Plain`] remain.
+/// A screen that redraws itself. The lines of [`Plain`] are used instead if the terminal does not
+/// report the position of its cursor, or is gone.
 pub(super) struct Live {
     plain: Plain,
     live: LiveView<Model>,
-    /// The run's name.
+    /// Name of the run.
     name: Option<String>,
 }
 
@@ -22,7 +22,7 @@ impl Live {
 
     pub(super) fn tell(&mut self, event: &ClientEvent) {
         if let ClientEvent::Listening(_) = event {
-            // The addresses for programs stay above the view.
+            // The line with the addresses for programs stays above the view.
             self.plain.tell(event);
             let model = Model { name: self.name.clone(), ..Model::default() };
             self.live.begin(self.plain.flush(), model);
@@ -37,7 +37,7 @@ impl Live {
         }
     }
 
-    /// A line that is not a client's: above the view, or where lines go.
+    /// Prints a line that is not an event of the client: above the view, or as other lines.
     pub(super) fn say(&mut self, text: &str) {
         match self.live.view() {
             Some(view) => view.keep(text.to_owned()),
@@ -45,7 +45,7 @@ impl Live {
         }
     }
 
-    /// The same of what is not as it should be.
+    /// Prints a warning in the same way.
     pub(super) fn warn(&mut self, text: &str) {
         match self.live.view() {
             Some(view) => view.keep(format!("warning: {text}")),

@@ -1,5 +1,4 @@
-//! Where a client shows what happens: a live view on a terminal, lines elsewhere, JSON for
-//! machines.
+//! Output of a client: a live view on a terminal, lines elsewhere, JSON for programs.
 
 mod draw;
 mod json;
@@ -16,7 +15,7 @@ use crate::screen::has_terminal;
 use crate::screen::lines::Lines;
 use crate::status::Standing;
 
-/// What the user sees, and what is posted for `anabranch status`.
+/// Output for the user, and the status that is published for `anabranch status`.
 pub(super) struct Screen {
     kind: Kind,
     standing: Option<Standing>,
@@ -29,11 +28,11 @@ enum Kind {
 }
 
 impl Screen {
-    /// The one that suits the options and the place that stdout leads to, for a run that is posted
-    /// as `standing` and shows its `name`. None makes the run wait for who reads it.
+    /// Returns the screen that suits the options and the type of stdout, for a run that is
+    /// published as `standing` and shows its `name`. No screen makes the run wait for a reader.
     ///
     /// # Errors
-    /// The threads that write cannot be had.
+    /// The writer threads cannot be started.
     pub(super) fn of(
         (standing, name): (Option<Standing>, Option<String>),
         json: bool,
@@ -51,7 +50,7 @@ impl Screen {
         Ok(Screen { kind, standing })
     }
 
-    /// A line for people that is no event of the client's.
+    /// Prints a line for people that is not an event of the client.
     pub(super) fn say(&mut self, text: &str) {
         match &mut self.kind {
             Kind::Json(..) => {}
@@ -60,7 +59,7 @@ impl Screen {
         }
     }
 
-    /// The same of what is not as it should be.
+    /// Prints a warning in the same way.
     pub(super) fn warn(&mut self, text: &str) {
         match &mut self.kind {
             Kind::Json(..) => {}
@@ -69,7 +68,7 @@ impl Screen {
         }
     }
 
-    /// Something has happened.
+    /// Shows and publishes an event.
     pub(super) fn tell(&mut self, event: ClientEvent) {
         if let Some(standing) = &mut self.standing {
             standing.event(&json::value(&event));

@@ -1,4 +1,4 @@
-//! What the live view shows, computed apart from drawing.
+//! Content of the live view, computed apart from drawing.
 
 use std::cmp::Reverse;
 use std::collections::BTreeSet;
@@ -11,19 +11,19 @@ use super::plain::{news, warning};
 use crate::screen::Recent;
 use crate::screen::meter::Meter;
 
-/// All that a person sees of a run at one moment.
+/// The state of a client that its view draws.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Model {
-    /// The run's name.
+    /// Name of the run.
     pub(super) name: Option<String>,
     pub(super) status: Status,
     /// Sets of several circuits, the busiest first.
     pub(super) sets: Vec<SetRow>,
-    /// Circuits that are in none of them, the busiest first.
+    /// Circuits that are not in a set, the busiest first.
     pub(super) rows: Vec<Row>,
     /// Bytes over all links: received, sent.
     pub(super) wire: [Meter; 2],
-    /// Circuits can be built.
+    /// Whether circuits can be built.
     pub(super) ready: bool,
     pub(super) recent: Recent,
 }
@@ -44,12 +44,12 @@ pub(super) struct Row {
     pub(super) carried: StreamMeters,
 }
 
-/// What streams carried.
+/// Rates of the bytes that streams carry.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(super) struct StreamMeters([Meter; 2]);
 
 impl StreamMeters {
-    /// Nothing until then.
+    /// Creates meters whose sums are 0 at `begin`.
     fn from(begin: Time) -> StreamMeters {
         StreamMeters([(); 2].map(|()| Meter::from(begin)))
     }
@@ -59,12 +59,14 @@ impl StreamMeters {
         self
     }
 
-    /// Bits a second over the last second, or since the status before: received, sent.
+    /// Returns the bits per second over the last second, or since the previous status: received,
+    /// sent.
     pub(super) fn rates(&self) -> [f64; 2] {
         [0, 1].map(|way| self.0[way].rate() * 8.0)
     }
 
-    /// Bytes a second both ways in each of the last seconds, the newest last.
+    /// Returns the bytes per second in both directions together in each of the last seconds, the
+    /// newest last.
     pub(super) fn past(&self) -> impl DoubleEndedIterator<Item = f64> + ExactSizeIterator {
         let [received, sent] = &self.0;
         received.past().zip(sent.past()).map(|(received, sent)| received + sent)
@@ -115,18 +117,18 @@ impl Model {
         SetRow { carried, set: set.clone() }
     }
 
-    /// What was known, or nothing at the last look, and what is known now.
+    /// Updates the meters `known` at the previous status, or new ones, with the current `sums`.
     fn carried(&self, known: Option<&StreamMeters>, now: Time, sums: [u64; 2]) -> StreamMeters {
         let new = || StreamMeters::from(self.status.now);
         known.cloned().unwrap_or_else(new).follow(now, sums)
     }
 
-    /// Bits a second over all links: received, sent.
+    /// Returns the bits per second over all links: received, sent.
     pub(super) fn rates(&self) -> [f64; 2] {
         [0, 1].map(|way| self.wire[way].rate() * 8.0)
     }
 
-    /// How far the client is, in words.
+    /// Describes the progress of the client.
     pub(super) fn progress(&self) -> String {
         let [listed, known] = self.status.relays;
         match (self.ready, listed) {
@@ -137,7 +139,7 @@ impl Model {
     }
 }
 
-/// The circuits that are its legs.
+/// Returns the circuits that are legs of `set`.
 fn circuits(set: &SetStatus) -> impl Iterator<Item = u64> {
     set.seen.legs.iter().filter_map(|leg| leg.circuit)
 }

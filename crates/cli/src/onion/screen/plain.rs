@@ -1,4 +1,4 @@
-//! Lines for a log: what a person wants to know of a run, and warnings to stderr.
+//! Lines for a log: milestones of a run, and warnings to stderr.
 
 use std::io;
 use std::time::{Duration, Instant};
@@ -13,36 +13,37 @@ use crate::screen::lines::Lines;
 
 /// A screen of lines.
 pub(super) struct Plain {
-    /// `None` where only warnings are wanted.
+    /// Output of milestones; `None` if only warnings are wanted.
     out: Option<Lines>,
-    /// To stderr, whatever stdout is used for.
+    /// Output to stderr, whatever stdout is used for.
     warnings: Lines,
     journal: Journal,
-    /// The last refusal of a program's wish, and when it was told: a page has many alike.
+    /// Last refused request of a program, and when it was printed: one page causes many of the
+    /// same.
     refused: Option<(String, Instant)>,
 }
 
-/// A refusal that was told is not told again for so long, unless there was another between.
+/// Minimum interval between identical refusal messages.
 const AGAIN: Duration = Duration::from_secs(60);
 
 impl Plain {
-    /// Lines to stdout and stderr of the run with this `name`; with `quiet` only warnings, to
-    /// stderr.
+    /// Creates a screen that prints to stdout and stderr for the run with this `name`; with
+    /// `quiet`, only warnings to stderr.
     ///
     /// # Errors
-    /// The threads that write them cannot be had.
+    /// The writer threads cannot be started.
     pub(super) fn new(quiet: bool, name: Option<&str>) -> io::Result<Plain> {
         let out = (!quiet).then(Lines::stdout).transpose()?;
         let journal = Journal::of_stdout().of_run(name);
         Ok(Plain { out, warnings: Lines::stderr()?, journal, refused: None })
     }
 
-    /// Waits until the reader has taken all lines, but not for long. Whether that is so.
+    /// Waits for a limited time until the reader has taken all lines. Returns whether it has.
     pub(super) fn flush(&self) -> bool {
         self.out.as_ref().is_none_or(Lines::flush)
     }
 
-    /// A line, unless only warnings are wanted.
+    /// Prints a line, unless only warnings are wanted.
     pub(super) fn say(&self, text: &str) {
         if let Some(out) = &self.out {
             let text = self.journal.line(Priority::Information, text);
@@ -50,13 +51,13 @@ impl Plain {
         }
     }
 
-    /// What is not as it should be.
+    /// Prints a warning.
     pub(super) fn warn(&self, text: &str) {
         let text = self.journal.line(Priority::Warning, &format!("anabranch: {text}"));
         self.warnings.say(&folded(&text, io::stderr()), lost);
     }
 
-    /// Tells what is worth a line.
+    /// Prints an event, if it is worth a line.
     pub(super) fn tell(&mut self, event: &ClientEvent) {
         if let Some(text) = warning(event) {
             if matches!(event, ClientEvent::Refused(_)) && !self.is_new(&text, Instant::now()) {
@@ -68,7 +69,7 @@ impl Plain {
         }
     }
 
-    /// Whether this refusal is worth a line.
+    /// Returns whether a refusal is worth a line, and remembers it then.
     fn is_new(&mut self, text: &str, now: Instant) -> bool {
         let told = self.refused.as_ref();
         let is_new = told.is_none_or(|(last, at)| last != text || now >= *at + AGAIN);
@@ -83,7 +84,7 @@ fn lost(lines: u64) -> String {
     format!("{lines} lines dropped: output was blocked")
 }
 
-/// What has gone wrong, in words.
+/// Returns the warning for an event, if it is one.
 pub(super) fn warning(event: &ClientEvent) -> Option<String> {
     match event {
         ClientEvent::Trouble(text) => Some(text.clone()),
@@ -100,7 +101,7 @@ pub(super) fn warning(event: &ClientEvent) -> Option<String> {
     }
 }
 
-/// What anybody wants to know of a run.
+/// Returns the line for an event that every user wants to see.
 pub(super) fn milestone(event: &ClientEvent) -> Option<String> {
     match event {
         ClientEvent::Listening(at) => {
@@ -114,7 +115,7 @@ pub(super) fn milestone(event: &ClientEvent) -> Option<String> {
     }
 }
 
-/// What is worth a line for as long as there is nothing newer.
+/// Returns the line for an event that is shown until a newer one.
 pub(super) fn news(event: &ClientEvent) -> Option<String> {
     match event {
         ClientEvent::Built(circuit, path, _) => {

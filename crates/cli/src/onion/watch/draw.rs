@@ -1,4 +1,4 @@
-//! Drawing only: what to show is in the [`Model`].
+//! Drawing only: the content is in the [`Model`].
 
 use std::cmp::Reverse;
 
@@ -19,14 +19,13 @@ use crate::screen::palette::Palette;
 use crate::screen::table::{Column, table};
 use crate::text::{share, sparks};
 
-/// Lines about the whole, and of the table below them with its head.
+/// Lines about the whole relay, and of the table below them with its head.
 const HEAD: u16 = 1;
 const ROWS: u16 = 5;
-/// Lines below that table: what else is known of all together, and sets with their head. Sets have
-/// what is left.
+/// Lines below that table: other totals, and sets with their head. Sets use the lines that remain.
 const REST: u16 = 9;
 
-/// Between two words of a line.
+/// Separator between two words of a line.
 const BETWEEN: &str = " · ";
 
 const COLUMNS: [Column<Row>; 5] = [
@@ -101,7 +100,7 @@ impl Picture for Model {
     }
 }
 
-/// So many lines from the top of `rest`, or as many as there are.
+/// Splits `lines` lines, or all that are there, from the top of `rest`.
 fn top(rest: &mut Rect, lines: u16) -> Rect {
     let height = lines.min(rest.height);
     let part = Rect { height, ..*rest };
@@ -109,7 +108,7 @@ fn top(rest: &mut Rect, lines: u16) -> Rect {
     part
 }
 
-/// The relay in a line.
+/// Returns a line about the relay.
 fn whole(model: &Model, ink: Palette) -> Line<'static> {
     let (numbers, stats) = (&model.numbers, &model.numbers.stats);
     Line::from(vec![
@@ -129,7 +128,7 @@ fn whole(model: &Model, ink: Palette) -> Line<'static> {
     ])
 }
 
-/// What else is known of all together.
+/// Returns the other totals.
 fn foot(model: &Model, width: u16, ink: Palette) -> Text<'static> {
     let stats = &model.numbers.stats;
     let [received, sent] = stats.padding;
@@ -149,7 +148,7 @@ fn foot(model: &Model, width: u16, ink: Palette) -> Text<'static> {
     lines.chain([complaints]).collect()
 }
 
-/// What is known of links that are not as everybody's; nothing, where there are none.
+/// Describes links other than plain TLS; empty if there are none.
 fn links(numbers: &Numbers) -> Vec<String> {
     let stats = &numbers.stats;
     let unordered = numbers.tap.into_iter().flat_map(|tap| {
@@ -172,7 +171,7 @@ fn links(numbers: &Numbers) -> Vec<String> {
     unordered.chain(quic).chain(dedicated).chain(mptcp).collect()
 }
 
-/// So many of these on each line as fit.
+/// Joins `parts` to lines of at most `width` columns.
 fn wrapped(parts: Vec<String>, width: u16) -> Vec<String> {
     let length = |text: &str| text.chars().count();
     let mut lines: Vec<String> = Vec::new();
@@ -188,14 +187,15 @@ fn wrapped(parts: Vec<String>, width: u16) -> Vec<String> {
     lines
 }
 
-/// Each against its own busiest second: cells and circuits have no common scale.
+/// Draws the history of a row, scaled to its own busiest second: cells and circuits have no common
+/// scale.
 fn past(row: &Row, width: u16, ink: Palette) -> Span<'static> {
     let width = usize::from(width);
     let most = Peaks::of([row.meter.past()].into_iter()).over(width);
     Span::styled(sparks(row.meter.past(), most, width), ink.past())
 }
 
-/// Cells under way and windows of all legs.
+/// Returns the sums of cells in flight and of windows over all legs.
 fn window(set: &SetNumbers, _: u16, _: Palette) -> Span<'static> {
     let [inflight, window] = set
         .legs

@@ -1,5 +1,5 @@
-//! What the operator of a relay or an authority is told: a relay's live view on a terminal, lines
-//! elsewhere, objects for machines.
+//! Output for the operator of a relay or an authority: a relay's live view on a terminal, lines
+//! elsewhere, JSON objects for programs.
 
 mod draw;
 mod model;
@@ -24,32 +24,32 @@ use super::sets;
 use crate::screen::has_terminal;
 use crate::screen::live::LiveView;
 
-/// Where it is told.
+/// Output of a run: its log and, for a relay on a terminal, a view.
 pub(super) struct Screen {
     log: Arc<Log>,
-    /// A relay's view, and what it begins with.
+    /// View of a relay, and the state that it starts with.
     live: LiveView<Model>,
     model: Option<Model>,
 }
 
 impl Screen {
-    /// Lines or objects alone.
+    /// Creates a screen of lines or objects only.
     pub(super) fn of(log: Arc<Log>) -> Screen {
         Screen { log, live: LiveView::new(), model: None }
     }
 
-    /// A view of `model`, where lines are wanted and stdout leads to a terminal.
+    /// Creates a view of `model`, if lines are wanted and stdout is a terminal.
     pub(super) fn live(log: Arc<Log>, model: Model) -> Screen {
         let model = Some(model).filter(|_| log.is_for_people() && has_terminal());
         Screen { model, ..Screen::of(log) }
     }
 
-    /// Tells an event, named in both ways alike.
+    /// Prints an event with the same name in lines and objects.
     pub(super) fn say(&mut self, event: &str, text: &str) {
         self.tell(&said(event, text), &format!("{event}: {text}"));
     }
 
-    /// Tells what is not as it should be.
+    /// Prints a warning.
     pub(super) fn warn(&mut self, text: &str) {
         self.trouble(&said("trouble", text), text);
     }
@@ -125,12 +125,12 @@ impl Watch for Screen {
     }
 }
 
-/// An event that consists of a text, as an object.
+/// Returns an event that consists of a text as an object.
 fn said(event: &str, text: &str) -> Value {
     json!({"event": event, "what": text})
 }
 
-/// The numbers as an object.
+/// Returns the counters as an object.
 fn object(numbers: &Numbers) -> Value {
     let Numbers { stats, links, carried, refused, sets: fullest, tap, early, quic, .. } = numbers;
     let fullest: Vec<Value> = fullest.iter().map(sets::of_exit).collect();
@@ -152,7 +152,7 @@ fn object(numbers: &Numbers) -> Value {
     })
 }
 
-/// Of QUIC links, as an object.
+/// Returns the counters of QUIC links as an object.
 fn of_quic(stats: &Stats, counts: QuicCounts) -> Value {
     let QuicCounts { endpoints, failed } = counts;
     json!({
@@ -162,18 +162,18 @@ fn of_quic(stats: &Stats, counts: QuicCounts) -> Value {
     })
 }
 
-/// Of links that were opened for one circuit each, as an object.
+/// Returns the counters of links that were opened for one circuit each as an object.
 fn of_dedicated(stats: &Stats) -> Value {
     json!({"links": stats.dedicated_links, "shared_circuits": stats.shared_circuits})
 }
 
-/// Of links that may go by several paths, as an object.
+/// Returns the counters of MPTCP links as an object.
 fn of_mptcp(counts: MptcpCounts) -> Value {
     let MptcpCounts { links, subflows, fell_back } = counts;
     json!({"links": links, "subflows": subflows, "fell_back": fell_back})
 }
 
-/// Whose clock is wrong, as an object.
+/// Returns whose clock is wrong, and by how much, as an object.
 pub(super) fn clock(skew: &Skew) -> Value {
     let Skew { verdict, name } = skew;
     match verdict {
@@ -190,7 +190,7 @@ pub(super) fn clock(skew: &Skew) -> Value {
     }
 }
 
-/// The same as an object.
+/// Returns the result of rereading the settings as an object.
 pub(super) fn reloaded(names: &Names) -> Value {
     json!({"event": "reloaded", "changed": names.changed, "restart": names.restart})
 }

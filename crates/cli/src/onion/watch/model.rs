@@ -1,4 +1,4 @@
-//! What a relay's live view shows, computed apart from drawing.
+//! Content of a relay's live view, computed apart from drawing.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -9,12 +9,12 @@ use anabranch_router::onion::relay::Numbers;
 use crate::screen::Recent;
 use crate::screen::meter::Meter;
 
-/// Bytes a second that links may carry, each way (`--rate`); SIGHUP may change it.
+/// Limit of the links in bytes per second and direction (`--rate`); SIGHUP may change it.
 #[derive(Clone, Debug, Default)]
 pub(in crate::onion) struct Limit(Arc<AtomicU64>);
 
 impl Limit {
-    /// It is this from now on.
+    /// Sets the limit to `rate`.
     pub(in crate::onion) fn set(&self, rate: u64) {
         self.0.store(rate, Ordering::Relaxed);
     }
@@ -24,31 +24,31 @@ impl Limit {
     }
 }
 
-/// All that a person sees of a relay at one moment.
+/// The state of a relay that its view draws.
 #[derive(Clone, Debug)]
 pub(in crate::onion) struct Model {
     pub(super) nickname: String,
-    /// The run's name.
+    /// Name of the run.
     pub(super) name: Option<String>,
     limit: Limit,
     pub(super) time: Time,
     pub(super) numbers: Numbers,
-    /// Bytes received, bytes sent, cells passed on, circuits made.
+    /// Rows for bytes received, bytes sent, cells forwarded, and circuits created.
     pub(super) rows: [Row; 4],
     pub(super) recent: Recent,
 }
 
-/// Something that grows.
+/// A sum that only grows.
 #[derive(Clone, Debug)]
 pub(super) struct Row {
     pub(super) name: &'static str,
-    /// What a second's growth is told in, and the sum: bits and bytes, or numbers.
+    /// Units of the rate and of the sum.
     pub(super) units: [&'static str; 2],
-    /// Of the latter in one of the former.
+    /// Factor from the unit of the sum to that of the rate.
     pub(super) scale: f64,
     pub(super) meter: Meter,
     pub(super) sum: u64,
-    /// The part of `--rate` that is used now, from 0 to 1, where there is one.
+    /// Share of `--rate` in use now, from 0 to 1, if the row has one.
     pub(super) share: Option<f64>,
 }
 
@@ -69,7 +69,7 @@ impl Row {
 }
 
 impl Model {
-    /// A relay of this name before its first numbers.
+    /// Creates the state of a relay before its first counters.
     pub(in crate::onion) fn new(nickname: String, name: Option<String>, limit: Limit) -> Model {
         let meter = || Meter::from(Time::ZERO);
         Model {
@@ -88,7 +88,7 @@ impl Model {
         }
     }
 
-    /// Takes the numbers of now.
+    /// Updates the state with the current counters.
     pub(super) fn renew(&mut self, now: Time, numbers: &Numbers) {
         let [received, sent] = numbers.carried;
         let sums = [received, sent, numbers.stats.relayed, numbers.stats.circuits_made];
@@ -98,7 +98,7 @@ impl Model {
         self.time = now;
     }
 
-    /// What should not happen and did, in words, if anything.
+    /// Describes counters of faults that are not 0, if there are any.
     pub(super) fn complaints(&self) -> Option<String> {
         let stats = &self.numbers.stats;
         let counts = [

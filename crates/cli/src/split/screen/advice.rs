@@ -1,4 +1,4 @@
-//! Sentences that every screen says: what splitting does not do for the run at hand.
+//! Sentences that all screens share: the limits of splitting for the current run.
 
 use std::collections::BTreeSet;
 use std::net::SocketAddr;
@@ -10,7 +10,7 @@ use anabranch_multipath::Time;
 use anabranch_pages::figures::scaled;
 use anabranch_splitter::split::{FarEndNews, Listening};
 
-/// What is wrong, or probably not meant, with the paths of a run: to be said when it begins.
+/// Returns warnings for the start of a run: errors and probable mistakes in its paths.
 pub(crate) fn warnings(about: &Listening) -> Vec<String> {
     let noted =
         about.egresses.iter().filter_map(|egress| Some((&egress.name, egress.note.as_ref()?)));
@@ -18,9 +18,9 @@ pub(crate) fn warnings(about: &Listening) -> Vec<String> {
     notes.chain(single(about)).collect()
 }
 
-/// Says so where all paths are one to an observer.
+/// Returns a warning if one observer sees all paths.
 fn single(about: &Listening) -> Option<String> {
-    // Streams through proxies and circuits have observers of their own beyond the interface.
+    // Streams through proxies and circuits have other observers beyond the interface.
     let ways = about.egresses.iter().map(|egress| {
         (&egress.device, egress.sends_as, egress.proxy, egress.stream.iter().flatten().next())
     });
@@ -48,7 +48,8 @@ pub(crate) fn mtu(about: &Listening) -> Option<String> {
     ))
 }
 
-/// What the observer of one path learns of the others from numbers in clear, and what to do.
+/// Explains what the observer of one path learns of the others from unencrypted numbers, and the
+/// remedy.
 pub(crate) fn numbers_in_clear(protocol: Protocol) -> String {
     let Family { title, guide, .. } = protocol.family();
     format!(
@@ -59,7 +60,8 @@ pub(crate) fn numbers_in_clear(protocol: Protocol) -> String {
     )
 }
 
-/// Why a session is not split and how to split it all the same, if its protocol is not split.
+/// Explains why sessions of `protocol` stay on one path, and how to split them; `None` if they are
+/// split.
 pub(crate) fn one_path(protocol: Protocol) -> Option<String> {
     let Family { one_path, guide, .. } = protocol.family();
     one_path.map(|why| {
@@ -67,7 +69,7 @@ pub(crate) fn one_path(protocol: Protocol) -> Option<String> {
     })
 }
 
-/// What runs of this length cost QUIC, and what longer ones cost in privacy
+/// Explains the cost of runs of this length for QUIC, and the cost of longer ones in privacy
 /// (docs/notes/quic-servers.md, docs/results/fingerprinting.md).
 pub(crate) fn quic_price(every: &str) -> String {
     format!(
@@ -78,7 +80,7 @@ pub(crate) fn quic_price(every: &str) -> String {
     )
 }
 
-/// A server that does not answer, and when it `last` did.
+/// Reports a server that does not answer, and when it `last` did.
 pub(crate) fn unanswered(
     server: Option<SocketAddr>,
     waited: Duration,
@@ -95,13 +97,13 @@ pub(crate) fn unanswered(
     format!("no answer from {server} for {seconds} s on any path{why}")
 }
 
-/// A server that answers after a silence.
+/// Reports a server that answers after a silence.
 pub(crate) fn answered(server: Option<SocketAddr>, waited: Duration) -> String {
     let server = server.map_or_else(|| "the server".to_owned(), |server| server.to_string());
     format!("{server} answers again, after {} s", waited.as_secs())
 }
 
-/// Sessions whose servers are silent, in words.
+/// Describes the sessions whose servers are silent.
 pub(crate) fn silent(silent: &Silent) -> String {
     let last = silent.last.map_or_else(
         || "no answer before".to_owned(),
@@ -110,13 +112,13 @@ pub(crate) fn silent(silent: &Silent) -> String {
     format!("silent: no answer for {} s on any path, {last}", silent.waited.as_secs())
 }
 
-/// A time of the run as hours, minutes and seconds.
+/// Formats a time of the run as hours, minutes and seconds.
 fn clock(at: Time) -> String {
     let seconds = at.secs_f64() as u64;
     format!("{:02}:{:02}:{:02}", seconds / 3600, seconds / 60 % 60, seconds % 60)
 }
 
-/// Why a session keeps to one path.
+/// Explains why a session stays on one path.
 pub(crate) fn kept(why: Kept) -> String {
     match why {
         Kept::Short => "it ended before the path changed for the first time".to_owned(),
@@ -130,7 +132,7 @@ pub(crate) fn kept(why: Kept) -> String {
     }
 }
 
-/// A server behind a far end that answers itself.
+/// Reports a silent server whose far end answers.
 pub(crate) fn unanswered_behind(waited: Duration) -> String {
     let seconds = waited.as_secs();
     format!(
@@ -139,7 +141,7 @@ pub(crate) fn unanswered_behind(waited: Duration) -> String {
     )
 }
 
-/// What was learnt of a far end.
+/// Describes an event of a far end.
 pub(crate) fn far_end(far: Option<SocketAddr>, news: &FarEndNews) -> String {
     let far = far.map_or_else(|| "the far end".to_owned(), |far| far.to_string());
     match news {
@@ -159,7 +161,7 @@ pub(crate) fn far_end(far: Option<SocketAddr>, news: &FarEndNews) -> String {
     }
 }
 
-/// What is counted of a tunnel, in words.
+/// Describes the counters of a tunnel.
 pub(crate) fn far_end_counters(far: &FarEndCounters) -> String {
     let decoys = decoys(far.decoys).map(|decoys| format!("; {decoys}"));
     format!(
@@ -170,14 +172,14 @@ pub(crate) fn far_end_counters(far: &FarEndCounters) -> String {
     )
 }
 
-/// Decoys that were sent and those that came, in words, if there are any.
+/// Describes the decoys sent and received, if there are any.
 pub(crate) fn decoys([sent, came]: [Flow; 2]) -> Option<String> {
     let bytes = |flow: Flow| scaled(flow.bytes as f64, "B");
     (sent.datagrams + came.datagrams > 0)
         .then(|| format!("decoys {} sent, {} received and dropped", bytes(sent), bytes(came)))
 }
 
-/// What flows that are pinned to paths have carried, if any are.
+/// Describes the traffic of flows that are pinned to paths, if there are any.
 pub(crate) fn pinned(names: &[String], snapshot: &Snapshot) -> Option<String> {
     let told = names.iter().zip(&snapshot.pinned).map(|(name, pinned)| {
         let (up, down) = (pinned.up, pinned.down);
@@ -194,7 +196,7 @@ pub(crate) fn pinned(names: &[String], snapshot: &Snapshot) -> Option<String> {
     (!told.is_empty()).then(|| format!("pinned: {told}"))
 }
 
-/// The sessions that one path alone carried, if any, and why.
+/// Lists the sessions that used only one path, if there are any, and why.
 pub(crate) fn never_split(snapshot: &Snapshot) -> Option<String> {
     let unsplit = &snapshot.unsplit;
     if unsplit.sessions == 0 {

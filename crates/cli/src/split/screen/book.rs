@@ -1,4 +1,4 @@
-//! What a screen has to remember to name things: paths by name, sessions by client.
+//! State with which a screen names things: paths by name, sessions by client.
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -15,11 +15,11 @@ use crate::text;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Session {
     pub(super) client: SocketAddr,
-    /// The server that the client named; `None` for the one of all.
+    /// Server that the client named; `None` for the common one.
     pub(super) server: Option<SocketAddr>,
-    /// The protocol as far as it is known.
+    /// Protocol, once it is recognised.
     pub(super) found: Option<Finding>,
-    /// The protocol that was shown last.
+    /// Protocol that was shown last.
     shown: Option<Protocol>,
 }
 
@@ -28,7 +28,7 @@ impl Session {
         Session { client, server, found: None, shown: None }
     }
 
-    /// The protocol, in words.
+    /// Describes the protocol.
     pub(super) fn protocol(&self) -> String {
         match self.found {
             None => "not recognised yet".to_owned(),
@@ -41,8 +41,8 @@ impl Session {
         }
     }
 
-    /// Takes what the session carries. Whether a person is to read of it: once for each protocol,
-    /// and of one that keeps to one path only when it is certain.
+    /// Stores the protocol of the session. Returns whether to report it: once for each protocol,
+    /// and a protocol that stays on one path only when it is certain.
     fn finds(&mut self, found: Finding) -> bool {
         self.found = Some(found);
         let protocol = found.protocol;
@@ -50,7 +50,7 @@ impl Session {
         !waits && self.shown.replace(protocol) != Some(protocol)
     }
 
-    /// Who speaks with whom, in words.
+    /// Describes client and server.
     pub(super) fn ends(&self) -> String {
         ends(self.client, self.server)
     }
@@ -60,9 +60,9 @@ impl Session {
 #[derive(Clone, Debug, Default)]
 pub(super) struct Book {
     paths: Vec<String>,
-    /// The server of all, where there is one.
+    /// Common server, if there is one.
     server: Option<SocketAddr>,
-    /// Whether that is a far end, which answers where the server behind it does not.
+    /// Whether that is a far end, which answers even if the server behind it does not.
     far_end: bool,
     pub(super) sessions: BTreeMap<u64, Session>,
 }
@@ -74,17 +74,17 @@ impl Book {
         self.far_end = about.far_end;
     }
 
-    /// How many paths have names.
+    /// Returns the number of paths that have names.
     pub(super) fn paths(&self) -> usize {
         self.paths.len()
     }
 
-    /// The server that a session reaches, of which the client named `server` or none.
+    /// Returns the server of a session: the one named by the client, or the common one.
     pub(super) fn server(&self, server: Option<SocketAddr>) -> Option<SocketAddr> {
         server.or(self.server)
     }
 
-    /// The path's name. A path that was never announced has only a number.
+    /// Returns the path's name, or its number if it was never announced.
     pub(super) fn path(&self, id: PathId) -> String {
         self.paths.get(id.index()).cloned().unwrap_or_else(|| id.to_string())
     }
@@ -93,8 +93,8 @@ impl Book {
         self.sessions.get(&id.0).map(|session| session.client)
     }
 
-    /// Follows sessions as they come; to be called before an event is shown. Whether it is worth a
-    /// line.
+    /// Tracks new sessions and their protocols; to be called before an event is shown. Returns
+    /// whether it is worth a line.
     pub(super) fn open(&mut self, event: &Event) -> bool {
         match *event {
             Event::Opened { session, client, server } => {
@@ -109,14 +109,14 @@ impl Book {
         }
     }
 
-    /// Forgets sessions as they go; to be called after an event is shown.
+    /// Removes closed sessions; to be called after an event is shown.
     pub(super) fn close(&mut self, event: &Event) {
         if let Event::Closed { session, .. } = event {
             self.sessions.remove(&session.0);
         }
     }
 
-    /// The event in words.
+    /// Describes the event.
     pub(super) fn words(&self, event: &Event) -> String {
         match *event {
             Event::Opened { session, client, server } => {
@@ -192,11 +192,11 @@ impl Book {
     }
 }
 
-/// About a server that was heard by another path before.
+/// Ending for a server that has answered on another path before.
 const STAYS: &str = ": the server does not follow the client from path to path. What the client \
                      sends stays split; if the session is slow or stalls, the server also drops \
                      what arrives by the other paths";
-/// About a server that was only ever heard by one path.
+/// Ending for a server that has only ever answered on one path.
 const STAYS_OR_SWALLOWED: &str = " only: the server does not follow the client from path to \
                                   path, or the other paths lose everything";
 
@@ -234,7 +234,7 @@ fn closed(reason: CloseReason) -> &'static str {
     }
 }
 
-/// Whether a person who wants only warnings wants this one.
+/// Returns whether `event` is a warning, which is shown even with `--quiet`.
 pub(super) fn is_warning(event: &Event) -> bool {
     match event {
         Event::Recognised { protocol, confidence, .. } => {

@@ -1,5 +1,5 @@
-//! The live view on a terminal: a table of paths, sessions and the last events, drawn below what
-//! was there before.
+//! The live view on a terminal: a table of paths, sessions and the last events, below the existing
+//! lines.
 
 use std::time::Duration;
 
@@ -14,12 +14,12 @@ use crate::screen::live::{LiveView, PERIOD};
 
 mod draw;
 
-/// A screen that redraws itself. On a terminal that does not say where its cursor is, or that is
-/// gone, the lines of [`Plain`] remain.
+/// A screen that redraws itself. The lines of [`Plain`] are used instead if the terminal does not
+/// report the position of its cursor, or is gone.
 pub(super) struct Live {
     plain: Plain,
     live: LiveView<Model>,
-    /// The run's name.
+    /// Name of the run.
     name: Option<String>,
 }
 
@@ -45,7 +45,8 @@ impl Screen for Live {
         }
     }
 
-    /// The view keeps its height: to ask the terminal for another could take seconds.
+    /// Updates the model. The view keeps its height: asking the terminal for another could take
+    /// seconds.
     fn reloaded(&mut self, now: Time, about: &Listening) {
         let Some(view) = self.live.view() else { return self.plain.reloaded(now, about) };
         view.change(|model| model.reloaded(now, about));

@@ -1,4 +1,4 @@
-//! Where a run shows what happens: a live view on a terminal, lines elsewhere, JSON for machines.
+//! Output of a run: a live view on a terminal, lines elsewhere, JSON for programs.
 
 pub(crate) mod advice;
 mod book;
@@ -23,11 +23,11 @@ pub(super) use json::about as about_json;
 pub(super) use posting::Posting;
 pub(super) use pricing::Pricing;
 
-/// The screen that suits the options and the place that stdout leads to. None makes the run wait
-/// for who reads it.
+/// Returns the screen that suits the options and the type of stdout. No screen makes the run wait
+/// for a reader.
 ///
 /// # Errors
-/// The threads that write cannot be had.
+/// The writer threads cannot be started.
 pub(super) fn of(options: &Options) -> io::Result<Box<dyn Screen>> {
     if options.json {
         return Ok(Box::new(json::Json::new(options.name.clone())?));
@@ -39,10 +39,10 @@ pub(super) fn of(options: &Options) -> io::Result<Box<dyn Screen>> {
     Ok(Box::new(live::Live::new(plain, options.name.clone())))
 }
 
-/// A screen that writes to the file at `path`, behind what is there: lines, or with `json` objects.
+/// Returns a screen that appends to the file at `path`: lines, or with `json` objects.
 ///
 /// # Errors
-/// The file cannot be written to, or no thread that writes it can be had.
+/// The file cannot be opened for writing, or its thread cannot be started.
 pub(crate) fn log(path: &Path, json: bool) -> io::Result<Box<dyn Screen>> {
     let file = File::options().create(true).append(true).open(path)?;
     if json {

@@ -1,4 +1,4 @@
-//! Lines for a log: one an event, one every five seconds, a table at the end.
+//! Lines for a log: one for each event, one every five seconds, and a table at the end.
 
 use std::io;
 use std::time::Duration;
@@ -18,24 +18,24 @@ use crate::text::{millis, percent, table};
 
 /// A screen of lines.
 pub(super) struct Plain {
-    /// `None` where only warnings are wanted.
+    /// Output of events and counters; `None` if only warnings are wanted.
     out: Option<Lines>,
     /// Warnings go to stderr, whatever stdout is used for.
     warnings: Lines,
     journal: Journal,
-    /// The counters come every five seconds: 17,280 lines a day.
+    /// Whether the counters are printed every five seconds: 17,280 lines a day.
     counters: bool,
-    /// The session is a login by Mosh: no tunnel has to be told its MTU.
+    /// Whether the session is a login by Mosh: then there is no tunnel whose MTU matters.
     login: bool,
     model: Model,
 }
 
 impl Plain {
-    /// Lines to stdout and stderr of the run with this `name`; with `quiet` only warnings, to
-    /// stderr. The journal has no counters but for a `verbose` run.
+    /// Creates a screen that prints to stdout and stderr for the run with this `name`; with
+    /// `quiet`, only warnings to stderr. The journal gets counters only if the run is `verbose`.
     ///
     /// # Errors
-    /// The threads that write them cannot be had.
+    /// The writer threads cannot be started.
     pub(super) fn new(quiet: bool, verbose: bool, name: Option<&str>) -> io::Result<Plain> {
         let out = (!quiet).then(Lines::stdout).transpose()?;
         let journal = Journal::of_stdout().of_run(name);
@@ -43,18 +43,18 @@ impl Plain {
         Ok(Plain { journal, counters, ..Plain::to(out, Lines::stderr()?) })
     }
 
-    /// Lines to `out`, where there is one, and to `warnings`.
+    /// Creates a screen that prints to `out`, if there is one, and warnings to `warnings`.
     pub(super) fn to(out: Option<Lines>, warnings: Lines) -> Plain {
         let model = Model::default();
         Plain { out, warnings, journal: Journal::NONE, counters: true, login: false, model }
     }
 
-    /// The same for a login by Mosh.
+    /// Returns the same screen for a login by Mosh.
     pub(super) fn of_login(self) -> Plain {
         Plain { login: true, ..self }
     }
 
-    /// Waits until the reader has taken all lines, but not for long. Whether that is so.
+    /// Waits for a limited time until the reader has taken all lines. Returns whether it has.
     pub(super) fn flush(&self) -> bool {
         self.out.as_ref().is_none_or(Lines::flush)
     }
@@ -66,7 +66,7 @@ impl Plain {
         }
     }
 
-    /// What a WireGuard tunnel has to know.
+    /// Prints the MTU for a WireGuard tunnel.
     fn say_mtu(&mut self, about: &Listening) {
         if !self.login {
             advice::mtu(about).into_iter().for_each(|line| self.say(&line));
@@ -160,7 +160,7 @@ fn brief(row: &Row) -> String {
     )
 }
 
-/// What each path carried: uplink and downlink apart.
+/// Returns the table of the paths' traffic, with uplink and downlink separate.
 fn summary(model: &Model) -> String {
     const HEAD: [&str; 10] = [
         "path",

@@ -1,4 +1,4 @@
-//! A screen that keeps its run posted for `anabranch status`.
+//! A screen that publishes the status of its run for `anabranch status`.
 
 use std::time::Duration;
 
@@ -13,24 +13,24 @@ use crate::screen::waiting::LookingUp;
 use crate::status::pace::{FRESH, Pace};
 use crate::status::{Standing, now};
 
-/// A screen before which another stands.
+/// A decorator of another screen.
 pub(in crate::split) struct Posting<'s> {
     inner: &'s mut dyn Screen,
     standing: Option<Standing>,
-    /// Until the names are looked up.
+    /// Report of a slow lookup; dropped once the names are resolved.
     looking_up: Option<LookingUp>,
     book: Book,
-    /// Datagrams that had come by each path, by name, and when one came last, in seconds since
-    /// 1970.
+    /// Time of the latest datagram from each path, by name, in seconds since 1970; `counts` has
+    /// the number of datagrams until then.
     answers: Map<String, Value>,
     counts: Vec<(String, u64)>,
-    /// Of what is posted, and of the counters that `inner` wants.
+    /// Pace of the published status, and pace of the counters that `inner` wants.
     posts: Pace,
     shows: Pace,
 }
 
 impl<'s> Posting<'s> {
-    /// Posts what happens, and shows it on `inner`.
+    /// Creates a screen that publishes each event, and shows it on `inner`.
     pub(in crate::split) fn new(
         inner: &'s mut dyn Screen,
         standing: Option<Standing>,
@@ -54,7 +54,7 @@ impl<'s> Posting<'s> {
         }
     }
 
-    /// Notes by which paths something came since the last counters.
+    /// Updates the times of paths that received datagrams since the last counters.
     fn note(&mut self, snapshot: &Snapshot) {
         let paths = snapshot.paths.iter().enumerate();
         let named = paths.map(|(at, path)| {
@@ -84,7 +84,7 @@ impl Screen for Posting<'_> {
 
     fn snapshot(&mut self, now: Time, snapshot: &Snapshot) {
         let tick = self.interval();
-        // A view wants counters ten times as often as anybody reads what is posted.
+        // A view wants counters ten times as often as a reader needs the published ones.
         if self.posts.is_due(now, FRESH, tick) {
             self.note(snapshot);
             self.post("answers", Value::Object(self.answers.clone()));

@@ -1,4 +1,4 @@
-//! A screen that says once what a run costs QUIC, where it costs much.
+//! A screen that warns once if the settings of a run slow QUIC down much.
 
 use std::time::Duration;
 
@@ -9,21 +9,22 @@ use anabranch_splitter::split::{FarEndNews, Listening, Screen};
 
 use super::advice;
 
-/// From this length on servers that begin anew on each path keep nine tenths of their speed
-/// (docs/results/overhead.md).
+/// Minimum run length with which servers that start congestion control again on each path keep
+/// nine tenths of their speed (docs/results/overhead.md).
 const LONG: Duration = Duration::from_millis(500);
 
-/// A screen before which another stands.
+/// A decorator of another screen.
 pub(in crate::split) struct Pricing<'s> {
     inner: &'s mut dyn Screen,
-    /// The user has chosen how QUIC is to keep its speed.
+    /// Whether the user has chosen how QUIC keeps its speed.
     settled: bool,
-    /// The length of a run, where it is one that ruins QUIC.
+    /// Run length, if it slows QUIC down much.
     short: Option<String>,
 }
 
 impl<'s> Pricing<'s> {
-    /// Shows all on `inner`; `in_order` says that what a new path brings waits for the old one.
+    /// Creates a screen that shows all on `inner`; `in_order` is set if datagrams of a new path
+    /// wait for those of the old one.
     pub(in crate::split) fn new(inner: &'s mut dyn Screen, in_order: bool) -> Pricing<'s> {
         Pricing { inner, settled: in_order, short: None }
     }
@@ -35,7 +36,7 @@ impl<'s> Pricing<'s> {
     }
 }
 
-/// Whether runs end before a server that begins anew on each path is fast again.
+/// Returns whether runs end before a server that starts again on each path has regained its speed.
 fn ruins_quic(every: Every) -> bool {
     match every {
         Every::Never => false,

@@ -1,4 +1,4 @@
-//! `--wg`: the server, the port and the mark out of a wg-quick file, and the changed file.
+//! `--wg`: takes server, port and mark from a wg-quick file, and changes the file.
 
 mod show;
 
@@ -15,11 +15,10 @@ use crate::failure::Failure;
 use show::Sink;
 pub(super) use show::{Announcing, Tunnel};
 
-/// Reads the tunnel's file, if `options` name one, and puts what it says into them where they say
-/// nothing.
+/// Reads the tunnel's file, if `options` name one. Its values fill the options that are not given.
 ///
 /// # Errors
-/// Misuse: the file, or where to write it, is not as it must be. Nothing is left behind.
+/// Misuse: the file or the target of `--write` is invalid. No file is left in that case.
 pub(super) fn begin(options: &mut Options) -> Result<Option<Tunnel>, Failure> {
     check(options)?;
     let Some(source) = options.wg.clone() else { return Ok(None) };
@@ -27,12 +26,12 @@ pub(super) fn begin(options: &mut Options) -> Result<Option<Tunnel>, Failure> {
     let peer = file.peer(options.peer.as_ref()).map_err(Failure::misuse)?.clone();
     let server = peer.endpoint.clone().expect("WgQuick::peer gives peers with an endpoint");
     options.listen = Some(listen(options.listen, &file, &server, &source)?);
-    // With a far end the Endpoint is what stands behind that.
+    // With a far end, the Endpoint is the server behind it.
     options.to = options.to.take().or(Some(server));
     let (mark, unmarked) = mark(options.fwmark, &file);
     options.fwmark = mark.filter(|_| !unmarked).map(Mark);
     if file.is_obfuscated() && options.key.is_none() {
-        // Its packets look like nothing known.
+        // Its packets match no known protocol.
         let wireguard = Traffic(Guess::Is(Protocol::WireGuard));
         options.protocol.get_or_insert(wireguard);
     }
@@ -41,7 +40,7 @@ pub(super) fn begin(options: &mut Options) -> Result<Option<Tunnel>, Failure> {
     Ok(Some(Tunnel { source, file, peer, mark, unmarked, sink, name, json, quiet }))
 }
 
-/// What does not go together: flags and a file may each say a part of it.
+/// Refuses flags that contradict each other or the file.
 fn check(options: &Options) -> Result<(), Failure> {
     let refuse = |text: &str| Err(Failure::misuse(text));
     match (&options.wg, &options.write) {
@@ -67,7 +66,8 @@ fn check(options: &Options) -> Result<(), Failure> {
     }
 }
 
-/// Where the whole file goes. Standard output is then kept free of all else.
+/// Returns the target of the whole file. If that is standard output, nothing else is printed
+/// there.
 fn sink(source: &Path, options: &mut Options) -> Result<Sink, Failure> {
     match &options.write {
         None => Ok(Sink::None),
@@ -117,8 +117,8 @@ fn listen(
     Ok(listen)
 }
 
-/// The mark of the tunnel's packets and of ours that take their place, and whether ours have to go
-/// without it: a mark that nobody asked for by flag is no reason to need root.
+/// Returns the mark of the tunnel's packets, and whether our packets have to go without it. A mark
+/// that no flag asks for is not a reason to need root.
 fn mark(given: Option<Mark>, file: &WgQuick) -> (Option<u32>, bool) {
     let full = file.is_full_tunnel().then_some(FULL_TUNNEL_MARK);
     match given {

@@ -1,4 +1,4 @@
-//! The changed file: written, printed, or its changed lines shown.
+//! Output of the changed file: written, printed, or only its changed lines.
 
 use std::io::{self, Write as _};
 use std::path::{Path, PathBuf};
@@ -15,31 +15,31 @@ use signal_hook::low_level::raise;
 
 use crate::failure::Failure;
 
-/// Where the whole changed file goes.
+/// Target of the whole changed file.
 pub(super) enum Sink {
     None,
     Stdout,
     File(Write),
 }
 
-/// A tunnel whose file was read and is yet to be changed.
+/// A tunnel whose file was read and is not yet changed.
 pub(in crate::split) struct Tunnel {
     pub(super) source: PathBuf,
     pub(super) file: WgQuick,
     pub(super) peer: Peer,
-    /// The mark that the tunnel's packets bear, and ours.
+    /// Mark of the tunnel's packets and of ours.
     pub(super) mark: Option<u32>,
-    /// Ours have to go without it.
+    /// Whether our packets have to go without the mark.
     pub(super) unmarked: bool,
     pub(super) sink: Sink,
-    /// The run's name.
+    /// Name of the run.
     pub(super) name: Option<String>,
     pub(super) json: bool,
     pub(super) quiet: bool,
 }
 
 impl Tunnel {
-    /// Shows what has to change for what a run is `about`, and writes the file where that is
+    /// Shows the changes that a run `about` this listener needs, and writes the file if that is
     /// wanted.
     ///
     /// # Errors
@@ -78,21 +78,22 @@ impl Tunnel {
         }
     }
 
-    /// The same for `--check`, with what would be warned of. Whether standard output is taken.
+    /// Does the same for `--check`, and prints the warning. Returns whether standard output has
+    /// the file.
     ///
     /// # Errors
     /// The file cannot be written.
     pub(in crate::split) fn check(self, about: &Listening) -> Result<bool, Failure> {
         let alone = matches!(self.sink, Sink::Stdout);
         if let Some(warning) = self.warning() {
-            // Nobody may be there to read it.
+            // Standard error may be closed.
             let _ = writeln!(io::stderr(), "warning: {warning}");
         }
         self.show(about).map(|()| alone)
     }
 
     fn changed(&self, about: &Listening) -> Changed {
-        // A smaller MTU in the file has its reason on the server's side.
+        // A smaller MTU in the file has a reason on the server's side.
         let mtu = about.tunnel_mtu.map(|mtu| mtu.saturating_sub(self.file.padding()));
         let mtu = mtu.map(|mtu| self.file.mtu().map_or(mtu, |own| own.min(mtu)));
         let marked = self.file.is_full_tunnel() || self.file.fwmark().is_some();
@@ -110,10 +111,10 @@ impl Tunnel {
     }
 }
 
-/// What a person or a program is told of the changes: never a key but the peer's public one.
+/// Changes for a person or a program, without any key except the peer's public one.
 struct Summary<'t> {
     source: &'t Path,
-    /// The program that brings the tunnel up.
+    /// Program that starts the tunnel.
     program: &'static str,
     peer: &'t Peer,
     changed: &'t Changed,
@@ -177,7 +178,7 @@ fn next_step(program: &str, target: &Path) -> String {
     }
 }
 
-/// A reader who leaves early is no failure.
+/// Prints `text`. A reader that closes the pipe early is not a failure.
 fn print(text: &str) -> Result<(), Failure> {
     let mut out = io::stdout().lock();
     match out.write_all(text.as_bytes()).and_then(|()| out.flush()) {
@@ -186,8 +187,7 @@ fn print(text: &str) -> Result<(), Failure> {
     }
 }
 
-/// A screen that first shows the changed file: once the listener is open, so that its port is
-/// certain.
+/// A screen that first shows the changed file, once the listener is open and its port is certain.
 pub(in crate::split) struct Announcing<'s> {
     inner: &'s mut dyn Screen,
     tunnel: Option<Tunnel>,
@@ -199,7 +199,7 @@ impl<'s> Announcing<'s> {
         Announcing { inner, tunnel: Some(tunnel), failure: None }
     }
 
-    /// Why the file was not written, if it was not: the run has been told to end then.
+    /// Returns the error if the file was not written; the run was ended by a signal in that case.
     pub(in crate::split) fn failure(self) -> Result<(), Failure> {
         self.failure.map_or(Ok(()), Err)
     }
@@ -211,7 +211,7 @@ impl Screen for Announcing<'_> {
         let warning = tunnel.as_ref().and_then(Tunnel::warning);
         self.failure = tunnel.and_then(|tunnel| tunnel.show(about).err());
         if self.failure.is_some() {
-            // Can only fail for a signal that does not exist.
+            // `raise` only fails for a signal that does not exist.
             let _ = raise(SIGTERM);
             return;
         }

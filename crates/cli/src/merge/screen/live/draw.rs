@@ -1,4 +1,4 @@
-//! Drawing only: what to show is in the [`Model`].
+//! Drawing only: the content is in the [`Model`].
 
 use std::cmp::Ordering;
 
@@ -16,9 +16,9 @@ use crate::screen::palette::Palette;
 use crate::screen::table::{Column, table};
 use crate::text::{share, sparks};
 
-/// Rows of paths.
+/// Rows of paths in the table.
 const ROWS: u16 = 12;
-/// Lines about the whole.
+/// Lines above the table.
 const HEAD: u16 = 2;
 
 const COLUMNS: [Column<Row>; 11] = [
@@ -50,7 +50,7 @@ impl Picture for Model {
         names(&ORDERS)
     }
 
-    /// Lines about the whole, the table and its head.
+    /// Returns the height: the lines above the table, its head and its rows.
     fn height(&self) -> u16 {
         HEAD + 1 + ROWS
     }
@@ -73,7 +73,7 @@ impl Picture for Model {
 }
 
 impl Model {
-    /// The run in two lines.
+    /// Returns two lines about the whole run.
     fn whole(&self, ink: Palette) -> Text<'static> {
         let clients = self.snapshot.clients.iter().filter(|client| client.up).count();
         let [inward, outward] = self.rates().map(|rate| scaled(rate, "bit/s"));
