@@ -8,6 +8,7 @@ mod plain;
 mod words;
 
 use std::fs;
+use std::io::{self, Write as _};
 use std::ops::RangeInclusive;
 use std::path::{Path, PathBuf};
 
@@ -199,7 +200,8 @@ impl CamouflageArgs {
                 None => Bench::lacks(arm, programs).map(|missing| missing.to_string()),
             };
             if let (Some(reason), false) = (&reason, self.short) {
-                eprintln!("{arm} is not measured: {reason}");
+                // Whoever closed standard error does not read it.
+                let _ = writeln!(io::stderr(), "{arm} is not measured: {reason}");
             }
             reason.is_none()
         });
