@@ -1,7 +1,8 @@
-"""Website-fingerprinting attacks, one file each, all with the same contract (`base.Attack`).
+"""Website-fingerprinting attacks, one module each, with the same interface (`base.Attack`).
 
-`ATTACKS` names them. The networks need JAX, Equinox and Optax; without these they can be
-constructed and listed, and `fit` raises one line that says what to install.
+`ATTACKS` maps names to classes. Network attacks need JAX, Equinox and Optax. Without these packages
+they can still be constructed and listed; `fit` then raises `MissingExtraError`, whose one-line
+message names the packages to install.
 """
 
 from __future__ import annotations
@@ -34,13 +35,13 @@ ATTACKS: Final[MappingProxyType[str, type[Attack]]] = MappingProxyType(
         "size": Size,
     }
 )
-"""Every attack by the name that result files use."""
+"""Attack classes by the name that result files use."""
 
 ALIASES: Final[MappingProxyType[str, str]] = MappingProxyType({"minirocket": "rocket"})
-"""Names for options and sweeps, each with the name that results have."""
+"""Alternative names for options and sweeps, each mapped to the name in results."""
 
 Rocket = MiniRocket
-"""The first name of `MiniRocket` here."""
+"""Earlier name of `MiniRocket` in this package."""
 
 __all__ = [
     "ALIASES",

@@ -1,9 +1,10 @@
-"""What every attack has in common: the estimator's contract.
+"""The interface that all attacks share.
 
-An attack takes `Sequences` (packets of many loads, in flat arrays), or what stands for them, and
-labels, and answers with one row of class probabilities for each sequence. It follows scikit-learn's
-conventions: parameters are only stored in `__init__`, learnt state ends in `_`, `clone` and
-`get_params` work, and so do cross-validation, searches, pipelines and votes.
+`fit` takes labels and `Sequences` (packets of many loads, in flat arrays), or an input that
+`sequences_of` or `from_rows` converts to them. `predict_proba` returns one row of class
+probabilities for each sequence. Attacks follow scikit-learn's conventions: `__init__` only stores
+parameters, learnt state ends in `_`, and `clone` and `get_params` work. So do cross-validation,
+searches, pipelines and voting.
 """
 
 from __future__ import annotations
@@ -46,28 +47,28 @@ __all__ = [
 Labels: TypeAlias = NDArray[Any]
 
 FILE_FORMAT = 1
-"""Version of what `Attack.save` writes."""
+"""Version of the files that `Attack.save` writes."""
 
 UNKNOWN = -1
-"""Code of a label that the training set does not have: no prediction ever equals it."""
+"""Code of a validation label that the training set lacks; no prediction ever equals it."""
 
 
 @dataclass(frozen=True, slots=True)
 class EpochReport:
-    """What a network's training tells after each epoch."""
+    """Progress of a network's training after one epoch."""
 
     member: str
-    """Which network of an ensemble; `network` where there is one."""
+    """Name of the network within an ensemble; `network` if there is only one."""
     epoch: int
-    """From 1."""
+    """Number of the epoch, from 1."""
     epochs: int
-    """The most there will be."""
+    """Maximum number of epochs."""
     loss: float
     """Mean cross entropy of the epoch's mini-batches [nats], with dropout."""
     validation_accuracy: float | None
-    """Share of the validation set that is labelled rightly; None without one."""
+    """Accuracy on the validation set; None without one."""
     learning_rate: float
-    """The rate that the epoch ended with."""
+    """Learning rate at the end of the epoch."""
 
 
 OnEpoch: TypeAlias = Callable[[EpochReport], None]
@@ -76,7 +77,7 @@ Validation: TypeAlias = tuple[Observed, ArrayLike]
 
 @dataclass(frozen=True, slots=True)
 class Task:
-    """A checked training set; labels are codes into `classes_`."""
+    """A checked training set; labels are codes, which index `classes_`."""
 
     X: Sequences
     codes: Ints
@@ -87,21 +88,23 @@ class Task:
 
 
 class Attack(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # scikit-learn has no types
-    """Base of all attacks: checks the input, keeps the classes, saves and loads.
+    """Base class of all attacks: checks the input, stores the classes, saves and loads.
 
-    A subclass implements `_fit(task)` and `_probabilities(X)`, and states the range of each of its
-    parameters and whether it looks at times.
+    A subclass implements `_fit(task)` and `_probabilities(X)`. It declares the range of each of its
+    parameters (`ranges`) and whether it uses times (`needs_times`).
     """
 
     ranges: ClassVar[Ranges] = {"seed": SEED}
-    """What each parameter may be, but for those that are true or false."""
+    """Valid values of each parameter; boolean parameters are left out."""
     needs_times: ClassVar[bool]
-    """Whether it looks at times: on traces that have none it would be another, weaker attack."""
+    """Whether the attack uses times. Without times it would be a different, weaker attack."""
     uses_counter: ClassVar[bool] = False
-    """Whether it looks at counters in clear (`Sequences.counts`); others refuse to be given any."""
+    """Whether the attack uses cleartext counters (`Sequences.counts`); others reject them."""
     revision: ClassVar[int] = 0
-    """Raised when the same parameters begin to give other predictions: results of the one before
-    are then found no more."""
+    """Number to increase when the same parameters begin to give other predictions.
+
+    Stored results of the previous revision are then no longer found.
+    """
 
     classes_: Labels
     counted_: bool = False
@@ -117,26 +120,27 @@ class Attack(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # scikit-le
         on_epoch: OnEpoch | None = None,
         unfinished: Unfinished | None = None,
     ) -> Self:
-        """Learns to tell the labels apart.
+        """Trains the attack.
 
         Args:
             X: the training set: `Sequences`, `Traces`, a list of traces (`sequences_of`), or a
                 table (n, packets) in WFlib's form (`from_rows`).
-            y: (n,) labels of any type that sorts; numbers are whole.
-            groups: (n,) load ids; an inner division never puts one load on both sides.
-            validation: traces and labels that choose epochs or parameters, and nothing else.
+            y: (n,) labels of any sortable type; numeric labels must be whole numbers.
+            groups: (n,) load IDs. Inner splits keep all samples of a load on one side.
+            validation: traces and labels used only to choose epochs or parameters.
             on_epoch: called after each epoch of a network; other attacks never call it.
-            unfinished: where a network's state is kept from time to time, and gone on from if the
-                same call was cut.
+            unfinished: where a network's training state is saved regularly. If the same call was
+                interrupted before, training resumes from the saved state.
 
         Raises:
             AttackError: if a parameter is out of its range, lengths differ, the validation set is
-                empty, or there are fewer than two classes.
-            ValueError: of scikit-learn, if a table is none of finite numbers.
+                empty, there are fewer than two classes, or `X` has counters that the attack cannot
+                use.
+            ValueError: from scikit-learn, if a table contains anything but finite numbers.
         """
         self.check_parameters()
         if y is None:
-            # In scikit-learn's words, which its checks look for.
+            # scikit-learn's estimator checks look for this wording.
             problem = "requires y to be passed, but the target y is None"
             raise AttackError(f"{type(self).__name__} {problem}")
         seen = self._taken(X, learning=True)
@@ -156,10 +160,12 @@ class Attack(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # scikit-le
         return self
 
     def check_parameters(self) -> None:
-        """Refuses parameters out of their range, which construction only stores.
+        """Rejects parameters of the wrong type or out of their range.
+
+        Construction only stores parameters, as scikit-learn requires.
 
         Raises:
-            AttackError: with the parameter's name, its value and what it may be.
+            AttackError: with the parameter's name, its value and the values that are valid.
         """
         defaults = type(self)().get_params(deep=False)
         for name, value in self.get_params(deep=False).items():
@@ -172,7 +178,7 @@ class Attack(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # scikit-le
                 raise AttackError(f"{name} = {value!r} is not {self.ranges[name]}")
 
     def _check_counts(self, X: Sequences) -> None:
-        """Refuses sequences that have counters where the training set had none, or the reverse."""
+        """Rejects sequences with counters if the training set had none, and the reverse."""
         if (X.counts is not None) != self.counted_:
             trained, given = ("with", "without") if self.counted_ else ("without", "with")
             raise AttackError(
@@ -186,10 +192,10 @@ class Attack(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # scikit-le
 
     @abstractmethod
     def _probabilities(self, X: Sequences) -> Floats:
-        """Class probabilities (n, classes) of checked sequences, after `_fit`."""
+        """Returns class probabilities (n, classes) of checked sequences; called after `_fit`."""
 
     def predict_proba(self, X: Observed) -> Floats:
-        """Class probabilities (n, classes), columns in the order of `classes_`.
+        """Returns class probabilities (n, classes), columns in the order of `classes_`.
 
         Raises:
             NotFittedError: before `fit`.
@@ -202,7 +208,7 @@ class Attack(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # scikit-le
         return self._probabilities(seen)
 
     def predict(self, X: Observed) -> Labels:
-        """The most probable label of each sequence (n,); of equals, the first in `classes_`."""
+        """Returns the most probable labels (n,); ties go to the first in `classes_`."""
         probabilities = self.predict_proba(X)
         return np.asarray(self.classes_[probabilities.argmax(axis=1)])
 
@@ -221,10 +227,10 @@ class Attack(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # scikit-le
 
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> Self:
-        """Reads what `save` wrote. The file is a pickle: load only files that you trust.
+        """Reads a file that `save` wrote. The file is a pickle: load only files that you trust.
 
         Raises:
-            AttackError: if the file is none of ours, or another attack's.
+            AttackError: if the file is not a saved attack, or holds another attack.
         """
         content = _read(path)
         if content.get("attack") != cls.__name__:
@@ -235,7 +241,7 @@ class Attack(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # scikit-le
         return attack
 
     def _taken(self, X: Observed, *, learning: bool) -> Sequences:
-        """What `X` stands for; a table's width is learnt or compared, as scikit-learn does."""
+        """Converts `X` to sequences; learns or checks a table's width, as scikit-learn does."""
         if learning:
             self.__dict__.pop("n_features_in_", None)
         seen = sequences_of(X)
@@ -250,19 +256,19 @@ class Attack(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # scikit-le
         return seen, self._codes(seen, y)
 
     def _codes(self, X: Sequences, y: ArrayLike) -> Ints:
-        """Codes (n,) of labels, `UNKNOWN` for one that `classes_` lacks."""
+        """Returns the code of each label (n,), `UNKNOWN` for labels that `classes_` lacks."""
         labels = _labels_for(X, y, "validation labels")
         places = np.searchsorted(self.classes_, labels).clip(max=self.classes_.size - 1)
         return np.where(self.classes_[places] == labels, places, UNKNOWN).astype(np.int64)
 
 
 def random_state(seed: int) -> int:
-    """A seed as scikit-learn takes it: those from 2^32 on are mixed into 32 bits."""
+    """Converts a seed to scikit-learn's range: seeds from 2^32 on are mixed into 32 bits."""
     return seed if seed < 2**32 else int(np.random.SeedSequence(seed).generate_state(1)[0])
 
 
 def _targets(X: Sequences, y: ArrayLike) -> Labels:
-    """Labels (n,) of classes; a column becomes a row, with scikit-learn's warning."""
+    """Returns the checked class labels (n,); flattens a column, with scikit-learn's warning."""
     given = np.asarray(y)
     labels = _labels_for(X, column_or_1d(given, warn=True) if given.ndim == 2 else given, "y")
     try:
@@ -290,7 +296,7 @@ def _read(path: str | os.PathLike[str]) -> dict[str, Any]:
         content = joblib.load(path)
     except FileNotFoundError:
         raise
-    except Exception as error:  # unpickling garbage raises almost anything
+    except Exception as error:  # damaged pickles can raise almost anything
         raise AttackError(f"{path}: not a saved attack ({error})") from error
     parts = {"attack", "parameters", "learnt"}
     if not isinstance(content, dict) or content.get("format") != FILE_FORMAT or parts - {*content}:

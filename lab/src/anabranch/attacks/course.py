@@ -1,4 +1,4 @@
-"""A plain random forest over the course of a load, and what its totals alone tell."""
+"""Random forests over a load's cumulative packet counts, and over its totals alone."""
 
 from __future__ import annotations
 
@@ -13,17 +13,19 @@ from .ranges import COUNT, Range, Ranges
 class CourseForest(Attack):
     """A random forest over cumulative counts of packets at fixed moments, totals and duration.
 
-    No published attack: a cheap one that minutes suffice for, and that looks at counters in clear
-    as nearly as possible, at how many packets all paths had carried when (`course_features`).
+    This is not a published attack. It trains in minutes, and uses cleartext counters as directly as
+    possible: as the number of packets that all paths had carried at each moment
+    (`course_features`).
 
     Attributes:
-        forest_: the trees.
+        forest_: the fitted forest.
 
     Args:
-        moments: at which packets are counted, closer together at first.
-        window: seconds until the last one.
-        trees: in the forest.
-        leaf_size: least training loads in a leaf.
+        moments: number of moments at which packets are counted; they are closer together at the
+            start.
+        window: seconds from the first packet to the last moment.
+        trees: number of trees.
+        leaf_size: minimum training loads in a leaf.
         jobs: threads that grow trees; the result does not depend on it.
     """
 
@@ -57,7 +59,7 @@ class CourseForest(Attack):
         self.seed = seed
 
     def _probabilities(self, X: Sequences) -> Floats:
-        """Class probabilities (n, classes): class shares at the leaves."""
+        """Returns class probabilities (n, classes): class shares at the leaves."""
         return self.forest_.predict_proba(self._features(X))
 
     def _fit(self, task: Task) -> None:
@@ -75,17 +77,17 @@ class CourseForest(Attack):
 
 
 class Size(Attack):
-    """What the size of a load tells alone: a forest over packets and bytes of each direction.
+    """A random forest over the packets and bytes of each direction: a load's size alone.
 
-    With counters, over what they tell of all paths too. Order and time play no part, so that a
-    number of it beside another attack's says how much of that one is the page's size.
+    With counters, it also uses the totals of all paths that these reveal. It ignores order and
+    time. Its accuracy therefore shows how much of another attack's accuracy comes from page size.
 
     Attributes:
-        forest_: the trees.
+        forest_: the fitted forest.
 
     Args:
-        trees: in the forest.
-        leaf_size: least training loads in a leaf.
+        trees: number of trees.
+        leaf_size: minimum training loads in a leaf.
         jobs: threads that grow trees; the result does not depend on it.
     """
 
@@ -108,7 +110,7 @@ class Size(Attack):
         self.seed = seed
 
     def _probabilities(self, X: Sequences) -> Floats:
-        """Class probabilities (n, classes): class shares at the leaves."""
+        """Returns class probabilities (n, classes): class shares at the leaves."""
         return self.forest_.predict_proba(total_features(X))
 
     def _fit(self, task: Task) -> None:

@@ -1,4 +1,4 @@
-"""CUMUL."""
+"""CUMUL (Panchenko et al., NDSS 2016)."""
 
 from __future__ import annotations
 
@@ -19,30 +19,31 @@ COSTS = tuple(2.0**i for i in range(11, 18, 2))
 WIDTHS = tuple(2.0**i for i in range(-3, 4, 2))
 FOLDS = 3
 AT_ONCE = 1 << 22
-"""Decision values, one for each sample and pair of classes, that are held at once."""
+"""Maximum decision values held at once, one for each sample and pair of classes."""
 
 
 class Cumul(Attack):
     """CUMUL (Panchenko et al., NDSS 2016): a support vector machine over cumulated sizes.
 
-    104 features, scaled to [-1, 1], RBF kernel. The paper searches cost and width in
-    2^11..2^17 and 2^-3..2^3 by cross-validation: `search=True` does, in steps of 4,
-    on `validation` where given, else in three folds divided by load where `groups` are given.
-    Without a search `cost` and `width` are taken as they are.
+    It uses 104 features, scaled to [-1, 1], and an RBF kernel. The paper searches cost and width in
+    2^11..2^17 and 2^-3..2^3 by cross-validation. `search=True` does this in steps of a factor of 4:
+    on `validation` if it is given, else in three folds, which keep loads together if `groups` are
+    given. Without a search, `cost` and `width` are used as given.
 
-    Departures: probabilities are shares of the votes, of which a machine for two classes splits its
-    own within its margin, so that an open world can rank loads; labels, and what the search looks
-    at, follow them, where libsvm counts whole votes. Platt's scaling would put sub-traces of one
-    load on both sides of its inner folds.
+    Departures: Probabilities are vote shares. A pairwise classifier splits its vote between its two
+    classes within its margin, so that an open world can rank loads. Predicted labels and the search
+    follow these shares, whereas libsvm counts whole votes. Platt scaling is not used, because its
+    inner folds would put sub-traces of one load on both sides.
 
     Attributes:
         machine_: the fitted pipeline.
-        cost_, width_: the chosen parameters.
+        cost_, width_: the parameters used, as given or chosen by the search.
 
     Args:
-        points: samples of the cumulated course.
-        cost: penalty C.
+        points: number of samples of the cumulated sizes.
+        cost: penalty C of the support vector machine.
         width: gamma of the kernel.
+        search: whether `fit` chooses `cost` and `width`.
     """
 
     ranges: ClassVar[Ranges] = Attack.ranges | {
@@ -51,7 +52,7 @@ class Cumul(Attack):
         "width": Range(1e-9, 1e9),
     }
     needs_times = False
-    revision = 1  # probabilities were a softmax
+    revision = 1  # earlier, probabilities were a softmax
 
     machine_: Pipeline
     cost_: float
@@ -73,7 +74,7 @@ class Cumul(Attack):
         self.seed = seed
 
     def _probabilities(self, X: Sequences) -> Floats:
-        """Class probabilities (n, classes)."""
+        """Returns class probabilities (n, classes)."""
         if len(X) == 0:
             return np.zeros((0, self.classes_.size))
         return _shares(self.machine_, cumul_features(X, self.points))
@@ -88,7 +89,7 @@ class Cumul(Attack):
         self.machine_ = _machine(self.cost_, self.width_).fit(features, task.codes)
 
     def _score(self, task: Task, features: Floats, cost: float, width: float) -> float:
-        """Accuracy of one pair of parameters on loads that it was not trained on."""
+        """Returns the accuracy of one pair of parameters on data that it was not trained on."""
         machine = _machine(cost, width)
         if task.validation is not None:
             held_out, codes = task.validation
@@ -101,7 +102,7 @@ class Cumul(Attack):
         return float(np.mean(found))
 
     def _folds(self, task: Task) -> list[tuple[NDArray[np.intp], NDArray[np.intp]]]:
-        """Training and test places of the inner folds, whole loads where loads are told."""
+        """Returns training and test indices of the inner folds, by load if `groups` are given."""
         state = random_state(self.seed)
         folds: Any = StratifiedKFold(FOLDS, shuffle=True, random_state=state)
         if task.groups is not None:
@@ -116,15 +117,15 @@ class Cumul(Attack):
 
 
 def votes(values: Floats, classes: int) -> Floats:
-    """Class probabilities from what tells each two classes apart: the share of each in all votes.
+    """Returns class probabilities: the share of each class in the votes of all pairs.
 
-    Each pair has a vote, which is the first class's from 1 on and the second's up to -1; between,
-    within the margin, it is split. Whole votes alone would rank no loads: of many classes one
-    nearly always has all of its own.
+    Each pair of classes has one vote. It goes to the first class for values from 1 on, and to the
+    second for values down to -1. In between, within the margin, it is split. Whole votes could not
+    rank loads: among many classes, one nearly always wins all of its pairs.
 
     Args:
-        values: float64 (n, pairs), of the classes 0 and 1, 0 and 2, ..., 1 and 2, ...
-        classes: how many.
+        values: float64 (n, pairs), decision values of classes 0 and 1, 0 and 2, ..., 1 and 2, ...
+        classes: number of classes.
 
     Returns:
         float64 (n, classes).
@@ -141,13 +142,13 @@ def votes(values: Floats, classes: int) -> Floats:
 
 
 def _shares(machine: Pipeline, features: Floats) -> Floats:
-    """Class probabilities (n, classes that `machine` has learnt), a batch at a time."""
+    """Returns class probabilities (n, classes that `machine` has learnt), computed in batches."""
     classes = machine.classes_.size
     rows = max(1, AT_ONCE // (classes * (classes - 1) // 2))
     parts = [np.zeros((0, classes))]
     for begin in range(0, len(features), rows):
         values = machine.decision_function(features[begin : begin + rows])
-        # Of two classes alone, unlike of more, positive values are the second one's.
+        # For exactly two classes, positive values mean the second; for more, the first of a pair.
         parts.append(votes(-values[:, None] if values.ndim == 1 else values, classes))
     return np.concatenate(parts)
 

@@ -1,4 +1,4 @@
-"""Deep Fingerprinting."""
+"""Deep Fingerprinting (DF)."""
 
 from __future__ import annotations
 
@@ -20,15 +20,16 @@ if TYPE_CHECKING:
 class DeepFingerprinting(NetworkAttack):
     """DF (Sirinam, Imani, Juarez and Wright, CCS 2018).
 
-    Packet directions through four convolutional blocks and two dense layers, with the
-    hyperparameters of the paper's table 1 and of its program (`Model_NoDef.py`): 5,000 packets,
-    30 epochs of mini-batches of 128, Adamax at 0.002, dropout 0.1, 0.7 and 0.5.
+    Packet directions pass through four convolutional blocks and two dense layers. The
+    hyperparameters are those of the paper's table 1 and of its program (`Model_NoDef.py`): 5,000
+    packets, 30 epochs of mini-batches of 128, Adamax at 0.002, dropout 0.1, 0.7 and 0.5.
 
-    Departures: batch normalisation's averages are corrected for their start (see
-    `nets.layers.BatchNorm`), and the last mini-batch is filled up, so that one shape is compiled.
+    Departures: The running averages of batch normalisation are corrected for their start at zero
+    (see `nets.layers.BatchNorm`). The last mini-batch is filled up to full size, so that only one
+    shape is compiled.
 
     Args:
-        length: packets looked at; fewer make training faster in proportion.
+        length: number of packets used; training time is proportional to it.
         width: filters of the first block, doubled from block to block.
         hidden: units of the dense layers.
     """

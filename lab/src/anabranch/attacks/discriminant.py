@@ -1,4 +1,4 @@
-"""Linear discriminants of many classes, fitted by one Cholesky factorisation."""
+"""Linear discriminant analysis for many classes, solved by Cholesky factorisation."""
 
 from __future__ import annotations
 
@@ -13,21 +13,25 @@ from scipy.special import softmax
 from .base import Floats, Ints
 
 FLOOR = 1e-6
-"""Least mean variance within classes, where a feature's whole variance is 1.
+"""Minimum mean variance within classes, relative to a feature's total variance of 1.
 
-Where a class's loads are all alike, the covariance is what rounding leaves of a difference of two
-equal matrices, down to -1e-13 in some direction. The least shrinkage of this stays above that.
+If the loads of each class are identical, the computed covariance is the rounding error of a
+difference of two equal matrices, down to -1e-13 in some direction. The smallest shrinkage towards
+this floor stays above that error.
 """
 
 
 @dataclass(frozen=True, slots=True)
 class LinearDiscriminants:
-    """Gaussian classes of one covariance: equal chances lie on planes.
+    """Gaussian classes with one shared covariance, so that decision boundaries are planes.
+
+    Corresponds to scikit-learn's `LinearDiscriminantAnalysis(solver="lsqr", shrinkage=...)` on
+    standardised features, but computes the covariance once for several shrinkages.
 
     Attributes:
-        centre, scale: float64 (features,), what features are standardised by.
-        weights: float64 (features, classes).
-        offsets: float64 (classes,).
+        centre, scale: float64 (features,), mean and deviation that standardise the features.
+        weights: float64 (features, classes), coefficients of the class scores.
+        offsets: float64 (classes,), constants of the class scores.
     """
 
     centre: Floats
@@ -39,13 +43,13 @@ class LinearDiscriminants:
     def fits(
         cls, features: Floats, codes: Ints, shrinkages: Sequence[float]
     ) -> Iterator[LinearDiscriminants]:
-        """Fits classes with the covariance that all share, once for each shrinkage.
+        """Yields one fit for each shrinkage; all use the covariance that the classes share.
 
         Args:
             features: (n, features).
-            codes: classes (n,), from 0, every one of them present.
-            shrinkages: each from 0 to 1, how far the covariance is drawn to a multiple of the
-                identity.
+            codes: classes (n,), from 0, each of them present.
+            shrinkages: each from 0 to 1: the weight of a multiple of the identity, towards which
+                the covariance is shrunk.
         """
         centre = features.mean(axis=0)
         spread = features.std(axis=0)
@@ -56,7 +60,7 @@ class LinearDiscriminants:
             (np.ones(codes.size), (codes, np.arange(codes.size))), (counts.size, codes.size)
         )
         means = members @ rows / counts[:, None]
-        # Of rows without their classes' means.
+        # The covariance within classes: of rows minus the means of their classes.
         covariance = (rows.T @ rows - (means.T * counts) @ means) / len(rows)
         size = max(float(np.trace(covariance)) / len(covariance), FLOOR)
         for shrinkage in shrinkages:
@@ -67,6 +71,6 @@ class LinearDiscriminants:
             yield cls(centre, scale, weights, offsets)
 
     def predict_proba(self, features: Floats) -> Floats:
-        """Class probabilities (n, classes)."""
+        """Returns class probabilities (n, classes)."""
         scores = (features - self.centre) / self.scale @ self.weights + self.offsets
         return np.asarray(softmax(scores, axis=1))

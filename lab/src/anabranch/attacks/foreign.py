@@ -1,4 +1,4 @@
-"""An estimator of somebody else's as an attack."""
+"""Adapter that turns a third-party estimator into an attack."""
 
 from __future__ import annotations
 
@@ -16,22 +16,22 @@ from .base import Attack, AttackError, Floats, Labels, Sequences, Task, random_s
 from .ranges import Ranges
 
 SEEDS = ("seed", "random_state")
-"""Parameters that an evaluation gives its seed to, unless they are given."""
+"""Parameters that an evaluation sets to its seed, unless they are given."""
 
 
 def attack_class(thing: Any, name: str) -> type[Attack]:
-    """The class of attacks that `thing` stands for.
+    """Returns the class of attacks for `thing`, which may be a third-party estimator.
 
     Args:
-        thing: a class of estimators, a function without arguments that must be given and that makes
-            one, or an estimator, whose parameters are then the usual ones. What it is given as `X`
-            is `Sequences`. If its `fit` has them, it is given `groups` and `validation` too. Its
-            attributes `needs_times` (True where it says nothing) and `uses_counter` (False) are as
-            an `Attack` has them.
-        name: for errors.
+        thing: a class of estimators, a function without required arguments that creates an
+            estimator, or an estimator, whose parameters become the defaults. Its `fit` receives
+            `Sequences` as `X`, and also `groups` and `validation` if it has these parameters. Its
+            attributes `needs_times` (default True), `uses_counter` (default False) and `revision`
+            (default 0) mean the same as in `Attack`.
+        name: name of the estimator in error messages.
 
     Raises:
-        AttackError: if it is none of these.
+        AttackError: if it is none of these, or cannot be created.
     """
     if isinstance(thing, type) and issubclass(thing, Attack):
         return thing
@@ -60,10 +60,10 @@ def _check(thing: Any, name: str) -> None:
 
 
 class _Foreign(Attack):
-    """Hands on what it is given, and checks what comes back.
+    """Adapter that passes calls on to an estimator and checks its results.
 
     Attributes:
-        estimator_: fitted.
+        estimator_: the fitted estimator.
     """
 
     ranges: ClassVar[Ranges] = {}
@@ -77,15 +77,15 @@ class _Foreign(Attack):
         self.set_params(**parameters)
 
     def get_params(self, deep: bool = True) -> dict[str, Any]:
-        """Those of the estimator."""
+        """Returns the parameters of the estimator."""
         found: dict[str, Any] = self.estimator.get_params(deep=deep)
         return found
 
     def set_params(self, **parameters: Any) -> Self:
-        """Those of the estimator.
+        """Sets parameters of the estimator.
 
         Raises:
-            AttackError: if it does not take one.
+            AttackError: if the estimator rejects a parameter.
         """
         for key in SEEDS:
             if isinstance(parameters.get(key), int):
@@ -97,7 +97,7 @@ class _Foreign(Attack):
         return self
 
     def check_parameters(self) -> None:
-        """Its own `fit` does."""
+        """Does nothing: the `fit` of the estimator checks its parameters."""
 
     def _fit(self, task: Task) -> None:
         labels, takes = self.classes_[task.codes], self._takes()
@@ -139,7 +139,7 @@ class _Foreign(Attack):
         return rows
 
     def _own(self, call: Callable[[], Any]) -> Any:
-        """What a call of the estimator returns; its errors as one line, with the file's own."""
+        """Calls the estimator; an exception becomes one line, with the line number in its file."""
         try:
             return call()
         except Exception as error:

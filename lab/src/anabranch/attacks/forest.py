@@ -1,8 +1,9 @@
 """A random forest that keeps only what prediction needs.
 
 scikit-learn stores a probability for each class at every node: with 98 classes and a hundred
-thousand nodes that is 80 MB a tree. Here the trees are grown a few at a time, and of each only the
-decisions and the leaves' classes stay (a few MB), which also makes saved files small.
+thousand nodes, this takes 80 MB for each tree. This module grows a few trees at a time. Of each
+tree it keeps only the decisions and the classes at the leaves (a few MB), which also makes saved
+files small.
 """
 
 from __future__ import annotations
@@ -20,22 +21,22 @@ from .base import Floats, Ints
 from .ranges import Range
 
 AT_ONCE = 8
-"""Trees grown before they are made small."""
+"""Trees that scikit-learn grows at a time, before they are reduced."""
 
 THREADS = Range(1, 1024)
-"""How many may grow trees; more than `AT_ONCE` find nothing to do."""
+"""Range of the threads that grow trees. More than `AT_ONCE` threads bring no benefit."""
 
 LEAF = -1
 
 
 @dataclass(frozen=True, slots=True)
 class SmallTree:
-    """The decisions of one tree.
+    """Decisions of one tree.
 
     Attributes:
-        feature: int32 (nodes,), `LEAF` at a leaf.
-        threshold: float64 (nodes,); a value not above it goes left.
-        left, right: int32 (nodes,).
+        feature: int32 (nodes,), index of the feature that is compared; `LEAF` at a leaf.
+        threshold: float64 (nodes,); values up to it go left.
+        left, right: int32 (nodes,), child nodes.
         leaf: int32 (nodes,), number of the leaf, or -1.
         shares: (leaves, classes), class shares at each leaf.
     """
@@ -48,7 +49,7 @@ class SmallTree:
     shares: csr_array
 
     def apply(self, features: NDArray[np.float32]) -> NDArray[np.int32]:
-        """The leaf (n,) that each row of `features` ends in."""
+        """Returns the leaf (n,) in which each row of `features` ends."""
         node = np.zeros(features.shape[0], dtype=np.int32)
         active = np.flatnonzero(self.feature[node] != LEAF)
         while active.size:
@@ -61,7 +62,7 @@ class SmallTree:
 
 @dataclass(frozen=True, slots=True)
 class SmallForest:
-    """Trees and the number of classes."""
+    """Trees of a forest, with the number of classes."""
 
     trees: list[SmallTree]
     classes: int
@@ -74,10 +75,10 @@ class SmallForest:
 
         Args:
             features: (n, features).
-            codes: classes (n,), from 0, every one of them present.
-            trees: how many.
-            seed: of the bootstraps and of the features tried at each node.
-            **parameters: handed to scikit-learn's `RandomForestClassifier`.
+            codes: classes (n,), from 0, each of them present.
+            trees: number of trees.
+            seed: seed of the bootstraps and of the features tried at each node.
+            **parameters: passed on to scikit-learn's `RandomForestClassifier`.
         """
         grown: list[SmallTree] = []
         for count, state in _portions(trees, seed):
@@ -87,7 +88,7 @@ class SmallForest:
         return cls(grown, int(codes.max()) + 1)
 
     def predict_proba(self, features: Floats) -> Floats:
-        """Class shares (n, classes) at the leaves, averaged over the trees; rows sum to 1."""
+        """Returns class shares (n, classes) at the leaves, averaged over trees; rows sum to 1."""
         rows = features.astype(np.float32)
         total = np.zeros((rows.shape[0], self.classes))
         for tree in self.trees:
@@ -96,13 +97,13 @@ class SmallForest:
         return np.asarray(mean / mean.sum(axis=1, keepdims=True))  # leaves hold 32-bit floats
 
     def leaves(self, features: Floats) -> NDArray[np.int32]:
-        """int32 (n, trees): the leaf in each tree, which is k-FP's fingerprint of a load."""
+        """Returns int32 (n, trees): the leaf in each tree, k-FP's fingerprint of a load."""
         rows = features.astype(np.float32)
         return np.column_stack([tree.apply(rows) for tree in self.trees])
 
 
 def _portions(trees: int, seed: int) -> Iterator[tuple[int, int]]:
-    """How many trees, and a random state, for each portion; no tree depends on the others."""
+    """Yields the number of trees and a random state for each portion; portions are independent."""
     states = np.random.SeedSequence(seed).generate_state(-(-trees // AT_ONCE))
     for number, state in enumerate(states):
         yield min(AT_ONCE, trees - number * AT_ONCE), int(state)

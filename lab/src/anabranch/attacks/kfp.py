@@ -1,4 +1,4 @@
-"""k-fingerprinting."""
+"""k-fingerprinting (k-FP)."""
 
 from __future__ import annotations
 
@@ -16,24 +16,26 @@ from .ranges import COUNT, Choice, Ranges
 class KFingerprinting(Attack):
     """k-FP (Hayes and Danezis, USENIX Security 2016): a random forest over hand-made features.
 
-    `decision="forest"` is the paper's closed-world classifier, the forest's own vote.
-    `decision="neighbours"` is its open-world one: a load's fingerprint is the list of
-    leaves it falls in, and the `k` training loads with the most equal leaves vote. The paper's
-    rule, monitored only where all `k` agree, is a threshold of 1 on the probabilities.
+    `decision="forest"` is the paper's closed-world classifier, the vote of the forest itself.
+    `decision="neighbours"` is its open-world classifier: a load's fingerprint is the list of leaves
+    in which it ends, and the `k` training loads with the most equal leaves vote. The paper's rule,
+    monitored only if all `k` agree, corresponds to a threshold of 1 on the probabilities.
 
-    Departures: 200 trees where the authors' program grows 1,000, to bound the time that large sets
-    of re-splits take (`trees=1000` is the published setting); features as `features.kfp` says, and
-    some more where packets show counters, which the paper's do not.
+    Departures: The default is 200 trees to bound the training time on large sets of re-splits; the
+    authors' program grows 1,000 (`trees=1000` is the published setting). `features.kfp` describes
+    how the features differ. Where packets show counters, additional features use them; the paper
+    has none of these.
 
     Attributes:
-        forest_: the trees.
+        forest_: the fitted forest.
         fingerprints_: int32 (n, trees), leaves of the training loads; `neighbours` only.
-        codes_: (n,), their classes; `neighbours` only.
+        codes_: (n,), classes of the training loads; `neighbours` only.
 
     Args:
-        trees: trees in the forest; the published number is 1,000.
-        k: neighbours that vote.
-        leaf_size: least training loads in a leaf; larger is faster on re-split data.
+        trees: number of trees; the published number is 1,000.
+        decision: `forest` or `neighbours`.
+        k: number of neighbours that vote.
+        leaf_size: minimum training loads in a leaf; larger values are faster on re-split data.
         jobs: threads that grow trees; the result does not depend on it.
     """
 
@@ -69,7 +71,7 @@ class KFingerprinting(Attack):
         self.seed = seed
 
     def _probabilities(self, X: Sequences) -> Floats:
-        """Class probabilities (n, classes): leaf shares, or the neighbours' votes."""
+        """Returns class probabilities (n, classes): leaf shares, or the neighbours' votes."""
         features = kfp_features(X)
         if self.decision == "forest":
             return self.forest_.predict_proba(features)
@@ -91,7 +93,10 @@ class KFingerprinting(Attack):
             self.codes_ = task.codes
 
     def _votes(self, fingerprint: NDArray[np.int32]) -> Floats:
-        """Of equal distances the earlier training load is nearer, so that runs repeat."""
+        """Returns the vote shares (classes,) of the `k` nearest training loads.
+
+        Ties go to the earlier training load, so that runs are repeatable.
+        """
         distance = (self.fingerprints_ != fingerprint).sum(axis=1)
         nearest = np.argsort(distance, kind="stable")[: self.k]
         votes = np.bincount(self.codes_[nearest], minlength=self.classes_.size)

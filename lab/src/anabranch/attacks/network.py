@@ -1,7 +1,8 @@
-"""What attacks by neural networks share: members of an ensemble, training, weights.
+"""Base class of network attacks: ensembles, training and weights.
 
-JAX is imported only when a network is built. The learnt state is NumPy arrays, so that a fitted
-attack travels between processes and machines; the network is rebuilt around them to predict.
+JAX is imported only when a network is built. The learnt state consists of NumPy arrays, so that a
+fitted attack can be moved between processes and machines. To predict, the network is rebuilt with
+these arrays.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ Inputs = tuple[NDArray[Any], ...]
 
 
 class NetworkAttack(Attack):
-    """Base of the network attacks. After 0 epochs a network has its initial weights.
+    """Base class of the network attacks. After 0 epochs a network has its initial weights.
 
     Attributes:
         weights_: for each member, all its arrays: first the parameters, then running statistics.
@@ -42,17 +43,17 @@ class NetworkAttack(Attack):
     }
 
     members: tuple[str, ...] = ("network",)
-    """Networks whose probabilities are averaged."""
+    """Names of the networks whose probabilities are averaged."""
 
     seed: int
     weights_: dict[str, list[NDArray[Any]]]
     history_: list[EpochReport]
 
     def _probabilities(self, X: Sequences) -> Floats:
-        """Class probabilities (n, classes): softmax, averaged over the members.
+        """Returns class probabilities (n, classes): softmax, averaged over the members.
 
         Raises:
-            AttackError: if training led to scores that are no numbers.
+            AttackError: if training diverged, so that scores are not finite numbers.
         """
         require_jax()
         from anabranch.nets.train import logits
@@ -105,7 +106,7 @@ class NetworkAttack(Attack):
         return self._build(member, rng, self.classes_.size)
 
     def _trained(self, member: str) -> Trained:
-        """The member's network with the learnt weights in place."""
+        """Returns the member's network with the learnt weights."""
         import jax
 
         from anabranch.nets.train import Trained
@@ -115,27 +116,27 @@ class NetworkAttack(Attack):
         return Trained(*jax.tree.unflatten(shape, self.weights_[member]))
 
     def _prepare(self, X: Sequences) -> None:
-        """Learns what the inputs need, such as a scale, before any of them is made."""
+        """Learns parameters of the inputs, such as a scale, before any input is computed."""
 
     def _validation_share(self) -> float:
-        """Share of the training set that chooses the epoch where no validation set is given."""
+        """Returns the share of the training set to hold out if no validation set is given."""
         return 0.0
 
     @abstractmethod
     def _inputs(self, X: Sequences, member: str) -> Inputs:
-        """The arrays that a member takes, samples along the first axis."""
+        """Returns the input arrays of a member, samples along the first axis."""
 
     @abstractmethod
     def _build(self, member: str, rng: np.random.Generator, classes: int) -> Layer:
-        """A member's network with its initial weights."""
+        """Returns a member's network with its initial weights."""
 
     @abstractmethod
     def _recipe(self) -> Recipe:
-        """How every member is trained."""
+        """Returns the training recipe of every member."""
 
 
 def _seed_of(seed: int, member: int) -> int:
-    """A seed for a member's training, unrelated to that of any other seed and member."""
+    """Derives the seed of a member's training, unrelated to that of any other seed and member."""
     state = np.random.SeedSequence(seed, spawn_key=(1, member)).generate_state(1)
     return int(state[0]) >> 1
 
@@ -149,7 +150,7 @@ def _softmax(scores: NDArray[np.float32], classes: int) -> Floats:
 
 
 def _with_validation(task: Task, share: float, seed: int) -> Task:
-    """Sets `share` of the loads apart where no validation set was given."""
+    """Holds out `share` of the training set for validation if no validation set was given."""
     if task.validation is not None or share <= 0.0:
         return task
     inner, outer = _divide(task, share, seed)

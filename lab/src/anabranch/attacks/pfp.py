@@ -22,17 +22,18 @@ DECAY, DECAY_STEPS = 0.96, 1000
 class PFP(NetworkAttack):
     """p-FP(C) (Oh, Sunkam and Hopper, PETS 2019): a plain CNN over packet directions.
 
-    Two convolutions of 128 filters and 12 taps with pooling by 10 and response normalisation, a
-    tanh layer of 256 units, dropout 0.2; gradient descent at 0.05, times 0.96 in 1,000 steps, with
-    the kernels' squared norm as a penalty, as in the authors' program, from which we take what the
-    paper leaves open (mini-batches of 64, the default of its library; of epochs it says 30, and 40
-    in a comment, which others who trained it kept).
+    Two convolutions of 128 filters and 12 taps, with pooling by 10 and response normalisation; a
+    tanh layer of 256 units; dropout 0.2. Training uses gradient descent at 0.05, decayed by a
+    factor of 0.96 per 1,000 steps, with the kernels' squared norm as a penalty. This follows the
+    authors' program, which also supplies what the paper leaves open. Mini-batches of 64 are the
+    default of its library. The program has 30 epochs, and 40 in a comment; others who trained the
+    attack kept 40, as this class does.
 
-    Departures: dense layers start Glorot-uniform, where the program's library draws from a normal
-    distribution of deviation 0.02; the last mini-batch is filled up.
+    Departures: Dense layers start Glorot-uniform; the program's library draws from a normal
+    distribution with a standard deviation of 0.02. The last mini-batch is filled up to full size.
 
     Args:
-        length: packets looked at.
+        length: number of packets used.
         width: filters of each convolution.
         hidden: units of the dense layer.
     """

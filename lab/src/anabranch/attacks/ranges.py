@@ -1,4 +1,4 @@
-"""What the parameters of attacks may be."""
+"""Valid values of attack parameters."""
 
 from __future__ import annotations
 
@@ -7,12 +7,12 @@ from numbers import Integral, Real
 from typing import Any, TypeAlias
 
 MANY = 1_000_000
-"""No count is greater: a slip of the finger is refused before it fills the memory."""
+"""Upper limit of all counts, so that a mistyped value is rejected before it fills the memory."""
 
 
 @dataclass(frozen=True, slots=True)
 class Range:
-    """Numbers from `least` to `most`, both included; neither NaN nor infinity is one of them."""
+    """Numbers from `least` to `most`, both included; NaN and infinity are excluded."""
 
     least: float
     most: float = MANY
@@ -26,7 +26,7 @@ class Range:
 
 @dataclass(frozen=True, slots=True)
 class Choice:
-    """Some texts."""
+    """A fixed set of strings."""
 
     options: tuple[str, ...]
 
@@ -38,18 +38,18 @@ class Choice:
 
 
 Ranges: TypeAlias = dict[str, Range | Choice]
-"""By the names of parameters."""
+"""Valid values by parameter name."""
 
 COUNT = Range(1)
-"""Of things of which there must be one."""
+"""Range of counts that must be at least 1."""
 CHANNELS, UNITS = Range(1, 1024), Range(1, 16_384)
-"""Of a convolution and of a dense layer: many times those of any published attack."""
+"""Ranges of a convolution's channels and a dense layer's units, far above any published attack."""
 SEED = Range(0, 2**64 - 1)
-"""Those that splits have."""
+"""Range of seeds, the same as for splits."""
 
 
 def alike(value: Any, default: Any) -> bool:
-    """Whether a value is of the default's kind; a whole number stands for a real one, too."""
+    """Returns whether a value has its default's type; a whole number also passes as a real one."""
     if isinstance(value, bool) or isinstance(default, bool):
         return isinstance(value, bool) and isinstance(default, bool)
     for kind in (Integral, Real):

@@ -1,4 +1,4 @@
-"""Robust Fingerprinting."""
+"""Robust Fingerprinting (RF)."""
 
 from __future__ import annotations
 
@@ -20,19 +20,20 @@ if TYPE_CHECKING:
 class RobustFingerprinting(NetworkAttack):
     """RF (Shen, Ji, Gao, Li, Zhu and Xu, USENIX Security 2023).
 
-    Packet counts in 44 ms slots, by direction (the TAM), through convolutions over both
-    directions, then over time, then an average: the strongest published attack on split traffic.
-    As in the authors' program (`models/RF.py`, `train.py`): 30 epochs of mini-batches of 200, Adam
-    at 0.0005 times 0.2^(epoch / 30), weight decay 0.001, no scaling of the counts.
+    Packet counts in 44 ms slots, by direction (the traffic aggregation matrix, TAM), pass through
+    convolutions over both directions, then convolutions over time, then an average. This is the
+    strongest published attack on split traffic. As in the authors' program (`models/RF.py`,
+    `train.py`): 30 epochs of mini-batches of 200, Adam at 0.0005 times 0.2^(epoch / 30), weight
+    decay 0.001, no scaling of the counts.
 
-    Departures: none in the network; the last mini-batch is filled up, so that one shape is
-    compiled, and the running averages are corrected for their start. Where packets show counters,
-    two more rows tell how many packets of all paths they newly told of.
+    Departures: None in the network. The last mini-batch is filled up to full size, so that only one
+    shape is compiled. The running averages are corrected for their start at zero. Where packets
+    show counters, two more rows count the packets of all paths that these newly reveal.
 
     Args:
-        slots: columns of the TAM; of fewer than 54 the pooling leaves nothing.
-        window: seconds that they cover; what comes later is counted in the last one.
-        width: filters of the first convolution; the others are its multiples.
+        slots: columns of the TAM, at least 54; pooling would leave nothing of fewer.
+        window: seconds that the slots cover; later packets are counted in the last slot.
+        width: filters of the first convolution; those of the others are multiples of it.
     """
 
     ranges: ClassVar[Ranges] = NetworkAttack.ranges | {

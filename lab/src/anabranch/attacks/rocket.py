@@ -12,34 +12,36 @@ from .features import Convolution, draw_convolutions, rocket_features, slot_seri
 from .ranges import Range, Ranges
 
 SHRINKAGES = (0.0001, 0.001, 0.01, 0.03, 0.1, 0.3)
-"""Those that are tried where a validation set chooses."""
+"""Shrinkages from which a validation set chooses."""
 USUAL = 0.03
-"""The one without a validation set."""
+"""Shrinkage without a validation set."""
 
 
 class MiniRocket(Attack):
     """Random convolutions of slot counts, pooled over time, with linear discriminants.
 
-    MiniRocket (Dempster, Schmidt and Webb, KDD 2021) with linear discriminants in place of its
-    ridge classifier, and with thresholds and counts of ours. No paper attacks web pages with it.
-    Results call it `rocket`, its first name here. Kernels of nine taps with weights -1 and 2 are
-    dilated by powers of two, and the slots above thresholds are counted. It takes seconds where
-    networks take hours. It uses square roots of counts, and logarithms of a load's totals. Where
-    packets show counters, the packets that these reveal are counted like packets seen.
+    Based on MiniRocket (Dempster, Schmidt and Webb, KDD 2021), with linear discriminants in place
+    of its ridge classifier, and with different thresholds and pooled counts. No paper uses it to
+    attack web pages. Results call it `rocket`, its earlier name here.
 
-    Undefended loads, of which a page's exact size tells most, it recognises worse than others do
-    (82 % of those of `docs/results/fingerprinting.md`): it is made for loads of which parts are
-    missing.
+    Kernels of nine taps with weights -1 and 2 are dilated by powers of two. They are applied to
+    square roots of slot counts. Features are the numbers of slots above thresholds, and logarithms
+    of a load's totals. Training takes seconds, where networks take hours. Where packets show
+    counters, the packets that these reveal are counted like packets seen.
+
+    The attack is made for loads with missing parts. In undefended loads, a page's exact size
+    reveals most; there it is less accurate than other attacks (82 % in
+    `docs/results/fingerprinting.md`).
 
     Attributes:
         convolutions_: kernels and thresholds.
-        machine_: the discriminants.
-        shrinkage_: the one of `SHRINKAGES` that suits the validation set best, else `USUAL`.
+        machine_: the fitted discriminants.
+        shrinkage_: the best of `SHRINKAGES` on the validation set; `USUAL` without one.
 
     Args:
-        slots: slots that packets are counted in.
-        window: seconds that they cover.
-        convolutions: how many kernels; each gives four features.
+        slots: number of time slots.
+        window: seconds that the slots cover.
+        convolutions: number of kernels; each gives four features.
     """
 
     ranges: ClassVar[Ranges] = Attack.ranges | {
@@ -68,7 +70,7 @@ class MiniRocket(Attack):
         self.seed = seed
 
     def _probabilities(self, X: Sequences) -> Floats:
-        """Class probabilities (n, classes)."""
+        """Returns class probabilities (n, classes)."""
         return self.machine_.predict_proba(self._features(X))
 
     def _fit(self, task: Task) -> None:

@@ -1,4 +1,4 @@
-"""What attacks are given: the packets of many loads, in flat arrays, and what stands for them."""
+"""Input of the attacks: packets of many loads in flat arrays, and conversions to them."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ Floats: TypeAlias = NDArray[np.float64]
 Ints: TypeAlias = NDArray[np.int64]
 
 Observed: TypeAlias = "Sequences | Traces | Sequence[Any] | NDArray[Any]"
-"""What `Attack.fit` and its like take: see `sequences_of`, and `from_rows` for tables."""
+"""Input types of `Attack.fit` and its other methods; see `sequences_of` and `from_rows`."""
 
 
 class AttackError(ValueError):
-    """The input or a file given to an attack cannot be used; the message says which and why."""
+    """Unusable input, parameter or file of an attack; the message names it and the reason."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,12 +31,12 @@ class Sequences:
         times: float64 (packets,), seconds, ascending within a sequence; any origin.
         sizes: int32 (packets,), signed bytes: + client to server, - server to client, never 0.
         offsets: int64 (n + 1,): sequence `i` is `[offsets[i], offsets[i + 1])`; it may be empty.
-        counts: int64 (packets,), how many packets of its direction all paths have carried up to
-            and including each packet, as a counter in clear tells; never below 0, never descending
-            in a direction of a sequence. None where packets show no counter.
+        counts: int64 (packets,), the number of packets of its direction that all paths have carried
+            up to and including each packet, as a cleartext counter shows it. Never negative, and
+            never descending within a direction of a sequence. None where packets show no counter.
 
     Raises:
-        AttackError: if the arrays do not fit together.
+        AttackError: if the arrays are not consistent.
     """
 
     times: Floats
@@ -55,7 +55,7 @@ class Sequences:
 
     @classmethod
     def from_lists(cls, times: Iterable[ArrayLike], sizes: Iterable[ArrayLike]) -> Self:
-        """Builds from one array of times [s] and one of signed sizes for each sequence."""
+        """Builds sequences from one array of times [s] and one of signed sizes for each."""
         stamps = [np.asarray(t, dtype=np.float64) for t in times]
         signed = [np.asarray(s, dtype=np.int32) for s in sizes]
         if [t.shape for t in stamps] != [s.shape for s in signed]:
@@ -69,7 +69,7 @@ class Sequences:
 
     @classmethod
     def concatenate(cls, parts: Sequence[Sequences]) -> Self:
-        """The sequences of all `parts`, one after the other."""
+        """Returns the sequences of all `parts`, in order."""
         counts = [part.counts for part in parts if part.counts is not None]
         if len(counts) not in (0, len(parts)):
             raise AttackError(
@@ -87,19 +87,19 @@ class Sequences:
         return self.offsets.size - 1
 
     def __getitem__(self, index: slice | ArrayLike) -> Sequences:
-        """The sequences that a slice, a boolean mask or an array of positions selects."""
+        """Returns the sequences that a slice, a boolean mask or an array of positions selects."""
         _, offsets, packets = select(self.offsets, index)
         counts = None if self.counts is None else self.counts[packets]
         return Sequences(self.times[packets], self.sizes[packets], offsets, counts=counts)
 
     @property
     def shape(self) -> tuple[int]:
-        """(n,): by it scikit-learn takes this for what can be indexed, to divide and shuffle."""
+        """(n,). scikit-learn needs it to recognise an indexable object, to split and shuffle it."""
         return (len(self),)
 
     @property
     def lengths(self) -> Ints:
-        """int64 (n,): packets of each sequence."""
+        """int64 (n,): number of packets of each sequence."""
         return np.diff(self.offsets)
 
     @property
@@ -109,7 +109,7 @@ class Sequences:
 
     @property
     def positions(self) -> Ints:
-        """int64 (packets,): the place of each packet in its sequence, from 0."""
+        """int64 (packets,): the position of each packet in its sequence, from 0."""
         return np.arange(self.times.size) - np.repeat(self.offsets[:-1], self.lengths)
 
     @property
@@ -128,9 +128,9 @@ class Sequences:
 
     @property
     def increments(self) -> Ints:
-        """int64 (packets,): the packets of all paths that each packet's counter newly tells of.
+        """int64 (packets,): the packets of all paths that each packet's counter newly reveals.
 
-        Their sum up to a moment is the count of that moment, carried forward.
+        Their sum up to a moment is the count at that moment, carried forward.
         """
         assert self.counts is not None, "asked for only where there are counters"
         told = np.zeros(self.times.size, np.int64)
@@ -143,16 +143,16 @@ class Sequences:
 
 
 def sequences_of(X: Any) -> Sequences | None:
-    """The sequences that an input stands for; None where it is a table of numbers, or nothing.
+    """Converts an input to sequences; returns None for a table of numbers or an unknown type.
 
     Args:
-        X: `Sequences`; `Traces`, without their paths and counters; or a list of traces. Each of
-            these is a pair of arrays (times [s], signed sizes); or (packets, 2), the same as
-            columns; or one array of direction times seconds, as `from_rows` has them. Rows of one
-            length are a table.
+        X: `Sequences`; `Traces`, whose paths and counters are ignored; or a list of traces. Each
+            trace is a pair of arrays (times [s], signed sizes), an array (packets, 2) with the same
+            columns, or one array of direction times seconds, as in `from_rows`. A list of such
+            arrays of equal length is a table.
 
     Raises:
-        AttackError: if a trace is none of these; it names its place.
+        AttackError: if a trace has none of these forms; the message gives its index.
     """
     if isinstance(X, Sequences):
         return X
@@ -162,10 +162,10 @@ def sequences_of(X: Any) -> Sequences | None:
 
 
 def from_rows(X: Floats) -> Sequences:
-    """A table in WFlib's form: each packet's direction times its seconds, rows padded with 0.
+    """Converts a table in WFlib's form: direction times seconds of each packet, padded with 0.
 
-    Packets are taken in the order of their times. A product cannot tell the direction at time 0:
-    zeros at the begin of a row are packets of the client, who speaks first.
+    Packets are sorted by time. At time 0 the product does not show the direction: zeros at the
+    start of a row are packets of the client, which sends first.
 
     Args:
         X: float64 (n, packets), finite.
@@ -188,7 +188,7 @@ def _is_list(X: Any) -> TypeGuard[Sequence[Any]]:
 
 
 def _is_table(X: Sequence[Any]) -> bool:
-    """Whether all elements are numbers, or rows of numbers of one length."""
+    """Returns whether all elements are numbers, or rows of numbers of equal length."""
     widths = {np.size(each) if _is_row(each) else -1 for each in X}
     alike = len(widths) <= 1 and -1 not in widths
     return alike or not any(map(_is_trace, X))
@@ -199,7 +199,7 @@ def _is_trace(trace: Any) -> bool:
 
 
 def _is_row(trace: Any) -> bool:
-    """Whether it is an array of numbers, not of pairs."""
+    """Returns whether `trace` is an array of numbers, not of pairs."""
     if isinstance(trace, np.ndarray):
         return trace.ndim == 1
     return _is_trace(trace) and all(np.ndim(each) == 0 for each in trace[:1])
@@ -211,7 +211,7 @@ def _from_list(X: Sequence[Any]) -> Sequences:
 
 
 def _one(trace: Any, number: int) -> tuple[Floats, NDArray[np.int32]]:
-    """Times and sizes of one trace of a list."""
+    """Returns times and sizes of one trace of a list."""
     try:
         if isinstance(trace, tuple) and len(trace) == 2 and np.ndim(trace[0]) == 1:
             times, sizes = (np.asarray(part, np.float64) for part in trace)

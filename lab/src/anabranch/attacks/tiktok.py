@@ -11,11 +11,12 @@ from .network import Inputs
 class TikTok(DeepFingerprinting):
     """Tik-Tok (Rahman, Sirinam, Mathews, Gangadhara and Wright, PETS 2020).
 
-    The network and hyperparameters of Deep Fingerprinting over directional time, which is the
-    packet's direction times its time in seconds; time counts from the first packet of the observed
-    sequence. Departures as in `DeepFingerprinting`; and the authors' program for this attack has
-    dropouts of 0.5, then 0.7 behind its dense layers (here 0.7, then 0.5), mini-batches of 32, and
-    up to 40 epochs that end early.
+    The network and hyperparameters of Deep Fingerprinting over directional time: the packet's
+    direction times its time in seconds since the first packet of the observed sequence.
+
+    Departures: Those of `DeepFingerprinting`. In addition, the authors' program for this attack has
+    dropouts of 0.5, then 0.7 after its dense layers (here 0.7, then 0.5), mini-batches of 32, and
+    up to 40 epochs with early stopping.
     """
 
     needs_times = True

@@ -20,26 +20,27 @@ if TYPE_CHECKING:
 class VarCNN(NetworkAttack):
     """Var-CNN (Bhat, Lu, Kwon and Devadas, PETS 2019).
 
-    Two ResNet-18 of causal dilated convolutions, one over directions, one over inter-arrival
-    times, each with seven cumulative numbers beside it; their probabilities are averaged. As in
-    the authors' program (`var_cnn.py`, `config.json`): mini-batches of 50, Adam at 0.001, times
-    sqrt(0.1) after 5 epochs without progress on the validation set (a twentieth of the training
-    set where none is given), at least 1e-5; training ends after 10 such epochs, or 150 in all.
+    Two ResNet-18 of causal dilated convolutions, one over directions and one over inter-arrival
+    times. Each also takes seven cumulative features (`metadata`). Their probabilities are averaged.
+    As in the authors' program (`var_cnn.py`, `config.json`): mini-batches of 50; Adam at 0.001,
+    multiplied by sqrt(0.1) after 5 epochs without progress on the validation set, but at least
+    1e-5; training ends after 10 such epochs, or 150 in total. Without a validation set, a twentieth
+    of the training set is held out for this.
 
-    Departures: inter-arrival times are taken before padding; the held-out twentieth is divided by
-    load where `groups` are given; batch normalisation's averages are corrected for their start; the
-    first convolution starts He-normal as the others do, where the program leaves it Glorot-uniform;
-    an epoch of equal accuracy and less cross entropy is progress, too.
+    Departures: Inter-arrival times are taken before padding. The held-out twentieth is divided by
+    load if `groups` are given. The running averages of batch normalisation are corrected for their
+    start at zero. The first convolution starts He-normal like the others; the program leaves it
+    Glorot-uniform. An epoch of equal accuracy and lower cross entropy also counts as progress.
 
     Attributes:
-        metadata_mean_, metadata_scale_: (7,) standardisation of the metadata.
+        metadata_mean_, metadata_scale_: (7,), mean and deviation that standardise the metadata.
 
     Args:
-        length: packets looked at.
+        length: number of packets used.
         width: channels of the first stage, doubled from stage to stage.
         hidden: units of the last dense layer.
-        patience: epochs without progress before the rate falls.
-        validation_share: share of the training set held out where no validation set is given.
+        patience: epochs without progress before the learning rate falls.
+        validation_share: share of the training set held out if no validation set is given.
     """
 
     ranges: ClassVar[Ranges] = NetworkAttack.ranges | {

@@ -1,4 +1,4 @@
-"""Defences that pad or delay, to be combined with splitting: before it, or on each path behind it.
+"""Defences that pad or delay, for use before a split or on each path after it.
 
 ```python
 from anabranch.defences import Pipeline, overhead, parse

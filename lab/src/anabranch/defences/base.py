@@ -1,4 +1,4 @@
-"""What every defence has in common: it adds packets to traces, and marks those it added."""
+"""The interface that all defences share: they add packets to traces, and mark those they added."""
 
 from __future__ import annotations
 
@@ -20,30 +20,31 @@ Bools: TypeAlias = NDArray[np.bool_]
 Ints: TypeAlias = NDArray[np.int64]
 
 PADDING = -1
-"""The origin of a packet that was not there before."""
+"""Origin of a packet that a defence added."""
 
 DUMMY_BYTES = {"ip-packet": 1500, "cell": 514, "direction": 1}
-"""How large a dummy is unless a defence says so, by what sizes count (docs/formats.md)."""
+"""Default bytes of a dummy, by what the sizes of the traces count (docs/formats.md)."""
 
 
 MOST_BYTES = 65_535
-"""The largest IP packet."""
+"""Maximum bytes of an IP packet."""
 
 
 class DefenceError(ValueError):
-    """A defence that cannot be made or applied; the message names the setting."""
+    """Defence that cannot be made or applied; the message names the setting."""
 
 
 @dataclass(frozen=True, slots=True)
 class Defended(Traces):
-    """Traces with padding, and which packets are padding: what no observer is told.
+    """Traces with padding, and marks that show which packets are padding.
 
-    `on_paths` gives plain `Traces` therefore. Split them by a `Pipeline`, which takes the marks
-    along; a split that changes times cannot know them, and is refused here.
+    Observers cannot see the marks, so `on_paths` returns plain `Traces`. Split these traces with a
+    `Pipeline`, which keeps the marks aligned. Elsewhere, a split that changes times is rejected,
+    because it cannot update the marks.
 
     Attributes:
         padding: bool (packets,), whether a defence added the packet.
-        marked: `times` when they were marked.
+        marked: `times` at the moment of marking, to detect later changes.
     """
 
     padding: Bools = field(kw_only=True)
@@ -58,22 +59,23 @@ class Defended(Traces):
             raise TraceError(problem, column="padding")
 
     def __getitem__(self, index: slice | ArrayLike) -> Defended:
-        """The loads that a slice, a boolean mask or an array of places selects."""
+        """Returns the loads that a slice, a boolean mask or an array of indices selects."""
         return self.carried(lambda traces: traces[index])
 
     def on_paths(self, paths: Any) -> Traces:
-        """What an observer of `paths` sees, who cannot tell padding."""
+        """Returns what an observer of `paths` sees: packets without marks."""
         return Traces.on_paths(self.bare(), paths)
 
     def bare(self) -> Traces:
-        """The same packets without the marks."""
+        """Returns the same packets without the marks."""
         return Traces(**{each.name: getattr(self, each.name) for each in fields(Traces)})
 
     def carried(self, change: Callable[[Traces], Traces]) -> Defended:
-        """What `change` makes of the packets, with their marks.
+        """Applies `change` to the packets, and keeps their marks aligned.
 
-        `change` may drop and reorder packets and change their times, but neither direction nor
-        number: it is given places of packets as their sizes, and real sizes are put back after.
+        `change` may drop and reorder packets and change their times, but must not change sizes. It
+        receives signed packet numbers as sizes, from which the real sizes and the marks are
+        restored afterwards.
         """
         bare = self.bare()
         numbered = np.where(self.sizes > 0, 1, -1) * np.arange(1, self.sizes.size + 1)
@@ -83,7 +85,7 @@ class Defended(Traces):
 
 
 def marked(traces: Traces, padding: Bools | None = None) -> Defended:
-    """Traces with marks; without `padding` they keep what they have, or nothing is padding."""
+    """Returns traces with marks. Without `padding`, existing marks stay, or nothing is padding."""
     if padding is None:
         if isinstance(traces, Defended):
             return traces
@@ -94,12 +96,12 @@ def marked(traces: Traces, padding: Bools | None = None) -> Defended:
 
 @dataclass(frozen=True, slots=True)
 class Shaped:
-    """A sub-trace behind a defence, sorted by time.
+    """A sub-trace after a defence, sorted by time.
 
     Attributes:
         times: float64 (packets,), seconds.
         sizes: int32 (packets,), signed bytes.
-        origin: int64 (packets,), the place before the defence, `PADDING` for what it added.
+        origin: int64 (packets,), index of the packet before the defence; `PADDING` if it was added.
     """
 
     times: Floats
@@ -108,27 +110,27 @@ class Shaped:
 
 
 class Defence(ABC):
-    """Pads what passes one place: a whole load, or each path of a split load by itself.
+    """Base class of defences: each acts on a whole load, or on each path of a split load alone.
 
-    A load's packets depend on them, its `load` and `run`, the path, the seed and the replica;
-    not on what other loads are there. To a defence, padding of another one before it is traffic.
+    The result for a load depends on its packets, its `load` and `run`, the path, the seed and the
+    replica, not on other loads. Padding that an earlier defence added counts as traffic.
     """
 
     name: ClassVar[str]
-    """As in texts, and part of what names the dice."""
+    """Name in settings, which also enters the derivation of the defence's seeds."""
 
     __slots__ = ()
 
     @abstractmethod
     def shape(self, times: Floats, sizes: Sizes, seed: int, facts: Facts) -> Shaped:
-        """Defends the packets of one sub-trace, which has at least one, with dice of its own."""
+        """Applies the defence to one sub-trace of at least one packet, with a seed of its own."""
 
     def apply(self, traces: Traces, seed: int, replica: int = 0) -> Defended:
-        """The traces with padding, as draw number `replica` of each load.
+        """Returns the traces with padding, as draw number `replica` of each load.
 
         Raises:
             TraceError: if the traces have no times.
-            DefenceError: if the seed or a setting does not fit.
+            DefenceError: if the seed or a setting is invalid.
         """
         if traces.timeless:
             raise TraceError("these traces have no times, which this defence needs", column="time")
@@ -137,7 +139,7 @@ class Defence(ABC):
         return _joined(before, loads)
 
     def _load(self, traces: Defended, k: int, dice: tuple[int, int]) -> Load:
-        """Load `k` with its padding: sub-traces one by one, then sorted by time."""
+        """Returns load `k` with its padding: defends each sub-trace, then sorts by time."""
         load = Load.empty()
         start = int(traces.offsets[k])
         for path, places in _subtraces(traces, k):
@@ -153,7 +155,7 @@ class Defence(ABC):
 
 
 def stream(seed: int, purpose: str, *entity: int) -> int:
-    """A seed of 64 bits that belongs to one entity and one purpose.
+    """Derives a 64-bit seed for one entity and one purpose.
 
     Raises:
         DefenceError: if a number is out of range.
@@ -172,22 +174,22 @@ def stream(seed: int, purpose: str, *entity: int) -> int:
 
 
 def dummy_size(size: int | None, facts: Facts) -> int:
-    """Bytes of a dummy: `size`, or what is usual for such traces."""
+    """Returns the bytes of a dummy: `size`, or the default for such traces if it is None."""
     return DUMMY_BYTES.get(facts.size, DUMMY_BYTES["ip-packet"]) if size is None else size
 
 
 def check_size(size: int | None) -> None:
-    """Refuses sizes that no packet has.
+    """Rejects sizes that no packet has.
 
     Raises:
-        DefenceError: if `size` is not from 1 to 65,535, or None.
+        DefenceError: if `size` is neither None nor from 1 to 65,535.
     """
     if size is not None and not 1 <= size <= MOST_BYTES:
         raise DefenceError(f"size={size}: a packet has 1 to {MOST_BYTES} bytes")
 
 
 def padded(times: Floats, sizes: Sizes, up: ArrayLike, down: ArrayLike, size: int) -> Shaped:
-    """A sub-trace with dummies of `size` bytes at times `up` and `down`; real ones go first."""
+    """Adds dummies of `size` bytes at times `up` and `down`, after real packets of equal time."""
     added = np.concatenate([np.asarray(up, dtype=np.float64), np.asarray(down, dtype=np.float64)])
     signs = np.repeat([size, -size], [np.size(up), np.size(down)]).astype(np.int32)
     stamps = np.concatenate([times, added])
@@ -198,7 +200,7 @@ def padded(times: Floats, sizes: Sizes, up: ArrayLike, down: ArrayLike, size: in
 
 @dataclass(frozen=True, slots=True)
 class Load:
-    """One load behind a defence; `origin` counts from the load's first packet."""
+    """One load after a defence; `origin` counts from the load's first packet."""
 
     times: Floats
     sizes: Sizes
@@ -207,12 +209,12 @@ class Load:
 
     @classmethod
     def empty(cls) -> Load:
-        """Of no packet."""
+        """Returns a load without packets."""
         none = np.zeros(0)
         return cls(none, none.astype(np.int32), none.astype(np.int64), none.astype(np.int16))
 
     def joined(self, shaped: Shaped, places: Ints, path: int) -> Load:
-        """With one more sub-trace, whose packets were at `places` of the load."""
+        """Returns the load with one more sub-trace, whose packets were at `places` of the load."""
         origin = np.where(shaped.origin == PADDING, PADDING, places[shaped.origin])
         paths = np.full(origin.size, path, dtype=np.int16)
         return Load(
@@ -223,7 +225,7 @@ class Load:
         )
 
     def sorted(self) -> Load:
-        """By time; at equal times packets that were there first, in their order."""
+        """Returns the load sorted by time; at equal times, original packets go first, in order."""
         order = np.lexsort((self.origin, self.origin == PADDING, self.times))
         return Load(self.times[order], self.sizes[order], self.origin[order], self.paths[order])
 
@@ -231,7 +233,7 @@ class Load:
     def beside(
         cls, traces: Traces, k: int, times: Floats, sizes: Sizes, paths: NDArray[np.int16]
     ) -> Load:
-        """Load `k`, which is split, as it is, and further packets on its paths."""
+        """Returns load `k`, which is split, unchanged but with additional packets on its paths."""
         assert traces.paths is not None, "who adds packets to paths has looked"
         own = traces.packets(k)
         there = np.arange(own.stop - own.start)
@@ -245,7 +247,7 @@ class Load:
 
 
 def _subtraces(traces: Traces, k: int) -> Iterator[tuple[int, Ints]]:
-    """Each path of load `k` and the places of its packets in the load."""
+    """Yields each path of load `k` and the indices of its packets in the load."""
     packets = traces.packets(k)
     if traces.paths is None:
         if packets.stop > packets.start:
@@ -273,7 +275,7 @@ def _joined(before: Defended, loads: list[Load]) -> Defended:
         times=np.concatenate([load.times for load in parts]),
         sizes=np.concatenate([load.sizes for load in parts]),
         paths=paths,
-        counters=None,  # a tunnel counts its dummies, too
+        counters=None,  # no longer valid: a tunnel also counts its dummies
     )
     return marked(traces, padding)
 

@@ -1,4 +1,4 @@
-"""Decoy runs on paths that rest, by the code of `anabranch split --decoys` and `merge --decoys`."""
+"""Decoy runs on idle paths, made by the code of `anabranch split --decoys` and `merge --decoys`."""
 
 from __future__ import annotations
 
@@ -14,21 +14,25 @@ from anabranch.traces import Facts, Floats, Sizes, Traces
 
 @dataclass(frozen=True, slots=True)
 class Decoys(Defence):
-    """Each end sends decoy runs by paths that its schedule does not use, within a budget.
+    """Decoy runs that each end sends on paths that its schedule does not use, within a budget.
 
-    It stands behind the split, and sees all paths of a load. A decoy run has the lengths and
-    distances of a run that the same end has sent in this load. What differs from a tunnel's two
-    ends: these go on from load to load, so that a load's first runs have decoys of earlier ones,
-    and what was saved; here each load begins with nothing, so that short loads have fewer decoys
-    than the budget has. A recorded load does not slow down for them, as one does over paths that
-    are full. And both ends' packets count where the recorder stood: the server's decoys begin when
-    its runs came to the recorder.
+    This defence follows the split, and sees all paths of a load. A decoy run has the lengths and
+    time gaps of a run that the same end has sent in this load.
+
+    Differences from the two ends of a tunnel:
+
+    * A tunnel's ends continue from load to load: the first runs of a load can have decoys that copy
+      runs of earlier loads, paid from saved budget. Here each load starts with neither, so that
+      short loads have fewer decoys than the budget allows.
+    * Decoys do not slow down a recorded load, as they would a load over full paths.
+    * Times of both ends are those at the recorder: the server's decoys begin when its runs reached
+      the recorder.
 
     Attributes:
-        budget: bytes of decoys for each byte that the end has carried, at most: `10%`.
+        budget: maximum bytes of decoys for each byte that the end has carried, such as `10%`.
 
     Raises:
-        DefenceError: if the budget is none.
+        DefenceError: if the budget is not valid.
     """
 
     name: ClassVar[str] = "decoys"
@@ -46,13 +50,13 @@ class Decoys(Defence):
         return f"decoys:{self.budget}"
 
     def shape(self, times: Floats, sizes: Sizes, seed: int, facts: Facts) -> Shaped:
-        """Refuses: one path by itself does not tell when others rest."""
+        """Raises `DefenceError`: a single path does not show when the others are idle."""
         raise DefenceError(
             "decoys: the traces are not split, but decoys use idle paths: split the traces first"
         )
 
     def apply(self, traces: Traces, seed: int, replica: int = 0) -> Defended:
-        """The traces with decoys, as draw number `replica` of each load.
+        """Returns the traces with decoys, as draw number `replica` of each load.
 
         Raises:
             TraceError: if the traces have no times.
@@ -66,7 +70,7 @@ class Decoys(Defence):
         return Defence.apply(self, traces, seed, replica)
 
     def _load(self, traces: Defended, k: int, dice: tuple[int, int]) -> Load:
-        """Load `k` with the decoys of both ends."""
+        """Returns load `k` with the decoys of both ends."""
         assert traces.paths is not None, "`apply` has looked"
         own = traces.packets(k)
         times, sizes, paths = traces.times[own], traces.sizes[own], traces.paths[own]

@@ -1,4 +1,4 @@
-"""FRONT: dummies where a load begins (Gong and Wang, USENIX Security 2020)."""
+"""FRONT: dummies at the start of a load (Gong and Wang, USENIX Security 2020)."""
 
 from __future__ import annotations
 
@@ -13,23 +13,23 @@ from anabranch.defences.base import Defence, DefenceError, Shaped, check_size, d
 from anabranch.traces import Facts, Floats, Sizes
 
 MOST_DUMMIES = 1_000_000
-"""The largest budget: one load with a gigabyte of padding."""
+"""Maximum budget of an end, about a gigabyte of padding in one load."""
 
 
 @dataclass(frozen=True, slots=True)
 class Front(Defence):
-    """Each end draws a number of dummies, a window, and a Rayleigh time for each dummy.
+    """Padding for which each end draws a number of dummies, a window, and Rayleigh times.
 
-    The client counts times from the load's first packet, the server from the first that it
-    sends. What would come after the last packet of the load is not sent. Nothing is delayed.
-    The defaults are the paper's FT-1; FT-2 has 2,500 dummies at each end.
+    The client's times start at the load's first packet, the server's at the first packet that it
+    sends. Dummies that are due after the load's last packet are not sent. Nothing is delayed. The
+    defaults are the paper's FT-1; FT-2 has 2,500 dummies at each end.
 
     Attributes:
-        client: the largest number of dummies that the client draws, at least 1; 0 is none.
-        server: the same at the server.
-        w_min: the shortest window in seconds. A window is where the Rayleigh density is highest.
-        w_max: the longest window in seconds.
-        size: bytes of a dummy; None is usual for the traces (1500, a cell of 514, or 1).
+        client: maximum number of dummies of the client, which draws from 1 to this; 0 for none.
+        server: the same for the server.
+        w_min: shortest window in seconds. A window is the mode of the Rayleigh density.
+        w_max: longest window in seconds.
+        size: bytes of a dummy; None is the default for the traces (1500, a cell of 514, or 1).
 
     Raises:
         DefenceError: if a number is out of range.
@@ -68,7 +68,7 @@ class Front(Defence):
         return padded(times, sizes, up, down, dummy_size(self.size, facts))
 
     def _dummies(self, budget: int, start: float, end: float, chance: Random) -> Floats:
-        """Times of the dummies of one end, those after `end` left out."""
+        """Draws the times of the dummies of one end; those after `end` are left out."""
         if budget == 0:
             return np.zeros(0)
         number = chance.randint(1, budget)
@@ -79,6 +79,6 @@ class Front(Defence):
 
 
 def rayleigh(uniform: Floats, scale: float) -> Floats:
-    """Rayleigh numbers of mode `scale`, from uniform ones in [0, 1): the inverse distribution."""
+    """Converts uniform numbers in [0, 1) to Rayleigh numbers of mode `scale`, by inverse CDF."""
     numbers: Floats = scale * np.sqrt(-2.0 * np.log1p(-uniform))
     return numbers

@@ -1,4 +1,4 @@
-"""Histograms of adaptive padding: tokens in bins of time, drawn, removed and refilled."""
+"""Histograms of adaptive padding: tokens in time bins are drawn, removed and refilled."""
 
 from __future__ import annotations
 
@@ -16,24 +16,25 @@ BINS = 30
 """Finite bins of a fitted histogram, as published."""
 
 LONGEST = 10.0
-"""Seconds at which the last finite bin ends, as published."""
+"""End of the last finite bin in seconds, as published."""
 
 TOKENS = 10_000
-"""Tokens that a fit has before those below zero are dropped, as published."""
+"""Tokens of a fit before those for times below zero are dropped, as published."""
 
 
 @dataclass(frozen=True, slots=True)
 class Fit:
-    """A histogram as published configurations give it: a distribution and an infinity bin.
+    """A histogram as published configurations define it: a distribution and an infinity bin.
 
     Attributes:
-        rest: sets the infinity bin (see `tokens`); a burst's dummies, or real bursts to fake ones.
-        mean: of the normal distribution, seconds; of the logarithm, for the log-normal one.
-        deviation: the same way.
+        rest: sets the infinity bin (see `tokens`): the dummies of a burst (`gap`), or the ratio of
+            real bursts to fake ones (`burst`).
+        mean: mean of the normal distribution in seconds; for the log-normal one, of the logarithm.
+        deviation: standard deviation, in the unit of `mean`.
         kind: the distribution.
 
     Raises:
-        DefenceError: if a number makes no histogram.
+        DefenceError: if the numbers do not define a histogram.
     """
 
     rest: float
@@ -50,11 +51,11 @@ class Fit:
             )
 
     def tokens(self, mode: Literal["burst", "gap"]) -> Tokens:
-        """The histogram, with the tokens that the distribution leads one to expect in each bin.
+        """Returns the histogram, with the expected number of tokens in each bin.
 
-        The published code draws 10,000 numbers instead, from dice without a seed. In gaps an
-        end draws infinity once in `rest` draws, so a fake burst has `rest` draws on average; in
-        bursts there are `rest` finite tokens for each infinite one.
+        The published code draws 10,000 numbers instead, from an unseeded generator. For `gap`, one
+        draw in `rest` is infinity, so that a fake burst has `rest` draws on average. For `burst`,
+        there are `rest` finite tokens for each infinite one.
         """
         edges = exponential_edges(LONGEST, BINS)
         below = [_CDF[self.kind](edge, self.mean, self.deviation) for edge in edges]
@@ -69,12 +70,12 @@ class Tokens:
     """A full histogram: bin `i` is `[edges[i], edges[i + 1])`, in seconds.
 
     Attributes:
-        edges: rising, from 0 or more.
+        edges: ascending, from 0 or more.
         finite: tokens of each bin.
-        infinite: tokens that mean "no dummy".
+        infinite: number of tokens that mean "no dummy".
 
     Raises:
-        DefenceError: if these do not fit together, or there is no token.
+        DefenceError: if these are not consistent, or there is no token.
     """
 
     edges: tuple[float, ...]
@@ -93,7 +94,7 @@ class Tokens:
 
 
 class Histogram:
-    """A histogram in use, from full to empty and full again."""
+    """A histogram in use: tokens are removed until it is empty, then it is refilled."""
 
     __slots__ = ("_counts", "_edges", "_full", "_total")
 
@@ -108,13 +109,13 @@ class Histogram:
         return self._counts
 
     def draw(self, chance: Random) -> float:
-        """Seconds to the next dummy, uniform within the token's bin, or infinity.
+        """Draws the seconds to the next dummy, uniform within the token's bin, or infinity.
 
-        The token stays until `remove` says how long it took in truth.
+        The token stays until `remove` is called with the time that actually passed.
         """
         left = chance.random() * self._total
         place = -1
-        for place, count in enumerate(self._counts):  # noqa: B007  # the place is what we want
+        for place, count in enumerate(self._counts):  # noqa: B007  # only the index is needed
             left -= count
             if left < 0:
                 break
@@ -124,10 +125,10 @@ class Histogram:
         return low + (high - low) * chance.random()
 
     def remove(self, seconds: float) -> None:
-        """Takes a token of `seconds`, which were waited; of a bin nearby where that is empty.
+        """Removes a token of `seconds`, the time that passed, or a nearby one if that bin is empty.
 
-        Nearby is the next bin to the left that has tokens, or to the right if there is none.
-        After the last token all come back.
+        The nearby bin is the next one to the left with tokens, or to the right if there is none.
+        After the last token, all tokens are restored.
         """
         place = min(max(bisect_right(self._edges, seconds) - 1, 0), len(self._counts) - 1)
         self._counts[self._nearest(place)] -= 1
@@ -147,7 +148,7 @@ class Histogram:
 
 
 def exponential_edges(longest: float, bins: int) -> list[float]:
-    """0, then `bins` edges of which each is twice the one before, up to `longest` seconds."""
+    """Returns 0, then `bins` edges up to `longest` seconds, each twice the previous one."""
     return [0.0, *(longest / 2.0**halvings for halvings in range(bins - 1, -1, -1))]
 
 

@@ -12,23 +12,23 @@ from anabranch.defences.base import Defence, DefenceError, Shaped, stream
 from anabranch.traces import Facts, Floats, Sizes
 
 ENDS = ("both", "client")
-"""Who delays: a splitter and its far end, or a splitter before an unaltered server."""
+"""Ends that delay: splitter and far end, or only a splitter before an unmodified server."""
 
 
 @dataclass(frozen=True, slots=True)
 class Jitter(Defence):
-    """Each end delays its packets by times drawn evenly from a range; none overtakes another.
+    """Random delays at each end, drawn uniformly from a range; each direction keeps its order.
 
-    Nothing is added, and nothing that follows from a packet is delayed with it: the trace is what
-    it was, so that a load takes no longer than its last packet is late. Over a real splitter each
-    round trip is.
+    No packets are added. Packets that respond to a delayed packet are not delayed with it: the
+    trace stays as recorded, so a load takes longer only by the delay of its last packet. With a
+    real splitter, each round trip takes longer.
 
     Attributes:
-        delay: the range, as the splitter's `--jitter` has it.
-        ends: `both`, or `client`: only what goes up is delayed.
+        delay: range of the delays, in the syntax of the splitter's `--jitter`.
+        ends: `both`; or `client`, which delays only packets from client to server.
 
     Raises:
-        DefenceError: if the range is none, or there are no such ends.
+        DefenceError: if the range or the ends are invalid.
     """
 
     name: ClassVar[str] = "jitter"
@@ -51,16 +51,16 @@ class Jitter(Defence):
 
     @property
     def drawn(self) -> tuple[float, float]:
-        """Seconds that a packet's own delay has in the mean, up and down.
+        """Mean in seconds of the delay drawn for a packet, up and down.
 
-        It is late by more where packets come densely: each waits for those before it, so that a
+        Where packets are dense, they are delayed by more, since each waits for those before it. A
         long burst is late by nearly the longest delay.
         """
         mean = _core.mean_delay(self.delay)
         return mean, mean if self.ends == "both" else 0.0
 
     def shape(self, times: Floats, sizes: Sizes, seed: int, facts: Facts) -> Shaped:
-        """Delays each direction with dice of its own, then sorts by the new times."""
+        """Delays each direction with a seed of its own, then sorts by the new times."""
         up = sizes > 0
         stamps = times.copy()
         for own, name in ((up, "up"), (~up, "down")):

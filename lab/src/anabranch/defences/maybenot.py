@@ -27,12 +27,12 @@ NAMED: Mapping[str, tuple[tuple[str, ...], tuple[str, ...]]] = MappingProxyType(
         "netflow": (("netflow",), ("netflow",)),
     }
 )
-"""Machines of client and server by the name of their defence.
+"""Machines of client and server, by the name of their defence.
 
-`front` has budgets and windows of FT-1, and 50 steps for the Rayleigh density. `regulator` has the
-numbers of RegulaTor-Heavy, `tamaraw` the paper's intervals between packets and a soft stop after a
-second without real packets, which an end's second packet arms. Here every machine ends with the
-load's last real packet.
+`front` has the budgets and windows of FT-1, and 50 steps for the Rayleigh density. `regulator` has
+the numbers of RegulaTor-Heavy. `tamaraw` has the paper's intervals between packets, and a soft stop
+after a second without real packets, which is armed by an end's second packet. Here every machine
+ends with the load's last real packet.
 """
 
 
@@ -41,14 +41,15 @@ class Maybenot(Defence):
     """Machines that pad and may block: real packets may be delayed, never reordered or lost.
 
     Attributes:
-        machines: a name of `NAMED`, for the ends that are not given.
-        client: the client's machines, serialised (`02eNp...`) or of maybenot-machines by name and
-            numbers (`front 1700 1000000 14000000 50`: times in microseconds there).
-        server: the server's.
-        delay: seconds from client to server; the trace was seen at the client.
-        pps: packets a second that pass each direction before more delay the others; None: any.
-        size: bytes of a dummy; None is usual for the traces (1500, a cell of 514, or 1).
-        most_events: steps of the simulator after which a load is given up.
+        machines: a name in `NAMED`, for each end whose machines are not given.
+        client: the client's machines: serialised (`02eNp...`), or name and numbers of a machine in
+            maybenot-machines (`front 1700 1000000 14000000 50`, with times in microseconds).
+        server: the server's machines, in the same form.
+        delay: seconds from client to server; the trace is as seen at the client.
+        pps: packets per second in each direction, above which others are delayed; None for no
+            limit.
+        size: bytes of a dummy; None is the default for the traces (1500, a cell of 514, or 1).
+        most_events: steps of the simulator after which a load fails.
 
     Raises:
         DefenceError: if a machine cannot be made, or a number is out of range.
@@ -82,7 +83,7 @@ class Maybenot(Defence):
 
     @property
     def ends(self) -> tuple[tuple[str, ...], tuple[str, ...]]:
-        """The machines of client and server."""
+        """Machines of client and server."""
         client, server = NAMED[self.machines]
         return (
             client if self.client is None else self.client,

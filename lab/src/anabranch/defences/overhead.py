@@ -1,4 +1,4 @@
-"""What a defence costs: bytes of padding, and time by which loads end later."""
+"""Cost of a defence: bytes of padding, and the time that it adds to loads."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ class Overhead:
     Attributes:
         real: float64 (n, 2), bytes of real packets, up and down.
         padding: float64 (n, 2), bytes of dummies, up and down.
-        added: float64 (n,), seconds by which the last real packet came later.
-        duration: float64 (n,), seconds from the first to the last packet before.
+        added: float64 (n,), seconds that the last real packet is later than before the defence.
+        duration: float64 (n,), seconds from the first to the last real packet before the defence.
     """
 
     real: Floats
@@ -39,26 +39,26 @@ class Overhead:
 
     @property
     def bandwidth(self) -> float:
-        """The same for both directions together, which papers call bandwidth overhead."""
+        """The same for both directions together; papers call it bandwidth overhead."""
         return _ratio(self.padding, self.real)
 
     @property
     def median_bandwidth(self) -> float:
-        """The median over loads of padding for each real byte: long loads count as short ones."""
+        """Median over loads of padding for each real byte: long and short loads weigh the same."""
         return _median(self.padding.sum(axis=1), self.real.sum(axis=1))
 
     @property
     def time(self) -> float:
-        """Seconds added for each second that loads took, over all loads."""
+        """Seconds added for each second of load time, over all loads."""
         return _ratio(self.added, self.duration)
 
     @property
     def median_time(self) -> float:
-        """The median over loads of added time for each second that the load took."""
+        """Median over loads of the seconds added for each second of the load."""
         return _median(self.added, self.duration)
 
     def summary(self) -> dict[str, float | int | None]:
-        """All of these by name; None where nothing real is there to compare with."""
+        """Returns the number of loads and all of these by name; None where a denominator is 0."""
         names = ("up", "down", "bandwidth", "median_bandwidth", "time", "median_time")
         values = {name: float(getattr(self, name)) for name in names}
         known = {name: value if np.isfinite(value) else None for name, value in values.items()}
@@ -66,9 +66,9 @@ class Overhead:
 
 
 def overhead(before: Traces, after: Defended) -> Overhead:
-    """The cost of what made `after` of `before`: a defence, or a pipeline with its split.
+    """Returns the cost of the step from `before` to `after`: a defence, or a pipeline with a split.
 
-    Padding that `before` has, if it has marks, counts as padding.
+    Padding that is already marked in `before` counts as padding.
 
     Raises:
         TraceError: if these are not the same loads.
@@ -85,14 +85,14 @@ def overhead(before: Traces, after: Defended) -> Overhead:
 
 
 def _bytes(traces: Traces, chosen: np.ndarray) -> Floats:
-    """float64 (n, 2): bytes of the chosen packets of each load, up and down."""
+    """Returns float64 (n, 2): bytes of the chosen packets of each load, up and down."""
     owners, sizes = traces.owners[chosen], traces.sizes[chosen].astype(np.float64)
     each = [np.bincount(owners, np.maximum(sign * sizes, 0), len(traces)) for sign in (1, -1)]
     return np.stack(each, axis=1)
 
 
 def _ends(traces: Traces, chosen: np.ndarray) -> tuple[Floats, Floats]:
-    """float64 (n,) twice: when the first and the last chosen packet came; 0 where there is none."""
+    """Returns float64 (n,) twice: times of the first and last chosen packet; 0 without any."""
     owners, times = traces.owners[chosen], traces.times[chosen]
     first, last = np.full(len(traces), np.inf), np.full(len(traces), -np.inf)
     np.minimum.at(first, owners, times)

@@ -1,4 +1,4 @@
-"""Defences and a split, one after the other."""
+"""Defences and at most one split, applied in order."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from anabranch.traces import Traces
 
 
 class Pipeline:
-    """Stages in the order of packets: `[Front(), Split()]` pads, then splits what it padded.
+    """Stages in the order of packets: `[Front(), Split()]` pads, then splits the padded traces.
 
-    A defence behind the split runs on each path by itself, with dice of the path's own: a machine
-    for each path, which knows nothing of the others. Paths without packets stay so.
+    A defence after the split runs on each path separately, with a seed of its own: one machine for
+    each path, without knowledge of the others. Paths without packets stay empty.
 
     Attributes:
-        stages: defences, and at most one `Split`, which has the seed of its paths in itself.
+        stages: defences, and at most one `Split`, which contains the seed of its paths.
 
     Raises:
         DefenceError: if there are two splits.
@@ -34,13 +34,13 @@ class Pipeline:
         return " | ".join(map(str, self.stages)) or "none"
 
     def apply(self, traces: Traces, seed: int, replica: int = 0) -> Defended:
-        """What all stages make of the traces, as draw number `replica` of each load.
+        """Returns the traces after all stages, as draw number `replica` of each load.
 
-        The first defence has the dice of `seed`; later ones have dice of their own, so that two
-        equal defences in a row pad differently. Replicas draw paths and padding anew.
+        The first defence uses `seed`. Later ones use seeds derived from it, so that two equal
+        defences in a row pad differently. Each replica has its own paths and padding.
 
         Raises:
-            TraceError, SplitError, DefenceError: as the stages do.
+            TraceError, SplitError, DefenceError: as raised by the stages.
         """
         done = marked(traces)
         defences = 0

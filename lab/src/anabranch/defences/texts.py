@@ -1,4 +1,4 @@
-"""Defences as users write them: `front:client=1700,server=2500`, `wtf-pad`, `maybenot:front`."""
+"""Parser of defence settings: `front:client=1700,server=2500`, `wtf-pad`, `maybenot:front`."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ class Family:
     """A kind of defence.
 
     Attributes:
-        make: the class, or what makes one of its defences.
-        settings: what may be set, and how it is read.
-        bare: the setting that a value without a name is, if one is.
-        syntax: for people.
-        about: one line.
+        make: class or function that makes a defence from its settings.
+        settings: names of the settings, each with the parser of its value.
+        bare: setting of a value without a name; None if there is none.
+        syntax: syntax, as shown to users.
+        about: description in one line.
     """
 
     make: Callable[..., Defence]
@@ -36,7 +36,7 @@ class Family:
 
 
 SERIALISED = "02"
-"""What Maybenot's serialised machines begin with; they may end in `=`."""
+"""Prefix of Maybenot's serialised machines, which may end in `=`."""
 
 
 def _machines(text: str) -> tuple[str, ...]:
@@ -44,7 +44,7 @@ def _machines(text: str) -> tuple[str, ...]:
 
 
 def _maybenot(machines: str = "none", **settings: Any) -> Maybenot:
-    """A serialised machine stands, as a named one does, at the ends that are not given."""
+    """Makes a `Maybenot`; a serialised machine is used at each end that is not given."""
     if not machines.startswith(SERIALISED):
         return Maybenot(machines, **settings)
     serialised = _machines(machines)
@@ -101,14 +101,14 @@ FAMILIES: Mapping[str, Family] = MappingProxyType(
         ),
     }
 )
-"""Every family of ours by its name. All that pad have `size`, the bytes of a dummy."""
+"""Built-in families by name. `front`, `wtf-pad` and `maybenot` accept `size`, bytes of a dummy."""
 
 
 def family(name: str) -> Family | None:
-    """A family of ours or from outside, by its name; None if there is none.
+    """Returns a built-in or third-party family by name; None if there is none.
 
     Raises:
-        DefenceError: if what a package has under that name is no defence.
+        DefenceError: if a package provides something else under that name.
         OutsideError: if the package cannot be imported.
     """
     found = None if name in FAMILIES else outside.find("defences", name)
@@ -125,7 +125,7 @@ def family(name: str) -> Family | None:
 
 
 def parse(text: str) -> Defence:
-    """The defence of a text: a name, then settings after a colon, between commas.
+    """Parses the text of a defence: a name, then a colon and settings, separated by commas.
 
     Raises:
         DefenceError: if there is no such defence or setting, or a value is wrong.

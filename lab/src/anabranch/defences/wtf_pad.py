@@ -1,18 +1,23 @@
 """WTF-PAD: adaptive padding at both ends (Juarez et al., ESORICS 2016).
 
-An end has three states. *Idle*: it waits until it has a packet to send. *Burst*: real packets are
-under way; it has drawn a time from its burst histogram, and if it sends nothing until then, it
-sends a dummy and is in a *gap*: dummies are under way, each after a time from the gap histogram. A
-real packet that it sends brings it back to burst at once. Infinity ends a fake burst (gap to burst,
-whose draw may begin another one), and in burst puts the end to rest (burst to idle).
+An end has three states:
 
-There are histograms for what an end has sent and for what it has received: an end that is not idle
-answers packets, dummies too, as a server would answer a request. The first of the times drawn since
-it last sent is its timer. Every packet that it sends settles them all: for each, a token of the
-time that passed in truth is removed.
+* *Idle*: It waits until it has a packet to send.
+* *Burst*: Real packets are being sent. The end has drawn a time from its burst histogram. If it
+  sends nothing until then, it sends a dummy and enters *gap*. If it has drawn infinity, it becomes
+  idle.
+* *Gap*: Dummies are being sent, each after a time from the gap histogram. If the end sends a real
+  packet, it returns to burst at once. If it draws infinity, the fake burst ends: the end returns to
+  burst, where its draw may begin another fake burst.
 
-The authors' simulation has the same parts, but looks ahead in the trace, and in it an end in a gap
-rests after a real packet while infinity ends nothing. This follows the paper's state machine.
+An end has histograms for packets that it sends and for packets that it receives. An end that is not
+idle answers received packets, including dummies, as a server would answer a request. Its timer is
+the earliest of the times drawn since it last sent. Every packet that it sends settles all of them:
+for each, a token of the time that actually passed is removed.
+
+The authors' simulation has the same parts, but looks ahead in the trace. In it, an end in a gap
+becomes idle after a real packet, and infinity ends nothing. This module follows the paper's state
+machine.
 """
 
 from __future__ import annotations
@@ -32,10 +37,10 @@ from anabranch.traces import Facts, Floats, Sizes
 Kind: TypeAlias = Literal["snd", "rcv"]
 Mode: TypeAlias = Literal["burst", "gap"]
 Drawer: TypeAlias = tuple[Kind, Mode]
-"""What an end draws after (it sent, it received), and in which state."""
+"""Event after which an end draws (it sent, or it received), and the state of the end."""
 
 End: TypeAlias = Mapping[Drawer, Fit]
-"""An end's histograms. After what has none, nothing is drawn."""
+"""Histograms of an end. After an event without a histogram, nothing is drawn."""
 
 _CLIENT: End = MappingProxyType(
     {
@@ -68,24 +73,24 @@ CONFIGURATIONS: Mapping[str, tuple[End, End]] = MappingProxyType(
         "normal_rcv": ({**_CLIENT, **_CLIENT_RCV}, {**_SERVER, **_SERVER_RCV}),
     }
 )
-"""The authors' own, for client and server; `normal_rcv` is the one of their experiments."""
+"""The authors' configurations for client and server; their experiments use `normal_rcv`."""
 
 
 @dataclass(frozen=True, slots=True)
 class WtfPad(Defence):
     """Adaptive padding at the client and at the relay that serves it.
 
-    Both ends see a packet when the trace saw it: the way between them takes no time, as in the
+    Both ends see a packet at its time in the trace: the path between them takes no time, as in the
     authors' simulation. Real packets are never delayed. Padding ends with the load's last real
-    packet, as a recorded load has no later one; live, it would fade out by itself.
+    packet, because a recorded load has no later one; in live traffic it would fade out by itself.
 
     Attributes:
-        config: a name of `CONFIGURATIONS`. They were fitted to the link of the authors' data.
+        config: a name in `CONFIGURATIONS`. These were fitted to the link of the authors' data.
         ends: histograms of client and server, instead of those of `config`.
-        size: bytes of a dummy; None is usual for the traces (1500, a cell of 514, or 1).
+        size: bytes of a dummy; None is the default for the traces (1500, a cell of 514, or 1).
 
     Raises:
-        DefenceError: if there is no such configuration or size.
+        DefenceError: if there is no such configuration, or the size is invalid.
     """
 
     name: ClassVar[str] = "wtf-pad"
@@ -105,7 +110,7 @@ class WtfPad(Defence):
         return f"wtf-pad:config={self.config if self.ends is None else 'own'}{size}"
 
     def shape(self, times: Floats, sizes: Sizes, seed: int, facts: Facts) -> Shaped:
-        """Pads until the last packet."""
+        """Adds dummies until the last packet."""
         chance = Random(seed)
         pair = CONFIGURATIONS[self.config] if self.ends is None else self.ends
         client, server = (_End(_filled(end), chance) for end in pair)
@@ -118,7 +123,7 @@ class WtfPad(Defence):
 
 
 def _pad_until(now: float, client: _End, server: _End) -> None:
-    """Lets both ends send the dummies that are due before `now`."""
+    """Sends the dummies of both ends that are due before `now`."""
     while min(client.due, server.due) < now:
         first, other = (client, server) if client.due <= server.due else (server, client)
         due = first.due
@@ -128,7 +133,7 @@ def _pad_until(now: float, client: _End, server: _End) -> None:
 
 
 class _End:
-    """One end while a load goes by. Its histograms begin full."""
+    """State of one end during a load. Its histograms start full."""
 
     __slots__ = ("_chance", "_drawn", "_histograms", "_state", "due", "dummies")
 
@@ -141,7 +146,7 @@ class _End:
         self.dummies: list[float] = []
 
     def sends(self, now: float, state: Mode) -> None:
-        """A real packet goes out (`burst`) or a dummy (`gap`)."""
+        """Handles an outgoing packet: a real one (`burst`) or a dummy (`gap`)."""
         for histogram, since in self._drawn:
             histogram.remove(now - since)
         self._drawn.clear()
@@ -153,12 +158,12 @@ class _End:
         self._draws("snd", "burst", now)
 
     def receives(self, now: float) -> None:
-        """A packet comes in."""
+        """Handles an incoming packet."""
         if self._state is not None:
             self._draws("rcv", self._state, now)
 
     def _draws(self, kind: Kind, state: Mode, now: float) -> bool:
-        """Sets the timer, if the time drawn is the first; whether it was finite."""
+        """Draws a time, and moves the timer to it if it is earlier; returns False for infinity."""
         histogram = self._histograms.get((kind, state))
         if histogram is None:
             return True
@@ -172,7 +177,7 @@ class _End:
 
 @cache
 def _full(fit: Fit, mode: Mode) -> Tokens:
-    """A full histogram, made once: it is the same for every load."""
+    """Returns a full histogram, which is cached because it is the same for every load."""
     return fit.tokens(mode)
 
 

@@ -1,11 +1,11 @@
-"""One evaluation: data, split, observer, attack and protocol in, numbers with intervals out.
+"""One evaluation: from data, split, observer, attack and protocol to metrics with intervals.
 
-| module | what it does |
+| module | content |
 |---|---|
 | `spec` | the settings of one evaluation, checked |
-| `attack` | attacks by name, with their parameters; from outside; the one that takes the paths |
-| `samples` | what an observer sees, as training and test sets |
-| `run` | trains, predicts, measures |
+| `attack` | attacks by name with their parameters, third-party attacks, and `PathForest` |
+| `samples` | an observer's view of loads, as training and test sets |
+| `run` | training, prediction and metrics |
 """
 
 from anabranch.attacks import AttackError
@@ -28,6 +28,6 @@ ERRORS = (
     TraceError,
     MissingExtraError,
 )
-"""What an evaluation raises where its settings, its data or the installation are wrong."""
+"""Exceptions of an evaluation with invalid settings or data, or with a package missing."""
 
 __all__ = ["ERRORS", "Spec", "add_attack", "evaluate"]

@@ -1,6 +1,6 @@
-"""Attacks by name, the one that uses the path of each packet, and those from outside.
+"""Attacks by name, `PathForest`, which uses the path of each packet, and third-party attacks.
 
-The names of those from outside have a colon, which none of ours has.
+Names of third-party attacks contain a colon; names of built-in ones do not.
 """
 
 from __future__ import annotations
@@ -26,18 +26,19 @@ from anabranch.ragged import offsets_of
 
 
 class PathForest(Attack):
-    """k-FP's features of all packets seen, then of each watched path alone, in a random forest.
+    """A random forest over k-FP's features of all packets seen and of each watched path alone.
 
-    For observers of several paths: paths are ordered by their packets, most first, since their
-    numbers mean nothing from load to load. Packets without a path count as one path's.
+    For observers of several paths. Path numbers mean nothing from load to load, so paths are
+    ordered by their number of packets, most first. Packets without a path count as those of one
+    path.
 
     Attributes:
-        forest_: the trees.
+        forest_: the fitted forest.
 
     Args:
-        paths: how many paths have features of their own; with 0 it is k-FP.
-        trees: in the forest.
-        leaf_size: least training loads in a leaf.
+        paths: number of paths with features of their own; with 0 it is k-FP.
+        trees: number of trees.
+        leaf_size: minimum training loads in a leaf.
         jobs: threads that grow trees; the result does not depend on it.
     """
 
@@ -62,7 +63,7 @@ class PathForest(Attack):
         self.seed = seed
 
     def _probabilities(self, X: Sequences) -> Floats:
-        """Class probabilities (n, classes)."""
+        """Returns class probabilities (n, classes)."""
         return self.forest_.predict_proba(self._features(X))
 
     def _fit(self, task: Task) -> None:
@@ -84,19 +85,19 @@ class PathForest(Attack):
 TABLE: Final[Mapping[str, type[Attack]]] = MappingProxyType(
     {**ATTACKS, "k-fp-paths": PathForest},
 )
-"""Every attack of ours by its name."""
+"""Built-in attack classes by name."""
 
 
 def is_foreign(name: str) -> bool:
-    """Whether a name is one from outside, known or not."""
+    """Returns whether a name is that of a third-party attack, known or not."""
     return ":" in name
 
 
 def known(name: str) -> type[Attack] | None:
-    """The class of an attack; None if it is from outside and not there.
+    """Returns the class of an attack; None for a third-party attack that was not found.
 
     Raises:
-        SettingError: if none of ours has that name.
+        SettingError: if a name without a colon is not that of a built-in attack.
     """
     if not is_foreign(name):
         if name not in TABLE:
@@ -108,10 +109,10 @@ def known(name: str) -> type[Attack] | None:
 
 
 def class_of(name: str) -> type[Attack]:
-    """The same, refused where it is not there.
+    """Returns the class of an attack.
 
     Raises:
-        SettingError: if there is no such attack.
+        SettingError: if there is no such attack, or a third-party attack was not found.
     """
     found = known(name)
     if found is None:
@@ -123,7 +124,7 @@ def class_of(name: str) -> type[Attack]:
 
 
 def origin(name: str) -> Mapping[str, str]:
-    """What tells an attack from outside from others of its name; nothing of ours."""
+    """Returns facts that identify the version of a third-party attack; empty for built-in ones."""
     if not is_foreign(name):
         return {}
     found = outside.find("attacks", name.removeprefix(PACKAGED))
@@ -131,19 +132,19 @@ def origin(name: str) -> Mapping[str, str]:
 
 
 PACKAGED = "package:"
-"""What the name of an entry point has before it in settings and results."""
+"""Prefix of the name of an entry point in settings and results."""
 
 
 def name_of(text: str, folder: Path = Path()) -> str:
-    """The name of an attack for settings, which is loaded if it is from outside.
+    """Returns the name of an attack for settings; loads the attack if it is in a file.
 
     Args:
-        text: a name of ours or its alias, of an entry point, or `FILE.py:Class`.
-        folder: where a file is looked for.
+        text: a built-in name or its alias, the name of an entry point, or `FILE.py:Class`.
+        folder: folder at which a relative path of the file starts.
 
     Raises:
-        OutsideError: if it cannot be loaded.
-        AttackError: if it is no estimator.
+        OutsideError: if the file or class cannot be loaded.
+        AttackError: if the class is not an estimator.
     """
     if outside.file_and_class(text) is not None:
         name, found = outside.from_file(text, folder)
@@ -156,13 +157,13 @@ def name_of(text: str, folder: Path = Path()) -> str:
 
 
 def add(estimator: Any) -> str:
-    """Makes an estimator, or a class of them, known to this process.
+    """Registers an estimator, or a class of estimators, in this process.
 
     Returns:
         its name for `Spec.attack`.
 
     Raises:
-        AttackError: if it is none.
+        AttackError: if it is not an estimator.
     """
     thing = estimator if isinstance(estimator, type) else type(estimator)
     name = f"{thing.__module__}:{thing.__qualname__}"
@@ -176,7 +177,7 @@ def _named(point: str) -> str:
 
 
 def make(name: str, parameters: Mapping[str, Any], seed: int) -> Attack:
-    """An attack, not yet fitted.
+    """Creates an attack that is not yet fitted.
 
     Raises:
         SettingError: if there is no such attack, it has no such parameter, or one is out of range.
@@ -196,10 +197,10 @@ def make(name: str, parameters: Mapping[str, Any], seed: int) -> Attack:
 
 
 def refuse_counter(name: str) -> None:
-    """Refuses to show counters to an attack that cannot use them.
+    """Rejects an attack that cannot use counters.
 
     Raises:
-        SettingError: if it is none that can, which it names.
+        SettingError: if it cannot; the message names the attacks that can.
     """
     if not class_of(name).uses_counter:
         able = ", ".join(each for each, attack in TABLE.items() if attack.uses_counter)
@@ -209,10 +210,10 @@ def refuse_counter(name: str) -> None:
 
 
 def require(name: str) -> None:
-    """Asks for an attack and its libraries, before any work is done.
+    """Checks that an attack and its libraries are available, before any work is done.
 
     Raises:
-        SettingError: if it is from outside and not there.
+        SettingError: if there is no such attack, or a third-party attack was not found.
         MissingExtraError: if it is a network and JAX is not installed.
     """
     if issubclass(class_of(name), NetworkAttack):
@@ -220,7 +221,7 @@ def require(name: str) -> None:
 
 
 def _ranked_paths(X: Sequences) -> Floats:
-    """The rank of each packet's path in its sequence, from 0: the most packets, then the number."""
+    """Returns the rank of each packet's path in its sequence, from 0: by packets, then number."""
     paths = X.paths.astype(np.int64) + 1 if isinstance(X, PathSequences) else X.owners * 0
     width = int(paths.max(initial=0)) + 1
     counts = np.bincount(X.owners * width + paths, minlength=len(X) * width)

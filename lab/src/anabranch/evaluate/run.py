@@ -1,4 +1,4 @@
-"""Trains, predicts, measures."""
+"""Training, prediction and metrics of one evaluation."""
 
 from __future__ import annotations
 
@@ -33,19 +33,20 @@ def evaluate(
     unfinished: Unfinished | None = None,
     training: Traces | None = None,
 ) -> Result:
-    """One evaluation: a function of its arguments, but for the time it took.
+    """Runs one evaluation. Its result depends only on the arguments, except for the time it took.
 
     Args:
-        spec: what to do.
-        traces: whole, or split as they were recorded.
-        data: a digest of where they came from, kept with the result.
+        spec: settings of the evaluation.
+        traces: whole traces, or traces that were already split when recorded.
+        data: digest of the data's source, which is stored with the result.
         on_epoch: called after each epoch of a network.
-        unfinished: where networks' states are kept from time to time, and gone on from if this
-            evaluation was cut.
-        training: traces that train and choose in place of these, if `spec.train_on` says so.
+        unfinished: where networks' states are saved regularly. If this evaluation was interrupted
+            before, it resumes from the saved states.
+        training: traces for training and validation in place of `traces`, if `spec.train_on`
+            requires them.
 
     Raises:
-        SettingError, SplitError, AttackError, TraceError: if these traces do not suit the spec.
+        SettingError, SplitError, AttackError, TraceError: if these traces do not suit `spec`.
         MissingExtraError: if the attack needs a library that is not installed.
     """
     require(spec.attack)
@@ -82,7 +83,7 @@ def evaluate(
 
 @dataclass(frozen=True, slots=True)
 class _Task:
-    """What one training takes."""
+    """Samples of one training, its validation and its test."""
 
     train: Samples
     validation: Samples | None
@@ -91,7 +92,7 @@ class _Task:
 
 @dataclass(frozen=True, slots=True)
 class _Judged:
-    """What one training achieved, and what counts as monitored."""
+    """Predictions of one training, and which of them count as monitored."""
 
     test: Outcomes
     accepted: Bools
@@ -116,7 +117,7 @@ def _tasks(
 def _elsewhere(
     spec: Spec, sampler: Sampler, pages: protocol.Pages, training: Traces
 ) -> Iterator[_Task]:
-    """Trains and chooses on the same pages of other traces, divided as those are."""
+    """Trains and validates on the same pages of other traces, which are divided in the same way."""
     watched(training)
     known = frozenset(sampler.traces.names)
     names = (*sampler.traces.names, *(name for name in training.names if name not in known))
@@ -131,7 +132,7 @@ def _elsewhere(
 
 
 def _of_others(samples: Samples) -> Samples:
-    """With rows that no load of the traces under test has."""
+    """Returns the samples with row numbers that no load of the tested traces has."""
     return replace(samples, rows=-1 - samples.rows)
 
 
@@ -147,7 +148,7 @@ def _honest(spec: Spec, sampler: Sampler, pages: protocol.Pages) -> Iterator[_Ta
 
 
 def _paper(spec: Spec, sampler: Sampler, pages: protocol.Pages) -> Iterator[_Task]:
-    """Every sub-trace of more than ten packets is a sample, wherever its load's others are."""
+    """Takes each sub-trace of more than ten packets as a sample, independently of its load."""
     rows = _paper_rows(spec, sampler, pages)
     parts = [sampler.every_path(rows, replica) for replica in range(spec.resplits)]
     samples = Samples.joined(parts)
@@ -157,7 +158,7 @@ def _paper(spec: Spec, sampler: Sampler, pages: protocol.Pages) -> Iterator[_Tas
 
 
 def _paper_rows(spec: Spec, sampler: Sampler, pages: protocol.Pages) -> protocol.Ints:
-    """Loads of the pages used, at most `loads` a page."""
+    """Returns the loads of the pages used, at most `loads` for each page."""
     if spec.observer != "random":
         raise SettingError(
             "observer: the paper's protocol uses each path as a sample: leave out "
@@ -208,10 +209,11 @@ def _judge(
 
 
 def _refuse_blind(task: _Task, sampler: Sampler) -> None:
-    """Refuses a side of which nothing is seen, and a page that is tested but not learnt.
+    """Rejects a set in which no packet is seen, and a page that is tested but not learnt.
 
-    A page may be lost here though each side had loads of it: to observation, which may see nothing
-    of the few that train, and to the paper's protocol, which divides what is left.
+    A page may be missing in training although each set had loads of it. The observer may see
+    nothing of its few training loads. The paper's protocol divides only the sub-traces that are
+    left.
     """
     for name in THREE_SETS:
         side: Samples | None = getattr(task, name)
@@ -226,7 +228,7 @@ def _refuse_blind(task: _Task, sampler: Sampler) -> None:
 
 
 def _predicted(attack: Attack, samples: Samples, sampler: Sampler, fold: int) -> Outcomes:
-    """The most probable monitored page of each sample; of each load where several observe it."""
+    """Predicts the most probable monitored page of each sample; `any` combines those of a load."""
     traces = sampler.traces
     combined = sampler.observer.rule == "any" and sampler.spec.protocol == "honest"
     proba = attack.predict_proba(samples.X)
@@ -251,7 +253,7 @@ def _predicted(attack: Attack, samples: Samples, sampler: Sampler, fold: int) ->
 
 
 def _sizes(task: _Task) -> dict[str, Any]:
-    """Samples and loads of each side, and how much of the test set's loads were trained on."""
+    """Counts each set's samples, loads and packets; adds the share of test samples trained on."""
     sides = {name: getattr(task, name) for name in THREE_SETS if getattr(task, name) is not None}
     facts: dict[str, Any] = {
         name: {

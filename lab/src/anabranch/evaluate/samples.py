@@ -1,4 +1,4 @@
-"""What an observer sees of loads, as sets that attacks train on and are tested by."""
+"""An observer's view of loads, as training and test sets of attacks."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ class Samples:
     Attributes:
         X: the packets seen.
         y: int64 (n,), the page, or `UNMONITORED`.
-        rows: int64 (n,), the place of the load in the data: samples of one load share it.
-        share: float64 (n,), the part of the load's packets that is seen.
+        rows: int64 (n,), index of the load in the data; samples of one load share it.
+        share: float64 (n,), fraction of the load's packets that is seen.
         path: int16 (n,), the path watched, or -1.
     """
 
@@ -39,13 +39,13 @@ class Samples:
         return self.y.size
 
     def __getitem__(self, index: ArrayLike) -> Samples:
-        """The samples that a boolean mask or an array of places selects."""
+        """Returns the samples that a boolean mask or an array of indices selects."""
         at = np.asarray(index)
         return Samples(self.X[at], self.y[at], self.rows[at], self.share[at], self.path[at])
 
     @classmethod
     def joined(cls, parts: Sequence[Samples]) -> Self:
-        """The samples of all `parts`, one after the other."""
+        """Returns the samples of all `parts`, in order."""
         return cls(
             PathSequences.joined([part.X for part in parts]),
             np.concatenate([part.y for part in parts]),
@@ -56,18 +56,19 @@ class Samples:
 
     @property
     def seen(self) -> Samples:
-        """Those with any packet: nothing can be learnt from the others."""
+        """Samples with at least one packet; nothing can be learnt from the others."""
         return self[self.X.lengths > 0]
 
 
 class Sampler:
-    """Turns loads into samples, by the spec's defence, split and observer.
+    """Source of samples from loads, by the defence, split and observer of the spec.
 
-    A load's samples depend on the spec, the load's run and number and the replica, not on the
-    other loads.
+    A load's samples depend on the spec, the load's run and number, and the replica, not on other
+    loads.
 
     Raises:
-        SettingError: if re-splits are wanted where nothing is drawn anew.
+        SettingError: if `resplits` or `merged` has no effect, or if `defence` would pad loads that
+            are already split.
     """
 
     def __init__(self, spec: Spec, traces: Traces, classes: Ints) -> None:
@@ -85,7 +86,7 @@ class Sampler:
             raise SettingError(
                 "merged: nothing is split, so training uses whole traces anyway: leave it out"
             )
-        # What was recorded on one path alone is whole.
+        # Loads recorded on a single path are whole.
         if spec.defence is not None and path_count(traces) > 1:
             raise SettingError(
                 "defence: these loads are already split, so they cannot be padded as a whole: "
@@ -93,14 +94,14 @@ class Sampler:
             )
 
     def train(self, rows: Ints) -> Samples:
-        """Each re-split of the loads at `rows`, and the whole ones if wanted; none is empty."""
+        """Returns re-splits of the loads at `rows`, and whole loads if `merged`; none is empty."""
         parts = [self.seen(rows, replica) for replica in range(self.spec.resplits)]
         if self.spec.merged:
             parts.append(self.see(rows, 0, Observer("merged", counter=self.observer.counter)))
         return Samples.joined(parts).seen
 
     def seen(self, rows: Ints, replica: int = 0) -> Samples:
-        """What each observer sees of each load at `rows`: of `any` a sample for each path."""
+        """Returns one sample for each load at `rows`; with `any`, one for each load and path."""
         if self.observer.rule != "any":
             return self.see(rows, replica)
         divided = self._divided(rows, replica)
@@ -108,7 +109,7 @@ class Sampler:
         return Samples.joined([self._view(divided, rows, self.observer, 0, path) for path in paths])
 
     def see(self, rows: Ints, replica: int = 0, observer: Observer | None = None) -> Samples:
-        """One sample for each load at `rows`, maybe empty."""
+        """Returns one sample for each load at `rows`, which may be empty."""
         divided = self._divided(rows, replica)
         return self._view(divided, rows, observer or self.observer, replica)
 
@@ -120,7 +121,7 @@ class Sampler:
         return Samples(view.sequences, self.classes[rows], rows, view.share, view.path)
 
     def every_path(self, rows: Ints, replica: int = 0) -> Samples:
-        """A sample for each path of each load at `rows`, as the paper's evaluation has them."""
+        """Returns a sample for each path of each load at `rows`, as in the paper's evaluation."""
         divided = self._divided(rows, replica)
         if divided.paths is None:
             return self.see(rows, replica)
@@ -137,14 +138,14 @@ class Sampler:
         return Samples(X, self.classes[rows], rows, shares[:, path], watched)
 
     def overhead(self, rows: Ints) -> dict[str, Any] | None:
-        """What padding costs the loads at `rows`; None where there is none."""
+        """Returns the cost of padding for the loads at `rows`; None without padding."""
         if not self.padded:
             return None
         chosen = self.traces[rows]
         return overhead(chosen, self.pipeline.apply(chosen, self.spec.seed)).summary()
 
     def _divided(self, rows: Ints, replica: int) -> Traces:
-        """Padded and split. Without padding, times are shared with the data, not copied."""
+        """Returns the loads at `rows`, padded and split where the spec requires it."""
         chosen = self.traces[rows]
         if self.padded:
             return self.pipeline.apply(chosen, self.spec.seed, replica).bare()

@@ -18,33 +18,35 @@ from anabranch.splitting import Delay, Split, usual_mode
 
 @dataclass(frozen=True, slots=True)
 class Spec:
-    """What one evaluation does. Equal settings, data and versions give equal results.
+    """Settings of one evaluation. Equal settings, data and versions give equal results.
 
     Attributes:
-        schedule: of the split, as `anabranch-lab split --schedule`; None leaves traces whole (or
-            split as they were recorded).
-        every, paths, mode, delays, draw: of the split, as `Split` has them; an empty mode is
-            `usual_mode` of the schedule and the padding of each path.
-        defence: padding of whole loads before the split, as `anabranch.defences.parse` reads it;
-            None is none.
-        path_defence: padding of each path by itself, behind the split.
-        observer: `random`, `largest`, `any`, `merged` or `merged:K`; `+counter` behind it where
-            packets show a counter in clear, `+earlier` where the session's earlier loads are known.
-        attack: its name; that of one from outside as `evaluate.attack` returns it (`name_of`,
-            `add`), which is not looked at before it is evaluated if it is not known.
-        parameters: of the attack; its seed is `seed` unless given here.
+        schedule: schedule of the split, as `anabranch-lab split --schedule`; None leaves traces
+            whole (or split as they were recorded).
+        every, paths, mode, delays, draw: of the split, as in `Split`. An empty mode means
+            `usual_mode` for the schedule and the padding of each path.
+        defence: padding of whole loads before the split, in the syntax of
+            `anabranch.defences.parse`; None for none.
+        path_defence: padding of each path separately, after the split.
+        observer: `random`, `largest`, `any`, `merged` or `merged:K`. Add `+counter` if packets show
+            a cleartext counter, or `+earlier` if the observer knows the session's earlier loads.
+        attack: name of the attack. The name of a third-party attack is that returned by
+            `evaluate.attack` (`name_of`, `add`). If no such attack is found, it is checked only by
+            the evaluation.
+        parameters: parameters of the attack; its seed is `seed` unless given here.
         protocol: `honest` or `paper`.
-        folds: of the paper's protocol, 1 to 10.
+        folds: number of folds in the paper's protocol, 1 to 10.
         world, pages, monitored, loads, validation_loads, test_loads, test_run, validation_run: as
-            `Design` has them.
-        resplits: splits of each training load.
-        merged: whether whole traces train too, beside the split ones.
-        r: unmonitored loads that come on a monitored one.
-        bootstrap: resamples of the intervals.
-        seed: of every draw.
-        train_on: what the attacker has learnt on, and chosen by, where that is not what it meets:
-            `unsplit`, the whole loads before padding and split (it does not know of them), or
-            `data:` and the digest of other traces, with the same pages. None: what it meets.
+            in `Design`.
+        resplits: number of splits of each training load.
+        merged: whether training also uses whole traces, in addition to the split ones.
+        r: number of unmonitored loads for each monitored one.
+        bootstrap: number of resamples for the intervals.
+        seed: seed of every random draw.
+        train_on: data on which the attacker trains and validates, if they differ from those it
+            meets. `unsplit`: the whole loads before padding and split, since the attacker does not
+            expect these. `data:` and a digest: other traces with the same pages. None: the same as
+            it meets.
 
     Raises:
         SettingError, SplitError, AttackError, DefenceError: if a setting is wrong.
@@ -96,7 +98,7 @@ class Spec:
         self._check_training()
         self.design()
         self.pipeline()
-        # A result of an attack from outside is read where that is not there, too.
+        # Results of a third-party attack can also be read where it is not installed.
         if known(self.attack) is not None:
             make(self.attack, self.parameters, self.seed)
             if observer.counter or observer.earlier:
@@ -134,7 +136,7 @@ class Spec:
 
     @property
     def training(self) -> Spec:
-        """What makes the loads that train and choose."""
+        """Settings that produce the loads for training and validation."""
         if self.train_on is None:
             return self
         counter = "+counter" if Observer.parse(self.observer).counter else ""
@@ -153,18 +155,18 @@ class Spec:
 
     @property
     def is_simulation_only(self) -> bool:
-        """Whether loads are split as no program does: one of ours, at both ends at once."""
+        """Whether no program splits loads like this: a built-in schedule, at both ends at once."""
         split = self.split()
         return split is not None and split.is_simulation_only
 
     @property
     def session(self) -> int | None:
-        """How many loads a session has, whose chances are drawn once; None where they are not."""
+        """Number of loads in a session, which share their probabilities; None without sessions."""
         rule, _, loads = self.draw.partition(":")
         return int(loads) if rule == "session" else None
 
     def _refuse_decoys(self, name: str, text: str | None) -> None:
-        """Decoys go by paths that rest, behind a split, and only a far end drops them."""
+        """Rejects decoys before a split, or without a far end, which alone can drop them."""
         if text is None or not isinstance(parse(text), Decoys):
             return
         if name == "defence":
@@ -178,8 +180,8 @@ class Spec:
             )
 
     def split(self) -> Split | None:
-        """How loads are split, or None."""
-        # Made in any case, so that a path count of 0 is refused even where nothing is split.
+        """Returns the split of the loads, or None."""
+        # Always made, so that a path count of 0 is rejected even without a split.
         whole = self.schedule is None
         split = Split(
             "uniform" if self.schedule is None else self.schedule,
@@ -194,24 +196,24 @@ class Spec:
         return None if whole else split
 
     def pipeline(self) -> Pipeline:
-        """Padding of whole loads, the split, padding of each path: those that there are."""
+        """Returns the stages that are set: padding of loads, the split, padding of each path."""
         padding = (self.defence, self.path_defence)
         before, after = (None if text is None else parse(text) for text in padding)
         split = self.split()
         return Pipeline([stage for stage in (before, split, after) if stage is not None])
 
     def design(self) -> Design:
-        """Which loads are used."""
+        """Returns the settings that choose which loads are used."""
         return Design(**{item.name: getattr(self, item.name) for item in fields(Design)})
 
     def idle(self, recorded: bool | None = None) -> Iterator[tuple[str, str]]:
-        """Settings that do nothing beside the others, each with the reason.
+        """Yields settings without an effect, given the others, each with the reason.
+
+        In a grid of settings, some are without effect in places. In a single evaluation, the user
+        expects an effect of each given setting.
 
         Args:
             recorded: whether the traces are split already; None if that is not known yet.
-
-        In a grid of settings some are idle in places; who gives one evaluation such a setting
-        expects something else of it.
         """
         for names, wanted, why in _IDLE:
             if not wanted(self):
@@ -221,11 +223,11 @@ class Spec:
             yield "observer", "without a split every observer sees everything"
 
     def _usual(self, name: str) -> Any:
-        """The value of a setting that is not given."""
+        """Returns the value of a setting that is not given."""
         return usual_mode(self.schedule, self.path_defence) if name == "mode" else _default(name)
 
     def told(self, recorded: str | None = None) -> str:
-        """The settings in a line.
+        """Returns the settings in one line.
 
         Args:
             recorded: how the traces had been split when they were recorded.
@@ -237,15 +239,15 @@ class Spec:
         return ", ".join(parts)
 
     def to_dict(self) -> dict[str, Any]:
-        """All settings, as JSON holds them."""
+        """Returns all settings, in the form for JSON."""
         return asdict(self) | {"parameters": dict(self.parameters), "delays": list(self.delays)}
 
     @classmethod
     def from_dict(cls, settings: Mapping[str, Any]) -> Self:
-        """Checks names and types, then builds.
+        """Checks names and types, then builds a spec.
 
         Raises:
-            SettingError: with the nearest name where one is unknown, or the type that is wanted.
+            SettingError: with the nearest name if one is unknown, or with the expected type.
         """
         types = get_type_hints(cls)
         for name, value in settings.items():
@@ -279,7 +281,7 @@ _IDLE: tuple[tuple[tuple[str, ...], Callable[[Spec], bool], str], ...] = (
         "in a closed world all pages are monitored",
     ),
 )
-"""Settings, when they do something, and why they do nothing otherwise."""
+"""Settings, the condition under which they have an effect, and why they have none otherwise."""
 
 _TEXTS = ("schedule", "every", "mode", "draw", "observer", "attack", "protocol", "world")
 _MAYBE = ("defence", "path_defence", "train_on")

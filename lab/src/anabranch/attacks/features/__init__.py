@@ -1,4 +1,4 @@
-"""What the attacks look at: each file turns `Sequences` into one published representation."""
+"""Features of the attacks: each module turns `Sequences` into one representation."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How many packets had been seen, and told of by counters, at fixed moments."""
+"""Cumulative counts at fixed moments: packets seen, and packets that counters reveal."""
 
 from __future__ import annotations
 
@@ -9,30 +9,30 @@ from anabranch.attacks.base import Floats, Ints, Sequences
 
 
 def tallies(X: Sequences) -> list[Floats]:
-    """What packets count for, float64 (packets,) each: one, their bytes, and what counters tell.
+    """Returns weights of packets, float64 (packets,) each: 1, bytes, and counter increments.
 
-    The last is `Sequences.increments`, and only there where there are counters.
+    The increments are `Sequences.increments`; they are left out without counters.
     """
     counted = [np.ones(X.times.size), np.abs(X.sizes).astype(np.float64)]
     return counted if X.counts is None else [*counted, X.increments.astype(np.float64)]
 
 
 def total_features(X: Sequences) -> Floats:
-    """float64 (n, features): the totals of `tallies`, by direction."""
+    """Returns float64 (n, features): the totals of `tallies`, by direction."""
     everything = np.zeros(X.times.size, np.int64)
     return np.column_stack([_sums(X, each, everything, 1)[:, :, 0] for each in tallies(X)])
 
 
 def course_features(X: Sequences, moments: int, window: float) -> Floats:
-    """float64 (n, features): totals, the duration, and counts at fixed moments.
+    """Returns float64 (n, features): totals, the duration, and counts at fixed moments.
 
-    Counts are packets seen and, where there are counters, packets of all paths, both cumulative,
-    by direction, carried forward. Moments follow each other by equal factors from a thousandth of
-    the window to its end; what comes later is only in the totals.
+    Counts are cumulative numbers of packets seen and, with counters, of packets of all paths, by
+    direction. They are carried forward from moment to moment. Moments are spaced geometrically,
+    from a thousandth of the window to its end. Later packets count only in the totals.
 
     Args:
         X: the sequences.
-        moments: how many, from 1.
+        moments: number of moments, at least 1.
         window: seconds from the first packet seen to the last moment.
     """
     ends = window * 1000.0 ** -np.linspace(1, 0, moments) if moments > 1 else np.array([window])
@@ -46,7 +46,7 @@ def course_features(X: Sequences, moments: int, window: float) -> Floats:
 
 
 def _sums(X: Sequences, weights: Floats, place: Ints, places: int) -> NDArray[np.float64]:
-    """float64 (n, 2, places): sums of `weights` by `place` (packets,), client to server first."""
+    """Sums `weights` by `place` (packets,): float64 (n, 2, places), client to server first."""
     inside = place < places
     cell = (X.owners[inside] * 2 + (X.sizes[inside] < 0)) * places + place[inside]
     counts = np.bincount(cell, weights[inside], len(X) * 2 * places)

@@ -1,4 +1,4 @@
-"""CUMUL's cumulated representation of a load."""
+"""CUMUL's features of a load: totals and samples of its cumulated sizes."""
 
 from __future__ import annotations
 
@@ -13,11 +13,12 @@ from .segments import Segments, segments_of
 
 
 def cumul_features(X: Sequences, points: int = 100) -> Floats:
-    """float64 (n, 4 + points): four totals and the sampled course of the cumulated size.
+    """Returns float64 (n, 4 + points): four totals and samples of the cumulated sizes.
 
-    Panchenko et al., NDSS 2016: packets in and out, bytes in and out, then the sum of
-    signed sizes (server to client counts +) over the sum of absolute sizes, interpolated linearly
-    and sampled at `points` equal distances. An empty sequence gives zeros.
+    Source: Panchenko et al., NDSS 2016. The totals are packets in and out, and bytes in and out.
+    The sum of signed sizes (server to client counts +) is a function of the sum of absolute sizes.
+    It is interpolated linearly and sampled at `points` equal distances. An empty sequence gives
+    zeros.
     """
     sizes = -segments_of(X, X.sizes).values
     parts = _by_direction(X)

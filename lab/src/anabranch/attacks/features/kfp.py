@@ -1,8 +1,8 @@
-"""The hand-made features of k-fingerprinting.
+"""Hand-made features of k-fingerprinting.
 
-Hayes and Danezis, USENIX Security 2016, with the features of packet sizes that they use where
-sizes are visible. Where the paper and its program differ (chunks that do not divide evenly), we
-cut as `numpy.array_split` does.
+Source: Hayes and Danezis, USENIX Security 2016, with the packet-size features that they use where
+sizes are visible. The paper and its program differ for chunks that do not divide evenly; this
+module divides as `numpy.array_split` does.
 """
 
 from __future__ import annotations
@@ -17,15 +17,15 @@ from anabranch.attacks.base import Floats, Sequences
 from .segments import Segments, segments_of
 
 CHUNK = 20
-"""Packets in a chunk of which the outgoing ones are counted."""
+"""Packets in each chunk; the features count its outgoing ones."""
 PARTS = 20
-"""Pieces of the shortened chunk and second series."""
+"""Number of sums that condense each of two series (chunks and seconds)."""
 ENDS = 30
-"""Packets at either end that are looked at alone."""
+"""Packets at each end of a sequence that are counted separately."""
 SERIES = 36
-"""First elements of the chunk and second series that are kept as they are."""
+"""First elements of the chunk series and the per-second series that are kept unchanged."""
 LAST_SECOND = 3599
-"""Later packets count here, so that one absurd time cannot exhaust the memory."""
+"""Second in which all later packets count, so that one absurd time cannot exhaust the memory."""
 
 _SIDES = ("all", "in", "out")
 
@@ -33,9 +33,9 @@ Columns = dict[str, Floats]
 
 
 def kfp_features(X: Sequences) -> Floats:
-    """float64 (n, 174): the columns of `KFP_FEATURES`; zeros for an empty sequence.
+    """Returns float64 (n, 174): the columns of `KFP_FEATURES`; zeros for an empty sequence.
 
-    Of sequences with counters those of `KFP_COUNTER_FEATURES` come behind them.
+    With counters, the columns of `KFP_COUNTER_FEATURES` follow.
     """
     columns = _columns(X) | ({} if X.counts is None else _counters(X))
     return np.column_stack(list(columns.values())).astype(np.float64)
@@ -68,7 +68,7 @@ def _counts(X: Sequences, incoming: NDArray[np.bool_], outgoing: NDArray[np.bool
 
 
 def _order(X: Sequences, incoming: NDArray[np.bool_], outgoing: NDArray[np.bool_]) -> Columns:
-    """Where in the sequence the packets of one direction stand."""
+    """Returns mean and deviation of the positions of each direction's packets."""
     columns: Columns = {}
     places = segments_of(X, X.positions)
     for side, mask in (("in", incoming), ("out", outgoing)):
@@ -79,7 +79,7 @@ def _order(X: Sequences, incoming: NDArray[np.bool_], outgoing: NDArray[np.bool_
 
 
 def _ends(X: Sequences, incoming: NDArray[np.bool_], outgoing: NDArray[np.bool_]) -> Columns:
-    """Packets of each direction among the first and the last 30."""
+    """Counts the packets of each direction among the first and the last 30."""
     head = X.positions < ENDS
     tail = X.positions >= np.repeat(X.lengths, X.lengths) - ENDS
     return {
@@ -90,12 +90,12 @@ def _ends(X: Sequences, incoming: NDArray[np.bool_], outgoing: NDArray[np.bool_]
 
 
 def _tally(X: Sequences, mask: NDArray[np.bool_]) -> Floats:
-    """Packets of each sequence that `mask` (packets,) keeps."""
+    """Counts the packets of each sequence that `mask` (packets,) keeps."""
     return np.bincount(X.owners, mask, len(X)).astype(np.float64)
 
 
 def _timing(times: Segments, sides: tuple[NDArray[np.bool_], ...]) -> Columns:
-    """Inter-arrival and transmission times [s], together and for each direction."""
+    """Returns statistics of inter-arrival and transmission times [s], over all and by direction."""
     columns: Columns = {}
     for side, mask in zip(_SIDES, sides, strict=True):
         chosen = times.where(mask)
@@ -110,7 +110,10 @@ def _timing(times: Segments, sides: tuple[NDArray[np.bool_], ...]) -> Columns:
 
 
 def _sizes(sizes: Segments, sides: tuple[NDArray[np.bool_], ...]) -> Columns:
-    """Bytes, together and for each direction; constant where all packets are cells."""
+    """Returns statistics of packet sizes [bytes], over all and by direction.
+
+    Where all packets are cells, only the sums depend on the number of packets.
+    """
     columns: Columns = {}
     for side, mask in zip(_SIDES, sides, strict=True):
         chosen = sizes.where(mask)
@@ -123,14 +126,14 @@ def _sizes(sizes: Segments, sides: tuple[NDArray[np.bool_], ...]) -> Columns:
 
 
 def _chunks(X: Sequences, outgoing: NDArray[np.bool_]) -> Segments:
-    """Outgoing packets in each run of 20 packets."""
+    """Counts the outgoing packets in each run of 20 packets."""
     widths = -(-X.lengths // CHUNK)
     first = np.repeat(np.cumsum(widths) - widths, X.lengths)
     return Segments.counted(first + X.positions // CHUNK, widths, outgoing)
 
 
 def _seconds(X: Sequences) -> Segments:
-    """Packets in each second, to the last one that has any."""
+    """Counts the packets in each second, up to the last second with any."""
     second = np.minimum(X.elapsed, LAST_SECOND).astype(np.int64)
     widths = segments_of(X, second).max.astype(np.int64) + (X.lengths > 0)
     first = np.repeat(np.cumsum(widths) - widths, X.lengths)
@@ -138,7 +141,7 @@ def _seconds(X: Sequences) -> Segments:
 
 
 def _series(name: str, counts: Segments) -> Columns:
-    """Statistics, a shortened form and the beginning of a series of counts."""
+    """Returns statistics, a condensed form and the first elements of a series of counts."""
     columns = {
         f"{name}_mean": counts.mean,
         f"{name}_std": counts.deviation,
@@ -153,10 +156,11 @@ def _series(name: str, counts: Segments) -> Columns:
 
 
 def _counters(X: Sequences) -> Columns:
-    """Packets of all paths, by direction, as counters tell them: ours, in the manner of the rest.
+    """Returns packet counts of all paths, by direction, as cleartext counters show them.
 
-    How many at the end and at each fifth of the packets seen, how many at once, how many each
-    second.
+    These features are not in the paper but follow its pattern: the count at the end and at each
+    fifth of the packets seen, statistics of the increments, and the cumulative count in each of the
+    first 36 seconds.
     """
     assert X.counts is not None, "asked for only where there are counters"
     counts, increments = segments_of(X, X.counts), segments_of(X, X.increments)
@@ -181,4 +185,4 @@ _EMPTY = Sequences.from_lists([[]], [[]])
 KFP_FEATURES = tuple(_columns(_EMPTY))
 """Names of the columns of `kfp_features`."""
 KFP_COUNTER_FEATURES = tuple(_counters(replace(_EMPTY, counts=np.zeros(0, np.int64))))
-"""Names of the further ones where there are counters."""
+"""Names of the additional columns with counters."""

@@ -1,4 +1,4 @@
-"""Convolutions of slot counts whose results do not depend on when something happens."""
+"""Convolutions of slot counts, pooled so that results do not depend on when something happens."""
 
 from __future__ import annotations
 
@@ -14,20 +14,20 @@ from anabranch.attacks.base import Floats, Sequences
 from .tam import traffic_aggregation_matrix
 
 TAPS, HEAVY = 9, 3
-"""Length of a kernel, and how many of its taps weigh 2; the others weigh -1."""
+"""Length of a kernel, and number of its taps with weight 2; the others have weight -1."""
 KERNELS = tuple(combinations(range(TAPS), HEAVY))
-"""The places of the heavy taps in each of the 84 kernels."""
+"""Positions of the heavy taps in each of the 84 kernels."""
 THRESHOLDS = 4
-"""Thresholds of each kernel, dilation and channel."""
+"""Number of thresholds for each kernel, dilation and channel."""
 BATCH = 1024
-"""Sequences whose counts are made at once: a table of them is some megabytes."""
+"""Sequences whose counts are computed at once; the table of a batch takes a few megabytes."""
 
 Series = NDArray[np.float32]
 
 
 @dataclass(frozen=True, slots=True)
 class Convolution:
-    """One kernel on one channel, and the thresholds that its results are compared with."""
+    """One kernel on one channel, with the thresholds that its results are compared with."""
 
     kernel: int
     dilation: int
@@ -36,10 +36,10 @@ class Convolution:
 
 
 def slot_series(X: Sequences, slots: int, window: float) -> Series:
-    """float32 (n, channels, slots): square roots of the counts in each slot.
+    """Returns float32 (n, channels, slots): square roots of the counts in each slot.
 
-    Channels are the rows of `traffic_aggregation_matrix`, then all directions together. The root
-    makes the noise of large counts like that of small ones.
+    Channels are the rows of `traffic_aggregation_matrix`, followed by the sum over both directions.
+    The square root makes the noise of large counts similar to that of small ones.
     """
     rows = traffic_aggregation_matrix(X, slots, window).astype(np.float32)
     both = rows[:, 0::2] + rows[:, 1::2]
@@ -47,12 +47,12 @@ def slot_series(X: Sequences, slots: int, window: float) -> Series:
 
 
 def draw_convolutions(series: Series, convolutions: int, seed: int) -> list[Convolution]:
-    """Random kernels, with thresholds that are quantiles of their results on random sequences.
+    """Draws random kernels; their thresholds are quantiles of results on random sequences.
 
     Args:
         series: (n, channels, slots) of a training set.
-        convolutions: how many.
-        seed: of all draws.
+        convolutions: number of kernels.
+        seed: seed of all random choices.
     """
     chance = np.random.default_rng(seed)
     _, channels, slots = series.shape
@@ -70,10 +70,10 @@ def draw_convolutions(series: Series, convolutions: int, seed: int) -> list[Conv
 
 
 def rocket_features(series: Series, drawn: list[Convolution]) -> Floats:
-    """float64 (n, 4 x convolutions + channels): slots above each threshold, and sizes' logarithms.
+    """Returns float64 (n, 4 x convolutions + channels): slots above each threshold, log totals.
 
-    After MiniRocket (Dempster, Schmidt and Webb, KDD 2021), which takes the share of positive
-    results: wherever in the window something happens, it counts the same.
+    Follows MiniRocket (Dempster, Schmidt and Webb, KDD 2021), which uses the share of positive
+    results. A feature does not depend on where in the window something happens.
     """
     sequences, channels, slots = series.shape
     heavy = np.array([KERNELS[each.kernel] for each in drawn], np.int64).ravel()
@@ -93,7 +93,7 @@ def rocket_features(series: Series, drawn: list[Convolution]) -> Floats:
 
 
 def convolved(rows: Series, kernel: int, dilation: int) -> Series:
-    """float32 (n, slots): `rows` (n, slots) by one kernel, as if zeros stood beyond both ends."""
+    """Convolves `rows` (n, slots) with one kernel, zeros beyond both ends: float32 (n, slots)."""
     reach = dilation * (TAPS // 2)
     slots = rows.shape[1]
     wide = np.pad(rows, ((0, 0), (reach, reach)))

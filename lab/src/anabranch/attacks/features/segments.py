@@ -27,28 +27,32 @@ class Segments:
 
     @classmethod
     def counted(cls, buckets: Ints, widths: Ints, weights: NDArray[Any] | None = None) -> Segments:
-        """Run `i` has `widths[i]` buckets; `buckets` names a flat bucket for each event."""
+        """Builds runs of counts: run `i` has `widths[i]` buckets.
+
+        `buckets` is the index of each event's bucket among the buckets of all runs. `weights` are
+        those of the events; each counts 1 if None.
+        """
         offsets = offsets_of(widths)
         counts = np.bincount(buckets, weights, minlength=int(offsets[-1]))
         return cls(counts.astype(np.float64), offsets)
 
     def where(self, mask: NDArray[np.bool_]) -> Segments:
-        """Only the elements that `mask` (elements,) keeps; the runs stay apart."""
+        """Returns only the elements that `mask` (elements,) keeps; the runs stay separate."""
         return Segments(self.values[mask], keep(self.offsets, mask))
 
     @cached_property
     def counts(self) -> Ints:
-        """Elements of each run."""
+        """Number of elements in each run."""
         return np.diff(self.offsets)
 
     @cached_property
     def owners(self) -> Ints:
-        """The run of each element (elements,)."""
+        """Index of each element's run (elements,)."""
         return np.repeat(np.arange(self.counts.size), self.counts)
 
     @cached_property
     def positions(self) -> Ints:
-        """The place of each element in its run (elements,)."""
+        """Position of each element in its run (elements,), from 0."""
         return np.arange(self.values.size) - np.repeat(self.offsets[:-1], self.counts)
 
     @cached_property
@@ -83,7 +87,7 @@ class Segments:
         return self._reduced(np.minimum)
 
     def quantile(self, share: float) -> Floats:
-        """Quantile, between neighbours by linear interpolation (NumPy's default)."""
+        """Returns a quantile, interpolated linearly between neighbours (NumPy's default)."""
         result = np.zeros(self.counts.size)
         full = self.counts > 0
         place = (self.counts[full] - 1) * share
@@ -94,14 +98,14 @@ class Segments:
         return result
 
     def differences(self) -> Segments:
-        """Run by run, each element less the one before it; a run loses one element."""
+        """Returns each element minus the previous one of its run; a run loses one element."""
         steps = np.diff(self.values, prepend=0.0)
         return Segments(steps, self.offsets).where(self.positions > 0)
 
     def in_parts(self, parts: int) -> Floats:
-        """(n, parts): each run cut in `parts` pieces of almost equal length, and summed.
+        """Returns (n, parts): sums over `parts` pieces of each run, of almost equal length.
 
-        As `numpy.array_split` cuts: the first pieces take what is left over.
+        Divides as `numpy.array_split`: the first pieces take the remainder.
         """
         size, over = np.divmod(self.counts, parts)
         size, over = size[self.owners], over[self.owners]
@@ -113,7 +117,7 @@ class Segments:
         return flat.astype(np.float64).reshape(-1, parts)
 
     def padded(self, length: int, dtype: DTypeLike = np.float64) -> NDArray[Any]:
-        """(n, length): the first elements of each run, then zeros."""
+        """Returns (n, length): the first elements of each run, then zeros."""
         table = np.zeros((self.counts.size, length), dtype=dtype)
         kept = self.positions < length
         table[self.owners[kept], self.positions[kept]] = self.values[kept]
@@ -127,7 +131,7 @@ class Segments:
         return np.bincount(self.owners, values, self.counts.size).astype(np.float64)
 
     def _reduced(self, operation: np.ufunc) -> Floats:
-        """Empty runs are left out of the starts, so `reduceat` sees only full ones."""
+        """Reduces each run that is not empty: `reduceat` gives wrong results for empty ones."""
         result = np.zeros(self.counts.size)
         full = self.counts > 0
         if full.any():
@@ -136,5 +140,5 @@ class Segments:
 
 
 def segments_of(X: Sequences, values: NDArray[Any]) -> Segments:
-    """One value for each packet of `X`, divided as `X` is."""
+    """Divides one value for each packet of `X` into runs, as `X` is divided into sequences."""
     return Segments(values.astype(np.float64), X.offsets)

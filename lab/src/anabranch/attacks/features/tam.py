@@ -11,19 +11,20 @@ from anabranch.attacks.base import Sequences
 def traffic_aggregation_matrix(
     X: Sequences, slots: int = 1800, window: float = 80.0
 ) -> NDArray[np.uint16]:
-    """uint16 (n, 2, slots): packets in each time slot, client to server first.
+    """Returns uint16 (n, 2, slots): packets in each time slot, client to server first.
 
-    Of sequences with counters (n, 4, slots): then the packets of all paths that counters newly told
-    of in each slot, in the same order. Their sums up to a slot are the counts carried forward.
+    With counters, returns (n, 4, slots): two more rows, in the same order, are the packets of all
+    paths that counters newly reveal in each slot. Their sums up to a slot are the counts carried
+    forward.
 
-    Shen et al., USENIX Security 2023: 80 s in 1800 slots of 44 ms. As in their program
-    (`packets_per_slot.py`), the slot is floor(t (slots - 1) / window), and whatever comes after the
-    window is counted in the last slot. Counts stop at 65,535.
+    Source: Shen et al., USENIX Security 2023: 80 s in 1800 slots of 44 ms. As in their program
+    (`packets_per_slot.py`), the slot is floor(t (slots - 1) / window), and packets after the window
+    are counted in the last slot. Counts saturate at 65,535.
 
     Args:
         X: the sequences.
-        slots: columns.
-        window: seconds that they cover.
+        slots: number of slots, the columns.
+        window: seconds that the slots cover.
     """
     elapsed = X.elapsed
     slot = (np.minimum(elapsed, window) * (slots - 1) / window).astype(np.int64)

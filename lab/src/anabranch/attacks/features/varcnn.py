@@ -18,14 +18,14 @@ METADATA_FEATURES = (
     "duration_s",
     "seconds_per_packet",
 )
-"""Columns of `metadata` (Bhat et al., PETS 2019)."""
+"""Names of the columns of `metadata` (Bhat et al., PETS 2019)."""
 
 
 def inter_arrival_times(X: Sequences, length: int) -> NDArray[np.float32]:
-    """float32 (n, length): seconds since the packet before, 0 for the first and past the end.
+    """Returns float32 (n, length): seconds since the previous packet; first and padding are 0.
 
-    Bhat et al., PETS 2019. Their program takes differences after padding, which
-    leaves one large negative value where the load ends; we take them before.
+    Source: Bhat et al., PETS 2019. Their program takes differences after padding, which leaves one
+    large negative value at the end of the load. This function takes them before padding.
     """
     steps = np.diff(X.elapsed, prepend=0.0)
     steps[X.positions == 0] = 0.0
@@ -33,7 +33,7 @@ def inter_arrival_times(X: Sequences, length: int) -> NDArray[np.float32]:
 
 
 def metadata(X: Sequences) -> Floats:
-    """float64 (n, 7): the columns of `METADATA_FEATURES`; zeros for an empty sequence."""
+    """Returns float64 (n, 7): the columns of `METADATA_FEATURES`; zeros for an empty sequence."""
     times = segments_of(X, X.elapsed)
     incoming = times.where(X.sizes < 0).counts
     outgoing = times.where(X.sizes > 0).counts
