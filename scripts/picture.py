@@ -37,7 +37,8 @@ def section(page: str, word: str) -> str:
 def first(pattern: str, text: str, what: str) -> re.Match[str]:
     """Returns the first match.
 
-    Raises: SystemExit: there is none: the page's layout has changed.
+    Raises:
+        SystemExit: there is none: the page's layout has changed.
     """
     found = re.search(pattern, text, re.DOTALL)
     if found is None:
