@@ -108,7 +108,8 @@ class _Run:
 
     Attributes:
         best: the epoch to return.
-        order: draws the samples' order; keeps its state from before the current epoch until the epoch ends.
+        order: draws the samples' order; keeps its state from before the current epoch until the
+            epoch ends.
         losses: of the batches of the current epoch.
         told: arguments of `OnEpoch` for each epoch.
         ended: whether training is finished.
