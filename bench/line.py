@@ -2,8 +2,8 @@
 
 Loopback's own MTU of 64 KiB makes one segment of a set's output in a turn (31 cells), and C tor
 leaves Nagle's algorithm on. Each turn then waits for an acknowledgement that Linux delays by 40 ms,
-and goodput does not depend on relays (2 MB/s where two legs join, 47 MB/s by one circuit). No line
-between hosts behaves so.
+and goodput reflects that delay, not the relays (2 MB/s where two legs join, 47 MB/s by one
+circuit). No line between hosts behaves so.
 """
 
 from __future__ import annotations

@@ -563,7 +563,7 @@ def comment_width(repository: Repository) -> Iterator[str]:
                 yield f"{name}:{number}: a comment of {len(line)} columns"
 
 
-# Maximum number of words of a newcomer's first documents, and the folder for longer text.
+# The most words of the documents that a newcomer reads first, and where longer text belongs.
 LONGEST_DOCUMENTS = {
     "README.md": (700, "docs/guide"),
     "ARCHITECTURE.md": (2500, "docs/design"),

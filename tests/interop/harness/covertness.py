@@ -29,7 +29,7 @@ from harness.transports import OBFS4, WEBTUNNEL
 SERVER = "198.51.100.1"
 """Not a private address: webtunnel connects to none."""
 SNAP = 2_048
-"""Bytes captured of each packet: more than the line's 1,500, as the kernel may merge packets."""
+"""Bytes captured of each packet: more than the 1,500 that the line carries at once."""
 INNER = "127.0.0.1:9000"
 """Destination of the transports: the server of :mod:`harness.pages`."""
 FIRST_PORT = 8000
