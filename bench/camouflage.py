@@ -1,22 +1,21 @@
 #!/usr/bin/env python3
-"""Goodput and bytes of `anabranch pt` over the line of StegoTorus' paper, profile by profile.
+"""Goodput and overhead of `anabranch pt` over the line of StegoTorus' paper, by profile.
 
 Usage: bench/camouflage.py [--anabranch FILE] [--runs 5] [--delay 42.5ms] [--bytes N]
        [--hostile frozen|killed] [PROFILE...]
 
-Client and server stand in namespaces, joined by a link of .7 Mbit/s up and 5.6 Mbit/s down
-(Weinberg et al., CCS 2012, section 6). Each run fetches random bytes, a million, by a new
-connection of the program, whose link is not up before: `all_s` counts its handshake, `goodput`
-the time from the first byte to the last. Bytes are those of IP packets that crossed the link,
-both directions apart, for each byte of payload. Medians. `direct` is TCP without us. `http-image`
-hides in the JPEGs of the folder that PICTURES names, and is left out without it. It needs root.
+Client and server are in namespaces, joined by a link of .7 Mbit/s up and 5.6 Mbit/s down (Weinberg
+et al., CCS 2012, section 6). Each run fetches random bytes, a million, over a new connection of the
+program, whose link is not up before: `all_s` includes its handshake, `goodput` covers the time from
+the first byte to the last. Overhead is IP bytes on the link, by direction, for each byte of
+payload. Values are medians. `direct` is TCP without a transport. `http-image` hides in the JPEGs of
+the folder PICTURES, and is left out without it. It needs root.
 
-With `--hostile` each run is made twice, one after the other, the second time over a line that does
-what censors do: `frozen`, nothing passes any more, and nobody is told, by a connection that has
-brought 15,000 bytes of IP packets down, those that were sent again among them; `killed`, all
-connections are reset at both ends every 20 s, and a run fetches 20 MB, so that it meets that. Then
-`alone` and `hostile` are goodputs in kB/s, medians with least and greatest, and `ratio` is that of
-hostile and alone within rounds.
+With `--hostile` each run is made twice, one after the other, the second time over a line that acts
+as censors do. `frozen` silently drops all packets of a connection after 15,000 IP bytes down,
+retransmissions included. `killed` resets all connections at both ends every 20 s, and a run fetches
+20 MB, so that it is affected. Then `alone` and `hostile` are goodputs in kB/s (median, minimum,
+maximum), and `ratio` is hostile over alone within rounds.
 """
 
 from __future__ import annotations
@@ -79,7 +78,7 @@ rate_back = "5600kbit"
 delay = "DELAY"
 queue = "100kB"
 """
-# Sends as many bytes as it is asked for in a line, and hangs up.
+# Reads a length from a line, sends that many bytes, and closes.
 SOURCE = """\
 import os, socket, threading
 listener = socket.create_server(("0.0.0.0", 9000), backlog=64)
@@ -116,13 +115,13 @@ class Run:
 
     @property
     def goodput(self) -> float:
-        """Kilobytes a second from the first byte to the last."""
+        """Goodput in kB/s from the first byte to the last."""
         return self.length / 1000 / (self.all_s - self.first_s)
 
 
 @contextmanager
 def ends(network: Network, profile: str, folder: Path) -> Iterator[tuple[str, int]]:
-    """Both ends of a profile; where the client's programs go."""
+    """Runs both ends of a profile; yields the address for the client's programs."""
     if profile == "direct":
         yield "10.99.0.1", 9000
         return
@@ -130,7 +129,7 @@ def ends(network: Network, profile: str, folder: Path) -> Iterator[tuple[str, in
     server = [anabranch(), "pt", "server", "--json", "--listen", "10.99.0.1:80", "--key", str(key)]
     server += ["--to", "127.0.0.1:9000", "--profile", profile]
     if profile.startswith("http"):
-        # Nobody visits: no site is there.
+        # No probe comes, so that the site is unused.
         server += ["--site", "127.0.0.1:9"]
     if profile == "http-image":
         server += ["--pictures", os.environ["PICTURES"]]
@@ -145,9 +144,9 @@ def ends(network: Network, profile: str, folder: Path) -> Iterator[tuple[str, in
 
 @contextmanager
 def frozen(network: Network) -> Iterator[None]:
-    """Connections freeze meanwhile."""
+    """Freezes connections during the block."""
     network.server.must(["nft", "-f", "-"], text=FREEZE)
-    # Of connections from now on the kernel counts bytes.
+    # The kernel counts bytes only for connections from now on.
     network.server.must(["sysctl", "-qw", "net.netfilter.nf_conntrack_acct=1"])
     try:
         yield
@@ -157,7 +156,7 @@ def frozen(network: Network) -> Iterator[None]:
 
 @contextmanager
 def killed(network: Network) -> Iterator[None]:
-    """All connections are killed every 20 s meanwhile."""
+    """Kills all connections every 20 s during the block."""
     over = threading.Event()
     said: list[str] = []
 
@@ -172,7 +171,7 @@ def killed(network: Network) -> Iterator[None]:
     finally:
         over.set()
         killer.join()
-    # Kernels may be built without this (INET_DIAG_DESTROY), and ss is content.
+    # Kernels may lack this (INET_DIAG_DESTROY), and ss still succeeds.
     if not any(said):
         raise SystemExit("no connection was killed")
 
@@ -181,7 +180,7 @@ HOSTILITIES = {"frozen": frozen, "killed": killed}
 
 
 def measured(network: Network, at: tuple[str, int], length: int) -> Run:
-    """One download, and what crossed the link for it."""
+    """Runs one download and returns its times and its traffic on the link."""
     before = network.stats()["line"]
     command = [sys.executable, "-c", FETCH, at[0], str(at[1]), str(length)]
     came, first, whole = network.client.must(command, timeout=600).split()
@@ -193,7 +192,7 @@ def measured(network: Network, at: tuple[str, int], length: int) -> Run:
 
 
 def alone(network: Network, at: tuple[str, int], runs: int, length: int) -> list[str]:
-    """What a profile costs."""
+    """Returns the medians of a profile's runs."""
     done = [measured(network, at, length) for _ in range(runs)]
     names = ("first_s", "all_s", "goodput", "down", "up")
     medians = (statistics.median(getattr(run, name) for run in done) for name in names)
@@ -203,7 +202,7 @@ def alone(network: Network, at: tuple[str, int], runs: int, length: int) -> list
 def beside_hostile(
     network: Network, at: tuple[str, int], runs: int, length: int, what: str
 ) -> list[str]:
-    """A profile's goodput, over a hostile line, and the ratio of both."""
+    """Returns a profile's goodput alone and over a hostile line, and their ratio."""
     quiet, struck = [], []
     for _ in range(runs):
         quiet.append(measured(network, at, length).goodput)

@@ -1,16 +1,17 @@
 #!/usr/bin/env python3
-"""What `anabranch pt` costs where no line limits it, and what idle links hold.
+"""CPU cost of `anabranch pt` without a limiting line, and memory of its idle links.
 
 Usage: bench/camouflage_load.py [--anabranch FILE] [--runs 5] [--megabytes 200] [--links 1000]
        [PROFILE...]
 
-Everything goes over loopback. Each run fetches so many random bytes by a new connection; `MB/s` is
-by the clock, with source and sink on the same cores; `MB/CPU s` is payload for each second of CPU
-that the client's process, and the server's, has spent, user and system: what one core a side could
-carry. `direct` is the same fetch without us. Medians of the runs, least and greatest behind them.
+Everything goes over loopback. Each run fetches `--megabytes` of random bytes over a new connection;
+`MB/s` is wall-clock throughput, with source and sink on the same cores. `MB/CPU s` is payload for
+each second of CPU (user and system) of the client's process, and of the server's: the throughput
+that one core per side could sustain. `direct` is the same fetch without a transport. Values are
+medians of the runs, with minimum and maximum.
 
-Then so many connections are made by a client of the first profile, a byte comes by each, and none
-ends: `links` is what the server's process has grown by meanwhile (resident memory).
+Then a client of the first profile opens `--links` connections, receives a byte on each, and keeps
+them open: `links` is the growth of the server's process (resident memory).
 """
 
 from __future__ import annotations
@@ -35,7 +36,8 @@ from harness.tools import anabranch
 
 PROFILES = ("nosteg", "http-opaque", "http-text")
 PATIENCE = 60.0
-# Sends as many bytes as it is asked for in a line, and hangs up; with `hold` behind, it stays.
+# Reads a length from a line, sends that many bytes, and closes; with `hold` after the length, it
+# stays.
 SOURCE = """\
 import os, socket, threading
 listener = socket.create_server(("127.0.0.1", 0), backlog=4096)
@@ -56,7 +58,7 @@ while True:
 
 
 class Process:
-    """A process of ours, and what the kernel knows of it."""
+    """A process of ours, with its CPU time and memory as the kernel reports them."""
 
     def __init__(self, command: list[str], log: Path) -> None:
         self.log = log
@@ -64,17 +66,17 @@ class Process:
             self.child = subprocess.Popen(command, stdout=output, stderr=subprocess.STDOUT)
 
     def cpu(self) -> float:
-        """Seconds, user and system, so far."""
+        """Returns the seconds of CPU, user and system, so far."""
         fields = Path(f"/proc/{self.child.pid}/stat").read_text().rpartition(")")[2].split()
         return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
     def resident(self) -> int:
-        """Bytes."""
+        """Returns the resident memory in bytes."""
         fields = Path(f"/proc/{self.child.pid}/statm").read_text().split()
         return int(fields[1]) * os.sysconf("SC_PAGE_SIZE")
 
     def wait_for(self, text: str) -> str:
-        """What it has said, once this is in it."""
+        """Waits until `text` is in the output, and returns the output."""
         said = ""
         for _ in range(int(PATIENCE * 20)):
             said = self.log.read_text()
@@ -84,14 +86,14 @@ class Process:
         raise SystemExit(f"no {text!r} in what it says:\n{said}")
 
     def end(self) -> None:
-        """At once."""
+        """Kills the process."""
         self.child.kill()
         self.child.wait()
 
 
 @contextmanager
 def started(command: list[str], log: Path) -> Iterator[Process]:
-    """A process for as long as the block."""
+    """Runs a process during the block."""
     process = Process(command, log)
     try:
         yield process
@@ -100,20 +102,20 @@ def started(command: list[str], log: Path) -> Iterator[Process]:
 
 
 def free_port() -> int:
-    """A TCP port that nobody has."""
+    """Returns a free TCP port."""
     with socket.create_server(("127.0.0.1", 0)) as listener:
         return int(listener.getsockname()[1])
 
 
 @contextmanager
 def ends(profile: str, source: int, folder: Path) -> Iterator[tuple[Process, Process, int]]:
-    """Client and server of a profile, and the port where the client's programs go."""
+    """Runs client and server of a profile; yields them and the port for the client's programs."""
     public, local = free_port(), free_port()
     server = [anabranch(), "pt", "server", "--json", "--listen", f"127.0.0.1:{public}"]
     server += ["--key", str(folder / f"{profile}.key"), "--to", f"127.0.0.1:{source}"]
     server += ["--profile", profile]
     if profile.startswith("http"):
-        # Nobody visits: no site is there.
+        # No probe comes, so that the site is unused.
         server += ["--site", "127.0.0.1:9"]
     with started(server, folder / "server.log") as far:
         line = far.wait_for('"bridge":"').split('"bridge":"')[1].split('"')[0]
@@ -124,13 +126,13 @@ def ends(profile: str, source: int, folder: Path) -> Iterator[tuple[Process, Pro
 
 
 def listens(port: int) -> bool:
-    """Whether somebody does."""
+    """Returns whether a program listens on `port`."""
     with socket.socket() as probe:
         return probe.connect_ex(("127.0.0.1", port)) == 0
 
 
 def until(holds: Callable[[], bool]) -> None:
-    """Waits for it."""
+    """Waits until `holds()` is true."""
     deadline = time.monotonic() + PATIENCE
     while not holds():
         if time.monotonic() > deadline:
@@ -139,7 +141,7 @@ def until(holds: Callable[[], bool]) -> None:
 
 
 def fetch(port: int, length: int) -> float:
-    """Seconds for so many bytes."""
+    """Returns the seconds that a download of `length` bytes took."""
     began, came = time.monotonic(), 0
     with socket.create_connection(("127.0.0.1", port), PATIENCE) as near:
         near.sendall(f"{length}\n".encode())
@@ -151,7 +153,7 @@ def fetch(port: int, length: int) -> float:
 
 
 def speed(profile: str, source: int, folder: Path, runs: int, megabytes: int) -> list[str]:
-    """A row of the first table."""
+    """Returns a row of the first table."""
     length = megabytes * 1_000_000
     if profile == "direct":
         return [profile, spread([megabytes / fetch(source, length) for _ in range(runs)]), "", ""]
@@ -166,12 +168,12 @@ def speed(profile: str, source: int, folder: Path, runs: int, megabytes: int) ->
 
 
 def spread(values: list[float]) -> str:
-    """Median, least and greatest."""
+    """Returns median, minimum and maximum."""
     return f"{statistics.median(values):.0f} ({min(values):.0f}-{max(values):.0f})"
 
 
 def idle(profile: str, source: int, folder: Path, links: int) -> list[str]:
-    """A row of the second table."""
+    """Returns a row of the second table."""
     with ends(profile, source, folder) as (near, far, port), ExitStack() as held:
         fetch(port, 1)
         before = near.resident(), far.resident()
@@ -196,7 +198,7 @@ def main() -> None:
     options = parser.parse_args()
     if options.anabranch:
         os.environ["ANABRANCH"] = options.anabranch
-    # Each link has several connections, and both ends' children take our bounds over.
+    # Each link has several connections, and the programs of both ends inherit our limits.
     most = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
     resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
     with ExitStack() as stack:

@@ -4,17 +4,17 @@
 Usage: bench/covertness.py [--anabranch FILE] [--sites 12] [--sessions 4] [--together 4]
        [--firsts 10000] FOLDER [CLASS...]
 
-A session visits the three pages of a site, with pauses after each: in Chromium, from nginx, without
-cache (`real-a` and `real-b`, made alike), or by a transport, as many bytes of each object in one
-link of TLS, as tor has it. Each has a client of its own, started for it, in a namespace of its own
-behind a line of .7 Mbit/s up and 5.6 Mbit/s down with 85 ms there and back (Weinberg et al., CCS
-2012, section 6): no session knows of another's connections, kernel or browser. All classes take
-turns, so that what else the machine does meets all of them. Then each transport makes so many
-connections without a line, of which the client's first packets are kept.
+A session visits the three pages of a site, with pauses after each. It uses Chromium, from nginx,
+without cache (`real-a` and `real-b`, of the same distribution), or a transport, with as many bytes
+of each object in one TLS link, as tor has it. Each session has a new client in a namespace of its
+own with a line of .7 Mbit/s up and 5.6 Mbit/s down and a round trip of 85 ms (Weinberg et al., CCS
+2012, section 6), so that sessions share no connections, kernel or browser. All classes take turns,
+so that other load of the machine affects all of them. Then each transport makes `--firsts`
+connections without a line, and the client's first packets are kept.
 
-FOLDER gets a capture for each session and `manifest.jsonl`; what stands there already is not made
-again. A session that fails is told and left out. It needs root, the local web (`make web`) and the
-peers of `tests/interop/setup --area pt`.
+FOLDER gets a capture for each session and `manifest.jsonl`; existing captures are not made again. A
+session that fails is reported and left out. It needs root, the local web (`make web`) and the peers
+of `tests/interop/setup --area pt`.
 """
 
 from __future__ import annotations
@@ -45,12 +45,12 @@ from harness.net import Host
 from harness.tools import PeerFailed
 
 AFTER_S = 0.3
-"""A capture goes on so long after its session."""
+"""Seconds that a capture continues after its session."""
 WAY_UP = 1.5
-"""Connections are given so many seconds to end before their client is ended."""
+"""Seconds for connections to close before their client is stopped."""
 MOST_TURNS = 100
 CLIENTS = 60
-"""Of a network; each makes one session."""
+"""Clients of a network; each makes one session."""
 
 
 @dataclass(frozen=True)
@@ -63,12 +63,12 @@ class Visit:
 
     @property
     def file(self) -> str:
-        """Its capture, within the folder."""
+        """File name of its capture within the folder."""
         return f"{self.name}/{self.number:04}.pcap"
 
     def thinks(self) -> list[float]:
-        """Seconds of pause after each page: 2 in the middle, .5 to 6; each class draws the same
-        distribution, never the same pauses.
+        """Returns the pauses after each page in seconds: median 2, from .5 to 6. Each class draws
+        from the same distribution, but never the same pauses.
         """
         draws = random.Random(f"{self.name} {self.number}")
         return [min(max(draws.lognormvariate(math.log(2), 0.6), 0.5), 6.0)
@@ -91,13 +91,13 @@ class Recorder:
             self.done = {json.loads(line)["file"] for line in lines}
 
     def place(self, file: str) -> Path:
-        """Where a capture goes."""
+        """Returns the path of a capture."""
         place = self.folder / file
         place.parent.mkdir(exist_ok=True)
         return place
 
     def add(self, entry: Entry) -> None:
-        """A capture is whole."""
+        """Adds a complete capture to the manifest."""
         with self.lock:
             self.done.add(entry.file)
             with self.manifest.open("a") as manifest:
@@ -105,9 +105,10 @@ class Recorder:
 
 
 def visits(sites: Sequence[Site], sessions: int, classes: Sequence[str]) -> Iterator[Visit]:
-    """All sessions; of each site every class once, in a drawn order, then the next.
+    """Yields all sessions: for each site every class once, in a drawn order, then the next site.
 
-    All classes' sessions of one site and turn have one number, whatever is visited beside it.
+    The sessions of all classes for one site and turn share one number, whichever classes are
+    visited in this run.
     """
     draws = random.Random(1)
     for turn in range(sessions):
@@ -118,7 +119,7 @@ def visits(sites: Sequence[Site], sessions: int, classes: Sequence[str]) -> Iter
 
 
 def capture(world: World, host: Host, interface: str, visit: Visit, recorder: Recorder) -> None:
-    """One session, of a client that does nothing else before or after it."""
+    """Captures one session of a client with no other traffic."""
     port = world.ports[visit.name]
     file, thinks = recorder.place(visit.file), visit.thinks()
     with Tcpdump(host, interface, file, f"tcp port {port}", SNAP) as dump:
@@ -136,7 +137,7 @@ def capture(world: World, host: Host, interface: str, visit: Visit, recorder: Re
 
 
 def batch(world: World, visits_: Sequence[Visit], together: int, recorder: Recorder) -> None:
-    """Each session by a client and a line of its own, some at a time."""
+    """Runs each session with a client and a line of its own, `together` at a time."""
 
     def one(number: int) -> None:
         visit = visits_[number]
@@ -151,7 +152,7 @@ def batch(world: World, visits_: Sequence[Visit], together: int, recorder: Recor
 
 
 def firsts(world: World, count: int, recorder: Recorder) -> None:
-    """Captures the first packets that are missing, of every transport."""
+    """Captures the missing first packets of every transport."""
     for name in world.classes:
         file = f"{name}/firsts.pcap"
         if name in REAL or file in recorder.done:
@@ -170,14 +171,14 @@ def firsts(world: World, count: int, recorder: Recorder) -> None:
 
 @dataclass(frozen=True)
 class Web:
-    """What nginx serves, and the covers that were made of it."""
+    """The web that nginx serves, and the covers made of it."""
 
     folder: Path
     covers: Path
 
     @contextmanager
     def world(self, clients: int, classes: Sequence[str]) -> Iterator[World]:
-        """A server with it, and clients."""
+        """Runs a server of this web, and clients."""
         with tempfile.TemporaryDirectory() as kept:
             Path(kept).chmod(0o755)
             with World(Path(kept), self.folder, self.covers, clients, classes) as world:
@@ -212,7 +213,7 @@ def main() -> None:
 
 
 def record(web: Web, options: argparse.Namespace) -> None:
-    """Makes what is missing, of the classes that the options name."""
+    """Makes the missing captures of the classes in `options`."""
     recorder = Recorder(options.folder)
     found: list[Site] = []
     if options.sessions:

@@ -1,4 +1,4 @@
-"""Downloads of a bench: whole, or the bench ends."""
+"""Downloads of a bench: complete, or the bench exits."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from harness.webfiles import Download, FileServer, fetch
 
 
 def download(server: FileServer, proxy: str, into: Path, length: int, user: str = "") -> Download:
-    """One file; ``user`` is a SOCKS user, who has circuits of her own.
+    """Downloads one file; `user` is a SOCKS user with circuits of her own.
 
     Raises:
         SystemExit: it failed, or has the wrong hash.
@@ -23,10 +23,11 @@ def download(server: FileServer, proxy: str, into: Path, length: int, user: str 
 
 
 def at_once(server: FileServer, proxy: str, folder: Path, length: int, circuits: int) -> float:
-    """Seconds that as many downloads took together, each on a circuit of its own.
+    """Returns the seconds that `circuits` simultaneous downloads took, each on a circuit of its
+    own.
 
-    The time until the last one's first byte is left out: the server makes the bytes first. So is
-    what comes behind the last one's end: their hashes.
+    The time until the last one's first byte is left out, as the server makes the bytes first. So is
+    the time after the last one's end, for their hashes.
     """
     begin = time.monotonic()
     users = [f"user{number}" for number in range(circuits)]

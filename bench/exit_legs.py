@@ -1,11 +1,10 @@
-"""What an exit's CPU costs when its clients come by several legs, ours beside C tor's.
+"""CPU cost of an exit whose clients have several legs, for our exit and C tor's.
 
-A client of ours downloads through stock guards and middles by an exit that is now C tor's and now
-ours (one thread), on one circuit, and by sets of two legs: as proposal 329 has them (``conflux``),
-and with our own ends' version, whose legs may die (``anabranch``), at our exit alone. CPU is utime
-and stime of the exit's process during a download, divided by the bytes of the file; it carries
-nothing else meanwhile. Runs are interleaved; what counts is the median of the ratios to one leg
-within a round.
+A client of ours downloads through stock guards and middles and either C tor's or our exit (one
+thread). It uses one circuit or sets of two legs: with proposal 329 (``conflux``), and with our own
+ends' version, whose legs may fail (``anabranch``), at our exit only. CPU is utime and stime of the
+exit's process during a download, divided by the bytes of the file; it carries nothing else
+meanwhile. Runs are interleaved; the result is the median of the ratios to one leg within a round.
 """
 
 from __future__ import annotations
@@ -26,7 +25,7 @@ from harness.webfiles import FileServer
 from legs import Way, ready, row, run
 from tor import Run
 
-# CPU for each byte by two legs, as a share of that by one.
+# Target of CPU per byte with two legs, as a share of CPU per byte with one.
 TARGET = 1.1
 ONE, CONFLUX, OWN = "1 leg", "2 legs, conflux", "2 legs, anabranch"
 STOCK, OURS = "C tor", "ours"
@@ -35,12 +34,12 @@ WAYS = {
     CONFLUX: ["--legs", "2", "--multipath", "conflux"],
     OWN: ["--legs", "2", "--multipath", "anabranch"],
 }
-# An exit, and how a client comes there.
+# An exit, and the client's way to it.
 Case = tuple[str, str]
 
 
 def main() -> int:
-    """Prints a line for each download and a table; 1 if the target was missed."""
+    """Prints a line for each download and a table; returns 1 if the target was missed."""
     parser = rounds.options(__doc__)
     line.add_option(parser)
     args = parser.parse_args()
@@ -58,7 +57,7 @@ def main() -> int:
 
 
 def measure(folder: Path, runs: int, length: int) -> list[dict[Case, Run]]:
-    """Rounds of runs, by exit and way."""
+    """Returns rounds of runs, by exit and way."""
     with contextlib.ExitStack() as stack:
         network = stack.enter_context(TorNetwork(folder, relays=4, exits=1))
         options = ("--exit", "accept *:*", "--threads", "1")
@@ -76,7 +75,7 @@ def measure(folder: Path, runs: int, length: int) -> list[dict[Case, Run]]:
         ways: dict[Case, Way] = {}
         for name, (fingerprint, pid) in exits.items():
             for way, how in WAYS.items():
-                # Only our ends know their own version.
+                # Only our ends support our own version.
                 if (name, way) == (STOCK, OWN):
                     continue
                 place = folder / f"client{len(ways)}"

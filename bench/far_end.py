@@ -1,23 +1,23 @@
-"""Goodput through a far end over emulated paths, beside the same without it on one path.
+"""Goodput through a far end over emulated paths, against one path without it.
 
-What runs: wireguard-go at both ends with TCP cubic inside, servers of QUIC. Paths of 100 Mbit/s
+Programs: wireguard-go at both ends with TCP cubic inside, and QUIC servers. Paths have 100 Mbit/s
 with a queue of 250 kB. The baseline is `unsplit`: the same programs over path p0 alone, without any
-program of ours; beside unlike paths, where what comes in order has the delay of the slowest, there
-is that path alone, too. Runs take turns (unsplit, then each setting, and again); a ratio is that of
-two values of one turn, and what counts is the median of the ratios.
+program of ours. For unequal paths, where in-order delivery has the delay of the slowest, that path
+alone is a baseline too. Runs take turns (unsplit, then each setting, and again); a ratio is of two
+values of one turn, and the result is the median of the ratios.
 
-`hiding` is about what fewer loads are recognised behind: short runs, and a random delay of each
-datagram before the split, at both ends. A new connection has `--seconds` and two more to open its
-window, which a longer round trip makes it need more of.
+`hiding` is about settings with lower recognition of page loads: short runs, and a random delay of
+each datagram before the split, at both ends. A new connection has `--seconds` plus two to open its
+window, which takes longer with a longer round trip.
 
-`sum` and `unlike` are about adding paths up, by schedules that look at each path's window, beside
-those that do not: three paths of 30 Mbit/s, and paths of 50, 30 and 10. There `unsplit` is the best
-path alone.
+`sum` and `unlike` are about aggregating paths, by schedules that look at each path's window and
+schedules that do not: three paths of 30 Mbit/s, and paths of 50, 30 and 10. There `unsplit` is the
+best path alone.
 
 `lines` compares with the kernel's Multipath TCP over the same lines in the same turn (one
-connection, cubic, no tunnel around it: headers cost the tunnel a tenth), and with the sum of what
-each line gives one unsplit tunnel. Lines of 50/30/10 Mbit/s and 20 ms, the same and 20/35/60 ms,
-and three of 30 Mbit/s and 20 ms.
+connection, cubic, no tunnel around it: headers cost the tunnel a tenth), and with the sum of one
+unsplit tunnel's goodput over each line. Lines of 50/30/10 Mbit/s and 20 ms, the same and 20/35/60
+ms, and three of 30 Mbit/s and 20 ms.
 """
 
 from __future__ import annotations
@@ -44,10 +44,10 @@ from harness.seeded import MIB
 from harness.splitter import LISTEN, Splitter, interfaces
 from harness.wireguard import INSIDE_SERVER, PORT, Tunnel
 
-# The headers of IPv4, UDP and WireGuard around what is in the tunnel.
+# The headers of IPv4, UDP and WireGuard around a packet in the tunnel.
 MTU = 1500 - 20 - 8 - 32 - farend.OVERHEAD
 LENGTH = 25 * MIB
-# Servers of QUIC whose speed by way of a far end is measured.
+# QUIC servers whose goodput through a far end is measured.
 KINDS = ("quic-go", "quinn", "s2n-quic", "aioquic")
 
 
@@ -65,11 +65,11 @@ class Setting:
     jitter: str = ""
 
     def delaying(self) -> list[str]:
-        """What delays datagrams before the split, at either end."""
+        """Returns the options that delay datagrams before the split, for either end."""
         return ["--jitter", self.jitter] if self.jitter else []
 
     def links(self) -> list[Link]:
-        """The paths, of 100 Mbit/s each unless `rates` has others."""
+        """Returns the paths, of 100 Mbit/s each unless `rates` has others."""
         rates = self.rates or (100,) * len(self.delays)
         return [
             Link(f"p{place}", rate=f"{rate}mbit", delay=f"{delay}ms", queue=self.queue)
@@ -78,7 +78,7 @@ class Setting:
 
 
 EQUAL, UNEQUAL, FIVE = (20,) * 3, (20, 35, 60), (20,) * 5
-# Whoever puts datagrams in order again has round trips of the slowest path.
+# Reordering the datagrams costs round trips of the slowest path.
 SLOWEST = Setting("unsplit by 60 ms", (60, 60, 60))
 TUNNELS = [
     Setting("unsplit", EQUAL),
@@ -88,7 +88,7 @@ TUNNELS = [
     Setting("far end, 20/35/60 ms, every 100ms", UNEQUAL, "100ms", target=0.95),
     Setting("far end, 20/35/60 ms, every 20ms", UNEQUAL, "20ms", target=0.95),
 ]
-# What hides more (docs/results/schedules.md), and what that costs.
+# Settings with lower recognition (docs/results/schedules.md), and their cost.
 HIDING = [
     Setting("unsplit", EQUAL),
     SLOWEST,
@@ -122,7 +122,7 @@ SERVERS = [
 
 
 def sums(rates: tuple[int, ...], target: float) -> list[Setting]:
-    """One path, schedules that do not look at windows, and some that do."""
+    """Returns one path, schedules that do not look at windows, and some that do."""
     ways = [
         Setting("far end, uniform, every 100ms", EQUAL, "100ms"),
         Setting("far end, uniform, every ~10p", EQUAL, "~10p"),
@@ -135,7 +135,7 @@ def sums(rates: tuple[int, ...], target: float) -> list[Setting]:
 
 SUMS = sums((30, 30, 30), 2.5)
 UNLIKE = sums((50, 30, 10), 1.0)
-# Of kernel Multipath TCP's goodput, and of the sum of the lines alone.
+# Targets as shares of kernel Multipath TCP's goodput, and of the sum of the lines alone.
 OF_MPTCP, OF_SUM = 0.92, 0.9
 LINES = {
     "50/30/10 Mbit/s, 20 ms": ((50, 30, 10), EQUAL),
@@ -146,7 +146,9 @@ ADDING = ("eta", "conflux-2013", "pull")
 
 
 def main() -> int:
-    """Measures what the command line asks for and prints a table; 1 if a target was missed."""
+    """Measures the areas on the command line and prints a table; returns 1 if a target
+    was missed.
+    """
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else "")
     parser.add_argument(
         "what",
@@ -182,7 +184,7 @@ def main() -> int:
 
 
 def lines(runs: int, seconds: int, ways: str) -> list[list[object]]:
-    """The table's lines of `lines`; without Multipath TCP only the sum is compared with."""
+    """Returns the table's lines of `lines`; without Multipath TCP, compared with the sum only."""
     if why := mptcp.missing():
         print(f"  lines: {why}", file=sys.stderr)
     rows: list[list[object]] = []
@@ -212,7 +214,7 @@ def lines(runs: int, seconds: int, ways: str) -> list[list[object]]:
 def compare_lines(
     name: str, alone: list[str], turns: list[dict[str, dict[str, float]]]
 ) -> list[list[object]]:
-    """The ratios to both baselines, of the values of one turn."""
+    """Returns the ratios to both baselines, of the values of one turn."""
     rows: list[list[object]] = []
     for way in turns[0]:
         for direction in ("up", "down"):
@@ -235,7 +237,9 @@ def compare_lines(
 
 
 def multipath_tcp(seconds: int) -> Callable[[Setting], dict[str, float]]:
-    """Measures the kernel's Multipath TCP, one direction after the other."""
+    """Returns a function that measures the kernel's Multipath TCP, one direction after
+    the other.
+    """
 
     def measure(setting: Setting) -> dict[str, float]:
         with Network(topology(setting.links())) as network:
@@ -264,7 +268,7 @@ def multipath_tcp(seconds: int) -> Callable[[Setting], dict[str, float]]:
 def measured(
     what: str, setting: Setting, measure: Callable[[Setting], dict[str, float]]
 ) -> dict[str, float]:
-    """One run, told on standard error."""
+    """Runs one measurement and reports it on standard error."""
     values = measure(setting)
     told = ", ".join(f"{way} {value:.1f}" for way, value in values.items())
     print(f"  {what}: {setting.name}: {told}", file=sys.stderr, flush=True)
@@ -274,7 +278,7 @@ def measured(
 def compare(
     what: str, settings: list[Setting], turns: list[list[dict[str, float]]]
 ) -> list[list[object]]:
-    """The lines of one program's table."""
+    """Returns the lines of one program's table."""
     rows: list[list[object]] = []
     for place, setting in enumerate(settings):
         for way in turns[0][0]:
@@ -291,7 +295,7 @@ def compare(
 
 
 def wireguard(setting: Setting, seconds: int) -> dict[str, float]:
-    """TCP cubic in a new tunnel, one direction after the other; its slow start is left out."""
+    """Measures TCP cubic in a new tunnel, one direction after the other, without its slow start."""
     with (
         way(setting, f"{SERVER}:{PORT}", LISTEN) as (network, endpoint),
         Tunnel(network.server, network.client, endpoint) as tunnel,
@@ -307,7 +311,7 @@ def wireguard(setting: Setting, seconds: int) -> dict[str, float]:
 
 
 def iperf(tunnel: Tunnel, seconds: int, options: list[str]) -> float:
-    """What the receiver got, Mbit/s."""
+    """Returns the receiver's rate in Mbit/s."""
     command = ["iperf3", "-c", INSIDE_SERVER, "-J", "-C", "cubic", "-O", "2"]
     command += ["-t", str(seconds), *options]
     with tunnel.server.iperf():
@@ -316,7 +320,7 @@ def iperf(tunnel: Tunnel, seconds: int, options: list[str]) -> float:
 
 
 def download(kind: str, setting: Setting) -> dict[str, float]:
-    """One download by quic-go's client; its hash is right."""
+    """Runs one download with quic-go's client, and checks its hash."""
     listen = f"127.0.0.1:{quic.PORT}"
     with (
         tempfile.TemporaryDirectory() as folder,
@@ -331,7 +335,7 @@ def download(kind: str, setting: Setting) -> dict[str, float]:
 
 @contextlib.contextmanager
 def way(setting: Setting, server: str, listen: str) -> Iterator[tuple[Network, str]]:
-    """The network, and where the client's program is to send to."""
+    """Yields the network, and the endpoint for the client's program."""
     with contextlib.ExitStack() as stack:
         network = stack.enter_context(Network(topology(setting.links())))
         if not setting.every:
@@ -355,7 +359,7 @@ def way(setting: Setting, server: str, listen: str) -> Iterator[tuple[Network, s
 
 
 def spread(values: list[float], digits: int) -> str:
-    """`median (lowest-highest)`."""
+    """Returns `median (lowest-highest)`."""
     low, middle, high = min(values), statistics.median(values), max(values)
     return f"{middle:.{digits}f} ({low:.{digits}f}-{high:.{digits}f})"
 

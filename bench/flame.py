@@ -1,9 +1,9 @@
-"""Where a middle relay of ours spends its time: a profile as a flame graph, and shares by kind.
+"""CPU profile of a middle relay of ours: a flame graph, and shares by kind.
 
-A client of ours downloads through three relays of ours; the middle one is
-sampled by ``perf`` (cpu-clock, with call graphs from debugging information), and its stacks are
-folded and drawn by ``inferno``. Shares are of samples; a stack counts for the first kind below
-that a function of it matches, from the innermost outwards.
+A client of ours downloads through three relays of ours; ``perf`` samples the middle one (cpu-clock,
+with call graphs from debugging information), and ``inferno`` folds and draws its stacks. Shares are
+of samples. A stack counts for the first kind below that matches one of its functions, from the
+innermost outwards.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ KINDS = {
 
 
 def main() -> int:
-    """Draws and prints."""
+    """Draws the graph and prints the shares."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else "")
     parser.add_argument("--mib", type=int, default=1600, help="MiB to carry (1600)")
     parser.add_argument("--threads", type=int, default=1, help="threads of the relay (1)")
@@ -53,14 +53,14 @@ def main() -> int:
         folded = fold(folder / "perf.data")
     title = f"A middle relay: {args.threads} thread(s), one circuit"
     draw = [tool("inferno-flamegraph"), "--minwidth", "0.4", "--title", title]
-    # Its program's comments are not ours to keep.
+    # Removes the comments of inferno's script.
     args.into.write_text(re.sub(r"(?m)^\s*//.*\n", "", piped(draw, folded)))
     print(table(["part", "% of samples"], shares(folded)))
     return 0
 
 
 def record(folder: Path, into: Path, length: int, threads: int) -> None:
-    """Samples the middle relay while it carries so many bytes."""
+    """Samples the middle relay while it carries `length` bytes."""
     with contextlib.ExitStack() as stack:
         network = stack.enter_context(TorNetwork(folder, relays=2, exits=1))
         ours = three_relays(stack, network, folder, "--threads", str(threads))
@@ -78,14 +78,14 @@ def record(folder: Path, into: Path, length: int, threads: int) -> None:
 
 
 def fold(data: Path) -> str:
-    """The stacks, a line for each, with how often each was found."""
+    """Returns the stacks, a line for each, with their counts."""
     script = [tool("perf"), "script", "--no-inline", "-i", str(data)]
     told = subprocess.run(script, capture_output=True, text=True, check=True).stdout
     return piped([tool("inferno-collapse-perf"), "--kernel"], told)
 
 
 def shares(folded: str) -> list[list[str]]:
-    """Per cent of all samples by kind, the largest first."""
+    """Returns the percentage of samples by kind, the largest first."""
     found: Counter[str] = Counter()
     for line in folded.splitlines():
         frames, _, count = line.rpartition(" ")
@@ -95,7 +95,7 @@ def shares(folded: str) -> list[list[str]]:
 
 
 def kind(frames: list[str]) -> str:
-    """What a stack counts for."""
+    """Returns the kind of a stack."""
     for frame in reversed(frames):
         for name, pattern in KINDS.items():
             if re.search(pattern, frame):
@@ -104,7 +104,7 @@ def kind(frames: list[str]) -> str:
 
 
 def piped(command: list[str], text: str) -> str:
-    """What a program makes of a text."""
+    """Returns the output of `command` for the input `text`."""
     return subprocess.run(command, input=text, capture_output=True, text=True, check=True).stdout
 
 

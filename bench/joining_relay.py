@@ -1,10 +1,10 @@
-"""What the CPU of a relay costs where the legs of clients join, beside a middle's.
+"""CPU cost of a relay where clients' legs join, against a middle relay.
 
 A client of ours downloads and uploads through one relay of ours (one thread): as the middle of one
 circuit, and as the joining relay of two legs (``--multipath merged``, `docs/spec/middle-merge.md`).
-Guards and the exit are C tor's. CPU is utime and stime of that relay's process while a file passes,
-divided by the file's bytes: links, their records and the kernel are in it, as in what users run. It
-carries nothing else meanwhile. Runs are interleaved; what counts is the median of the ratios to the
+Guards and the exit are C tor's. CPU is utime and stime of that relay's process during a transfer,
+divided by the file's bytes. It includes links, their records and the kernel, as in real use. It
+carries nothing else meanwhile. Runs are interleaved; the result is the median of the ratios to the
 middle within a round.
 """
 
@@ -26,17 +26,17 @@ from harness.webfiles import FileServer
 from legs import Way, ready, row, run
 from tor import Run
 
-# CPU for each byte where two legs join, as a share of a middle's.
+# Target of CPU per byte where two legs join, as a share of a middle's.
 TARGET = 1.5
 MIDDLE, JOINING = "middle of one circuit", "joins two legs"
 WAYS = {MIDDLE: ["--legs", "1"], JOINING: ["--legs", "2", "--multipath", "merged"]}
 DOWN, UP = "down", "up"
-# What the relay is, and the direction of the file.
+# The relay's role, and the direction of the file.
 Case = tuple[str, str]
 
 
 def main() -> int:
-    """Prints a line for each run and a table; 1 if the target was missed."""
+    """Prints a line for each run and a table; returns 1 if the target was missed."""
     parser = rounds.options(__doc__)
     line.add_option(parser)
     args = parser.parse_args()
@@ -53,7 +53,7 @@ def main() -> int:
 
 
 def measure(folder: Path, runs: int, length: int) -> list[dict[Case, Run]]:
-    """Rounds of runs, by what the relay is and by direction."""
+    """Returns rounds of runs, by the relay's role and the direction."""
     with contextlib.ExitStack() as stack:
         network = stack.enter_context(TorNetwork(folder, relays=4, exits=1))
         own = stack.enter_context(OurRelay(network, folder / "ours", "ours", "--threads", "1"))

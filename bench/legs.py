@@ -1,4 +1,4 @@
-"""What benches of sets of legs share: clients of ours, and the relay whose CPU is read."""
+"""Common parts of the benches of leg sets: clients of ours, and the relay whose CPU is read."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class Way:
 
 
 def ready(client: OurClient, server: FileServer, folder: Path, legs: int) -> None:
-    """Waits until it has as many legs; the first downloads, for nobody's count, open windows."""
+    """Waits until the client has `legs` legs; two unmeasured downloads open its windows."""
     client.wait_ready()
     at_once(server, client.proxy, folder, MIB, 1)
     linked = lambda: len(client.events("circuit_linked")) >= legs  # noqa: E731
@@ -36,7 +36,7 @@ def ready(client: OurClient, server: FileServer, folder: Path, legs: int) -> Non
 def run(
     name: str, server: FileServer, way: Way, folder: Path, length: int, *, up: bool = False
 ) -> Run:
-    """One download or upload, and what the relay spent on it; prints a line by this name."""
+    """Runs one download or upload and returns the relay's CPU; prints a line with `name`."""
     before = cpu_ms(way.pid)
     if up:
         seconds = upload(server, way.client.proxy, folder, length)
@@ -49,7 +49,7 @@ def run(
 
 
 def upload(server: FileServer, proxy: str, folder: Path, length: int) -> float:
-    """Seconds that an upload took, until the server's answer.
+    """Returns the seconds that an upload took, until the server's response.
 
     Raises:
         SystemExit: other bytes arrived.
@@ -66,7 +66,7 @@ def upload(server: FileServer, proxy: str, folder: Path, length: int) -> float:
 
 
 def row(runs: list[Run]) -> list[str]:
-    """Two cells of a table, medians and spreads: CPU, ms for each MB, and MB a second."""
+    """Returns two cells of a table, medians and spreads: CPU in ms for each MB, and MB a second."""
     return [
         median_and_spread([run.cpu_ms_a_mb for run in runs], 2),
         median_and_spread([run.mb_a_second for run in runs]),

@@ -1,9 +1,9 @@
-"""A line of a bench: loopback with Ethernet's MTU, in a network namespace of its own.
+"""A bench's line: loopback with Ethernet's MTU, in a network namespace of its own.
 
-Loopback's own MTU of 64 KiB makes one segment of what a set sends in a turn (31 cells), and C tor
-leaves Nagle's algorithm on: each turn then waits for an acknowledgement that Linux delays by 40 ms,
-and goodput says nothing about relays (2 MB/s where two legs join, 47 MB/s by one circuit). No line
-between hosts is like that.
+Loopback's own MTU of 64 KiB makes one segment of a set's output in a turn (31 cells), and C tor
+leaves Nagle's algorithm on. Each turn then waits for an acknowledgement that Linux delays by 40 ms,
+and goodput reflects that delay, not the relays (2 MB/s where two legs join, 47 MB/s by one
+circuit). No line between hosts behaves so.
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ def add_option(parser: argparse.ArgumentParser, default: int = ETHERNET) -> None
 
 
 def enter(mtu: int) -> None:
-    """Runs this program again in a namespace whose loopback has this MTU, if that can be.
+    """Runs this program again in a namespace whose loopback has this MTU, if possible.
 
-    Without root it goes on where it is, and says so.
+    Without root it continues in the current namespace, and prints a warning.
     """
     if mtu == 0 or os.environ.get(_INSIDE):
         return

@@ -1,15 +1,14 @@
-"""What a middle relay's CPU costs by QUIC links and by unordered ones, beside TLS links.
+"""CPU cost of a middle relay with QUIC links and with unordered links, against TLS links.
 
-Our client downloads by a pinned path of relays of ours with one thread each. Guard and exit have
-`--link quic,utls`; the middle relay is one that has TLS links alone, one with `--link quic`, and
-one with `--link utls` with each tap and without any: that one was started without the capabilities
-for a tap, and shows what records of one size and cells with numbers cost by themselves. The tap
-that takes packets has a network of its own, after the others', with a relay without a tap beside
-it: it sees all of the machine's packets, and who sends them pays for that. No line loses anything.
-CPU is time of the middle relay's threads during a download, divided by the bytes of the file. Runs
-are interleaved; what counts is the median of the ratios within a round. A line has Ethernet's MTU:
-loopback's own would give TCP segments of 64 KiB where QUIC has datagrams of 1,452 bytes on any
-line.
+Our client downloads over a pinned path of relays of ours with one thread each. Guard and exit have
+`--link quic,utls`. The middle relay has TLS links only, or `--link quic`, or `--link utls` with
+each tap and without any. The one without a tap is started without the capabilities for it, and
+shows the cost of records of one size and of numbered cells alone. The tap that captures packets has
+a network of its own, after the others', next to a relay without a tap: it sees all of the machine's
+packets, and the sender's CPU pays for that. No line loses anything. CPU is time of the middle
+relay's threads during a download, divided by the bytes of the file. Runs are interleaved; the
+result is the median of the ratios within a round. A line has Ethernet's MTU: loopback's own would
+give TCP segments of 64 KiB where QUIC has datagrams of 1,452 bytes on any line.
 """
 
 from __future__ import annotations
@@ -34,8 +33,8 @@ from tor import cpu_ms
 
 TLS, QUIC = "by TLS", "by QUIC"
 NO_TAP, FILTER, PACKETS = "unordered, no tap", "unordered, socket filter", "unordered, packets"
-# What each middle relay is told, and the capabilities that it is started without: a tap is a socket
-# filter where BPF is granted, and else takes packets, if that is.
+# Option `--link` of each middle relay, and the capabilities that it is started without. A tap is a
+# socket filter where BPF is granted; otherwise it captures packets, if that is granted.
 KINDS = {
     TLS: ("tls", ""),
     QUIC: ("quic", ""),
@@ -45,18 +44,20 @@ KINDS = {
 }
 TAPS = {NO_TAP: "none", FILTER: "socket filter", PACKETS: "packets"}
 ENDS = ("guard", "exit")
-# Middle relays that are measured together, and CPU as a share of that of another in the same round,
-# with its target if there is one.
+# Middle relays that are measured together, and pairs (one, other) whose CPU is compared in the same
+# round, with the target if there is one.
 PASSES: dict[tuple[str, ...], dict[tuple[str, str], float | None]] = {
     (TLS, QUIC, NO_TAP, FILTER): {(QUIC, TLS): 1.6, (NO_TAP, TLS): None, (FILTER, NO_TAP): 1.02},
     (NO_TAP, PACKETS): {(PACKETS, NO_TAP): None},
 }
-# More circuits than a client builds ahead, which may be older than a QUIC link.
+# More circuits than a client builds ahead, as those may be older than a QUIC link.
 SPARE = 6
 
 
 def main() -> int:
-    """Prints a line for each download and a table; 1 if the target was missed and is strict."""
+    """Prints a line for each download and a table; returns 1 if a target was missed
+    with --strict.
+    """
     parser = rounds.options(__doc__)
     line.add_option(parser)
     args = parser.parse_args()
@@ -76,7 +77,7 @@ def main() -> int:
 def measure(
     folder: Path, middles: tuple[str, ...], runs: int, length: int
 ) -> list[dict[str, float]]:
-    """CPU ms/MB of each of these middle relays in each round."""
+    """Returns CPU ms/MB of each of these middle relays in each round."""
     with contextlib.ExitStack() as stack:
         authority = stack.enter_context(
             OurAuthority(folder / "authority", "--expect", str(len(ENDS) + len(middles)))
@@ -120,7 +121,7 @@ def measure(
 
 
 def relay(network: TorNetwork, number: int, name: str) -> OurRelay:
-    """A relay of ours with one thread."""
+    """Returns a relay of ours with one thread."""
     folder = network.folder / f"r{number}"
     kind, without = KINDS.get(name, ("quic,utls", ""))
     options = ["--exit", "accept *:*"] if name == "exit" else []
@@ -129,7 +130,7 @@ def relay(network: TorNetwork, number: int, name: str) -> OurRelay:
 
 
 def limited(folder: Path, without: str) -> str:
-    """A program that is ours without these capabilities; empty if it may have all."""
+    """Returns a wrapper of our program without these capabilities; empty if it keeps all."""
     if not without:
         return ""
     folder.mkdir()
@@ -142,7 +143,7 @@ def limited(folder: Path, without: str) -> str:
 
 
 def has_links(relay: OurRelay, name: str) -> bool:
-    """Whether it has links of its kind to both of its neighbours, and its tap."""
+    """Returns whether it has links of its kind to both of its neighbours, and its tap."""
     series = relay.scrape()
     if name in TAPS:
         tapped = series.get(f'anabranch_relay_tap{{kind="{TAPS[name]}"}}', 0) == 1
@@ -153,7 +154,7 @@ def has_links(relay: OurRelay, name: str) -> bool:
 def one_run(
     server: FileServer, client: OurClient, middle: OurRelay, folder: Path, length: int
 ) -> float:
-    """CPU ms/MB of a middle relay during a download by it."""
+    """Returns CPU ms/MB of a middle relay during a download through it."""
     before = cpu_ms(middle.process.pid)
     download(server, client.proxy, folder / "got", length, "later")
     found = (cpu_ms(middle.process.pid) - before) / length * 1e6

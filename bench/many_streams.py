@@ -1,10 +1,10 @@
-"""What a byte costs our client and our exit where one circuit carries many streams.
+"""CPU per byte of our client and our exit where one circuit carries many streams.
 
-Through three relays of ours, by one circuit: the same number of bytes by one stream, by some and by
-many; then by one stream beside idle ones. CPU is that of all threads of a process. One stream alone
-is the baseline, measured first and last in the same run; what counts is the ratio to it. Streams
-are opened before, and each is read by a connection of its own, so that some difference is left: a
-program gets its bytes in smaller pieces, each with a system call.
+Over one circuit of three relays of ours: the same number of bytes by one stream, by some and by
+many; then by one stream with idle ones open. CPU is that of all threads of a process. One stream
+alone is the baseline, measured first and last in the same run; the result is the ratio to it.
+Streams are opened before, and each is read on a connection of its own, so that some difference
+remains: a program gets its bytes in smaller pieces, each with a system call.
 """
 
 from __future__ import annotations
@@ -29,10 +29,10 @@ from harness.tornet import TorNetwork
 from harness.torours import OurClient
 from threefold import pins, three_relays
 
-# A stream of the most costs at most so much more than one that is alone.
+# Target: a byte of the most streams costs at most this multiple of a byte of one stream.
 MOST = 1.3
 PIECE = 1 << 16
-OPENING = 50  # streams that are opened at a time
+OPENING = 50  # streams that open at the same time
 
 
 @dataclass(frozen=True)
@@ -45,7 +45,7 @@ class Cost:
 
 
 def main() -> int:
-    """Prints a table and a verdict; 1 if the target was missed and ``--strict`` was given."""
+    """Prints a table and a verdict; returns 1 if the target was missed with ``--strict``."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else "")
     parser.add_argument("--streams", type=int, nargs="+", default=[50, 200, 500])
     parser.add_argument("--idle", type=int, default=3000, help="idle streams (3000)")
@@ -73,7 +73,7 @@ ENDS = ("client", "exit")
 
 
 async def measure(folder: Path, counts: list[int], idle: int, length: int) -> list[Cost]:
-    """One stream, each of these counts, one beside idle ones, and one again."""
+    """Measures one stream, each of `counts`, one with idle ones open, and one again."""
     with contextlib.ExitStack() as stack:
         network = stack.enter_context(TorNetwork(folder, relays=2, exits=1))
         ours = three_relays(stack, network, folder)
@@ -106,7 +106,7 @@ async def measure(folder: Path, counts: list[int], idle: int, length: int) -> li
 
 @contextlib.contextmanager
 def spent(pids: list[int]) -> Iterator[list[float]]:
-    """Milliseconds of CPU that each process uses meanwhile, once it is over."""
+    """Yields a list that is filled, after the block, with each process's CPU in milliseconds."""
     used: list[float] = []
     before = [cpu_ms(pid) for pid in pids]
     yield used
@@ -114,13 +114,13 @@ def spent(pids: list[int]) -> Iterator[list[float]]:
 
 
 def cpu_ms(pid: int) -> float:
-    """CPU of a process so far, to a nanosecond: of all its threads that run still."""
+    """Returns the CPU in milliseconds of a process's running threads so far, to a nanosecond."""
     tasks = Path(f"/proc/{pid}/task").iterdir()
     return sum(int((task / "schedstat").read_text().split()[0]) for task in tasks) / 1e6
 
 
 async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-    """Sends as many bytes as a line asks for."""
+    """Reads lengths from lines, and sends that many bytes for each."""
     with contextlib.suppress(ConnectionError):
         while line := await reader.readline():
             left, piece = int(line), os.urandom(PIECE)
@@ -132,7 +132,7 @@ async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> N
 
 
 async def take(stream: tuple[asyncio.StreamReader, asyncio.StreamWriter], length: int) -> None:
-    """Asks for so many bytes, and reads them."""
+    """Requests `length` bytes, and reads them."""
     reader, writer = stream
     writer.write(f"{length}\n".encode())
     while length > 0:
@@ -146,7 +146,7 @@ async def take(stream: tuple[asyncio.StreamReader, asyncio.StreamWriter], length
 async def open_all(
     socks: int, port: int, count: int
 ) -> list[tuple[asyncio.StreamReader, asyncio.StreamWriter]]:
-    """So many streams of one user, who has one circuit."""
+    """Opens `count` streams of one user, with one circuit."""
     places = asyncio.Semaphore(OPENING)
 
     async def one() -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
@@ -162,7 +162,7 @@ async def open_all(
 
 
 def port16(port: int) -> bytes:
-    """A port as SOCKS has it."""
+    """Returns a port in SOCKS's encoding."""
     return struct.pack(">H", port)
 
 

@@ -1,8 +1,8 @@
 """Kills relays in a network of stock relays and ours, and in its twin of stock relays alone.
 
-Both run at once: eight relays each, four stock clients, a stock onion service. What is printed is
-which streams failed in each; exit status 1 if ours fail more than chance explains, or a stock tor
-complains of something that it does not say in the twin (``tests/interop/harness/mixed.py``).
+Both run at once: eight relays each, four stock clients, a stock onion service. It prints the failed
+streams of each. The exit status is 1 if the mixed network fails more streams than chance explains,
+or if a stock tor has a complaint that the twin lacks (``tests/interop/harness/mixed.py``).
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from harness.mixed import MixedPlan, judge, report, trial
 
 
 def main() -> int:
-    """Prints the report; 1 if something did not hold."""
+    """Prints the report; returns 1 if a rule did not hold."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else "")
     usual = MixedPlan()
     parser.add_argument(
@@ -57,7 +57,7 @@ def main() -> int:
 
 
 def keep_logs(folder: Path, out: Path) -> None:
-    """Copies what stock tors said, but for the keys and documents beside it."""
+    """Copies the logs of stock tors, but not their keys and documents."""
     for log in folder.glob("*/*/log"):
         kept = out / log.parent.parent.name / f"{log.parent.name}.log"
         kept.parent.mkdir(parents=True, exist_ok=True)

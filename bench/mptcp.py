@@ -12,14 +12,14 @@ import sys
 import time
 from pathlib import Path
 
-# Python 3.11 names it; its value is Linux's.
+# Python 3.11 lacks the name; its value is Linux's.
 MPTCP = getattr(socket, "IPPROTO_MPTCP", 262)
 PORT = 5202
 CHUNK = bytes(1 << 16)
 
 
 def missing() -> str:
-    """Why this machine cannot run it; empty if it can."""
+    """Returns the reason why this machine cannot run it; empty if it can."""
     try:
         socket.socket(socket.AF_INET, socket.SOCK_STREAM, MPTCP).close()
     except OSError as error:
@@ -29,7 +29,7 @@ def missing() -> str:
 
 
 def serve(address: str, port: int) -> None:
-    """Takes one connection after another; its first byte is the direction."""
+    """Serves one connection after another; its first byte is the direction."""
     with socket.socket(socket.AF_INET, socket.SOCK_STREAM, MPTCP) as listener:
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         listener.bind((address, port))
@@ -46,7 +46,7 @@ def serve(address: str, port: int) -> None:
 
 
 def run(address: str, port: int, direction: str, seconds: float, skip: float) -> float:
-    """Mbit/s that arrive in `seconds`, after `skip` seconds."""
+    """Returns the Mbit/s that arrive in `seconds`, after `skip` seconds."""
     with socket.socket(socket.AF_INET, socket.SOCK_STREAM, MPTCP) as connection:
         connection.connect((address, port))
         if direction == "down":
@@ -63,7 +63,7 @@ def run(address: str, port: int, direction: str, seconds: float, skip: float) ->
 
 
 def send(connection: socket.socket) -> None:
-    """Sends until the other end has gone."""
+    """Sends until the other end closes."""
     try:
         while True:
             connection.sendall(CHUNK)
@@ -72,7 +72,7 @@ def send(connection: socket.socket) -> None:
 
 
 def receive(connection: socket.socket, seconds: float, skip: float) -> float:
-    """Mbit/s within `seconds`; reads on after that until there is no more, or closes."""
+    """Returns the Mbit/s within `seconds`; then reads on until the end, or closes."""
     start = time.monotonic()
     while time.monotonic() < start + skip:
         connection.recv(1 << 20)
@@ -91,7 +91,7 @@ def receive(connection: socket.socket, seconds: float, skip: float) -> float:
 
 
 def command(*words: object) -> list[str]:
-    """How to start one end."""
+    """Returns the command of one end."""
     return [sys.executable, "-B", str(Path(__file__).resolve()), *map(str, words)]
 
 

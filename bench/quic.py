@@ -1,10 +1,10 @@
 """QUIC's goodput while the splitter switches paths, against the same server unsplit.
 
-Three emulated paths of 100 Mbit/s, 10 ms each way and a queue of 250 kB; quic-go's client downloads
+Three emulated paths of 100 Mbit/s, 10 ms each way and a queue of 250 kB. quic-go's client downloads
 for a fixed time, unsplit (without the splitter, over the first path) and then with each set of
-options, round after round, so that a ratio is that of neighbours in time. A split counts only if
-each path, which has a client address of its own, carried 20-50 % of the downlink's bytes: medians
-are of the splits that count, how many do stands beside them, and the shares are those of all.
+options, round after round, so that a ratio is of neighbours in time. A split counts only if each
+path, which has a client address of its own, carried 20-50 % of the downlink's bytes. Medians are
+over the splits that count, with their number; the shares are over all.
 
     bench/quic.py --server s2n-quic --split "--every 100ms" --split "--every 100ms --in-order 30ms"
 """
@@ -35,9 +35,9 @@ from harness.transfer import site
 TO = f"{SERVER}:{quic.PORT}"
 RATE = 12.5e6  # bytes a second of a path
 UNSPLIT = "unsplit"
-WARMING = 20.0  # seconds in which a server may make the bytes that it will send
+WARMING = 20.0  # time in which a server may make its bytes, in seconds
 FAIR = (0.2, 0.5)
-FILES = {"gtlsserver", "caddy"}  # servers of files, which need one of that length
+FILES = {"gtlsserver", "caddy"}  # file servers, which need a file of that length
 
 
 @dataclass(frozen=True)
@@ -56,7 +56,9 @@ class Run:
 
 
 def main() -> int:
-    """Measures what the command line asks for and prints a table; 1 if a target was missed."""
+    """Measures the servers on the command line and prints a table; returns 1 if a target was
+    missed.
+    """
     args = arguments()
     rows, missed = [], False
     for kind in args.server:
@@ -70,7 +72,7 @@ def main() -> int:
 
 
 def arguments() -> argparse.Namespace:
-    """The command line."""
+    """Parses the command line."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else "")
     parser.add_argument(
         "--server", action="append", choices=list(quic.KINDS), help="server to measure; repeatable"
@@ -93,7 +95,7 @@ def arguments() -> argparse.Namespace:
 
 
 def measure(kind: str, args: argparse.Namespace) -> dict[str, list[tuple[Run, Run]]]:
-    """For each set of options, pairs of runs: (unsplit, split)."""
+    """Returns pairs of runs (unsplit, split) for each set of options."""
     pairs: dict[str, list[tuple[Run, Run]]] = defaultdict(list)
     delays = (args.delay.split(",") * 3)[:3]
     fixed = f"--schedule {args.schedule}"
@@ -123,7 +125,7 @@ def measure(kind: str, args: argparse.Namespace) -> dict[str, list[tuple[Run, Ru
 
 
 def direct(network: Network, kind: str, length: int, seconds: int) -> Run:
-    """A download without the splitter."""
+    """Runs a download without the splitter."""
     return Run(quic.goodput(network.client, kind, TO, length, seconds))
 
 
@@ -137,7 +139,7 @@ def split(
     seconds: int,
     tun: bool = False,
 ) -> Run:
-    """A download through the splitter over `paths` with `options`."""
+    """Runs a download through the splitter over `paths` with `options`."""
     before = network.stats()
     words = options.split()
     unset: dict[str, Any] = dict.fromkeys(("every", "schedule", "seed"))
@@ -154,13 +156,13 @@ def split(
 
 
 def downlink(carried: dict[str, Counts]) -> tuple[float, ...]:
-    """Each path's share of the downlink's bytes."""
+    """Returns each path's share of the downlink's bytes."""
     total = sum(counts.down_bytes for counts in carried.values()) or 1
     return tuple(counts.down_bytes / total for counts in carried.values())
 
 
 def say(kind: str, name: str, run: Run, unsplit: Run) -> None:
-    """One line of progress, with the machine's load beside it."""
+    """Prints one line of progress, with the machine's load."""
     shares = " ".join(f"{share:.2f}" for share in run.shares)
     load = os.getloadavg()[0]
     each = 1000 * run.seconds / run.switches if run.switches else 0
@@ -175,7 +177,7 @@ def say(kind: str, name: str, run: Run, unsplit: Run) -> None:
 
 
 def row(name: str, pairs: list[tuple[Run, Run]]) -> list[object]:
-    """One line of the table, without its verdict."""
+    """Returns one line of the table, without its verdict."""
     every_share = [share for _, run in pairs for share in run.shares]
     means = [1000 * run.seconds / run.switches for _, run in pairs if run.switches]
     return [
@@ -189,24 +191,24 @@ def row(name: str, pairs: list[tuple[Run, Run]]) -> list[object]:
 
 
 def judge(pairs: list[tuple[Run, Run]], target: float) -> str:
-    """Whether the median ratio of what was split reaches the target."""
+    """Returns whether the median ratio of the split runs reaches the target."""
     if not counted(pairs):
         return "NOT SPLIT"
     return "ok" if statistics.median(ratios(pairs)) >= target else "MISSED"
 
 
 def counted(pairs: list[tuple[Run, Run]]) -> list[tuple[Run, Run]]:
-    """Those whose second run was split."""
+    """Returns the pairs whose second run was split."""
     return [(unsplit, run) for unsplit, run in pairs if run.is_split]
 
 
 def ratios(pairs: list[tuple[Run, Run]]) -> list[float]:
-    """The goodput that splitting left, as a share of the unsplit neighbour's, where it counts."""
+    """Returns the split goodput as a share of the unsplit neighbour's, for the pairs that count."""
     return [run.goodput / unsplit.goodput for unsplit, run in counted(pairs)]
 
 
 def spread(values: list[float], digits: int) -> str:
-    """`median (lowest-highest)`; a dash of none."""
+    """Returns `median (lowest-highest)`; a dash if there are no values."""
     if not values:
         return "-"
     low, middle, high = min(values), statistics.median(values), max(values)

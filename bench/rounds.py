@@ -1,7 +1,7 @@
-"""What benches of interleaved rounds share: in each, every case once, compared within the round.
+"""Common parts of benches of interleaved rounds: each round runs every case once.
 
-What else the machine does from minute to minute meets all cases of a round alike, so what counts is
-the median of the ratios within rounds, never a ratio of medians.
+Other load of the machine affects all cases of a round alike, so that the result is the median of
+the ratios within rounds, never a ratio of medians.
 """
 
 from __future__ import annotations
@@ -22,7 +22,9 @@ Result = TypeVar("Result")
 
 
 def options(text: str | None) -> argparse.ArgumentParser:
-    """``--runs``, ``--mib`` and ``--strict`` of a bench, which ``text`` describes."""
+    """Returns a parser with ``--runs``, ``--mib`` and ``--strict`` for a bench that ``text``
+    describes.
+    """
     parser = argparse.ArgumentParser(description=text.splitlines()[0] if text else "")
     parser.add_argument("--runs", type=int, default=9, help="rounds of downloads (9)")
     parser.add_argument("--mib", type=int, default=100, help="MiB of a download (100)")
@@ -32,13 +34,13 @@ def options(text: str | None) -> argparse.ArgumentParser:
 
 @contextmanager
 def scratch() -> Iterator[Path]:
-    """A folder for what the programs keep."""
+    """Yields a temporary folder for the programs' files."""
     with tempfile.TemporaryDirectory(prefix="anabranch-bench-") as folder:
         yield Path(folder)
 
 
 def interleaved(runs: int, cases: Mapping[Case, Callable[[], Result]]) -> list[dict[Case, Result]]:
-    """As many rounds, in each of which every case runs once, one after the other."""
+    """Runs `runs` rounds; in each, every case runs once, one after the other."""
     return [{case: run() for case, run in cases.items()} for _ in range(runs)]
 
 
@@ -48,14 +50,14 @@ def ratios(
     beside: Case,
     value: Callable[[Result], float],
 ) -> list[float]:
-    """A case's value as a share of another's, in each round."""
+    """Returns a case's value as a share of another's, in each round."""
     return [value(one[case]) / value(one[beside]) for one in rounds]
 
 
 def verdict(name: str, found: Sequence[float], of: str, target: float | None) -> bool:
-    """Prints the median and spread of ratios, and whether it met the target; whether it did.
+    """Prints the median and spread of ratios; returns whether the median met the target.
 
-    Without a target there is nothing to miss.
+    Returns True without a target.
     """
     told = f"{name}: {median_and_spread(found, 2)} of {of} (median of {len(found)}"
     if target is None:
@@ -67,5 +69,5 @@ def verdict(name: str, found: Sequence[float], of: str, target: float | None) ->
 
 
 def length(args: argparse.Namespace) -> int:
-    """Bytes of a download that were asked for."""
+    """Returns the bytes of a download."""
     return int(args.mib) * MIB

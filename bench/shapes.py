@@ -3,11 +3,11 @@
 
 Usage: bench/shapes.py FOLDER
 
-In a network namespace of its own it has tcpdump record each session into FOLDER/NAME.pcap:
-`https-*` are Python's client and server (HTTP/1.1 over OpenSSL's TLS), `ssh-*` are OpenSSH on both
-sides. What is carried is random; sizes and pauses of the pages are written below. Then `anabranch
-pt crawl --shape FOLDER/*.pcap --out FILE` makes the set of them. It needs root, tcpdump, openssl
-and OpenSSH.
+In a network namespace of its own, tcpdump records each session into FOLDER/NAME.pcap: `https-*` are
+Python's client and server (HTTP/1.1 over OpenSSL's TLS), `ssh-*` are OpenSSH on both sides. The
+contents are random; sizes and pauses of the pages are defined below. Then `anabranch pt crawl
+--shape FOLDER/*.pcap --out FILE` makes a set of the shapes. It needs root, tcpdump, openssl and
+OpenSSH.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ from harness.net import Host
 WEB, SHELL = 443, 22
 HERE = Host("here")
 SNAP = 96
-"""Bytes of a packet that are captured: headers."""
+"""Bytes captured of a packet: headers."""
 UNCHECKED = ssl.create_default_context()
 UNCHECKED.check_hostname, UNCHECKED.verify_mode = False, ssl.CERT_NONE
 HEADERS = {
@@ -46,7 +46,7 @@ HEADERS = {
     "Accept-Language": "en-US,en;q=0.9",
     "Cookie": "session=" + "a1B2" * 40,
 }
-#: Bytes of a page and of its parts; seconds before the next page.
+#: Size of a page and sizes of its parts in bytes; seconds before the next page.
 Page = tuple[int, list[int], float]
 PAGES: dict[str, list[Page]] = {
     "page": [(14_300, [41_000, 8_700, 96_500, 3_100, 152_000, 21_800], 1.4)],
@@ -61,16 +61,16 @@ PAGES: dict[str, list[Page]] = {
 
 
 class Handler(http.server.BaseHTTPRequestHandler):
-    """Sends as many bytes as the path says, and takes whatever comes."""
+    """Sends as many bytes as the path names, and accepts any upload."""
 
     protocol_version = "HTTP/1.1"
 
     def do_GET(self) -> None:
-        """GET /BYTES."""
+        """Answers GET /BYTES."""
         self._answer(os.urandom(int(self.path[1:])))
 
     def do_POST(self) -> None:
-        """POST of any length."""
+        """Answers a POST of any length."""
         self.rfile.read(int(self.headers["Content-Length"]))
         self._answer(b'{"stored":true}')
 
@@ -82,7 +82,7 @@ class Handler(http.server.BaseHTTPRequestHandler):
         self.wfile.write(body)
 
     def log_message(self, format: str, *args: object) -> None:
-        """Nothing."""
+        """Logs nothing."""
 
 
 def must(*command: str) -> None:
@@ -91,7 +91,7 @@ def must(*command: str) -> None:
 
 
 def serve_web(folder: Path) -> None:
-    """The web server, in a thread."""
+    """Starts the web server in a thread."""
     pem = folder / "server.pem"
     request = ["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-subj", "/CN=localhost"]
     must(*request, "-keyout", str(pem), "-out", f"{pem}.crt")
@@ -103,7 +103,7 @@ def serve_web(folder: Path) -> None:
 
 
 def serve_shell(folder: Path) -> list[str]:
-    """The SSH server; what a client has to say to come in."""
+    """Starts the SSH server; returns the client's options to log in."""
     for name in ("host", "user"):
         must("ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", str(folder / name))
     (folder / "authorized").write_bytes((folder / "user.pub").read_bytes())
@@ -121,7 +121,7 @@ def serve_shell(folder: Path) -> list[str]:
 
 
 def browse(pages: list[Page]) -> None:
-    """Reads pages and their parts by one connection."""
+    """Reads pages and their parts over one connection."""
     near = http.client.HTTPSConnection("localhost", WEB, context=UNCHECKED)
     for page, parts, pause in pages:
         for length in (page, *parts):
@@ -132,7 +132,7 @@ def browse(pages: list[Page]) -> None:
 
 
 def post() -> None:
-    """Stores three files by one connection."""
+    """Stores three files over one connection."""
     near = http.client.HTTPSConnection("localhost", WEB, context=UNCHECKED)
     for length in (310_000, 24_000, 702_000):
         near.request("POST", "/", os.urandom(length), HEADERS)
@@ -141,7 +141,7 @@ def post() -> None:
 
 
 def typed(login: list[str]) -> None:
-    """Somebody types into a shell for half a minute."""
+    """Types into a shell for half a minute, as a person would."""
     dice = random.Random(4)
     near, far = pty.openpty()
     shell = ["ssh", "-tt", *login, "root@127.0.0.1", "sh"]
@@ -157,13 +157,13 @@ def typed(login: list[str]) -> None:
 
 
 def drain(near: int) -> None:
-    """Reads what a terminal shows."""
+    """Reads a terminal's output."""
     while os.read(near, 65536):
         pass
 
 
 def inside() -> None:
-    """Runs this program again in namespaces of its own, unless it runs there."""
+    """Runs this program again in namespaces of its own, unless it runs there already."""
     if "SHAPES_INSIDE" in os.environ:
         return
     unshare = ["unshare", "--net", "--pid", "--fork", "--kill-child", "--mount-proc"]
@@ -173,13 +173,13 @@ def inside() -> None:
 
 
 def main() -> None:
-    """Records all."""
+    """Records all sessions."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else "")
     parser.add_argument("folder", type=Path, help="folder for the captures")
     folder = parser.parse_args().folder.resolve()
     inside()
     folder.mkdir(parents=True, exist_ok=True)
-    # Segments as long as an Ethernet carries.
+    # Segments as long as on Ethernet.
     must("ip", "link", "set", "lo", "mtu", "1500", "up")
     with tempfile.TemporaryDirectory() as kept:
         for name, (port, session) in sessions(Path(kept)).items():
@@ -191,7 +191,9 @@ def main() -> None:
 
 
 def sessions(folder: Path) -> dict[str, tuple[int, Callable[[], None]]]:
-    """Starts both servers: what is recorded, each with its port; `folder` is for their files."""
+    """Starts both servers; returns the sessions, each with its port. `folder` is for
+    their files.
+    """
     serve_web(folder)
     login = serve_shell(folder)
     (folder / "file").write_bytes(os.urandom(1_100_000))

@@ -1,9 +1,9 @@
 """Soaks many clients in one process in a network whose relays are killed.
 
-The nodes of ``anabranch up`` run as processes of their own: SIGKILL ends one of them at random
-times, and a few seconds later it is started again on the same folder. Two relays, one of them an
-exit, are spared, to see that memory is flat where cells pass for the whole time.
-``tests/interop/harness/soak.py`` says what must hold; exit status 1 if something does not.
+The nodes of ``anabranch up`` run as processes of their own. SIGKILL ends one of them at random
+times, and a few seconds later it is restarted on the same folder. Two relays, one of them an exit,
+are spared, to check that memory is flat where cells pass all the time.
+``tests/interop/harness/soak.py`` has the rules; the exit status is 1 if one does not hold.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from harness.soak import Found, Plan, report, soak
 
 
 def main() -> int:
-    """Prints the report; 1 if something did not hold."""
+    """Prints the report; returns 1 if a rule did not hold."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else "")
     usual = Plan()
     parser.add_argument("--clients", type=int, default=usual.clients, help="clients (200)")
@@ -59,14 +59,14 @@ def main() -> int:
 
 
 def keep_logs(folder: Path, out: Path) -> None:
-    """Copies what processes said, but for the keys and documents beside it."""
+    """Copies the processes' logs, but not their keys and documents."""
     out.mkdir(parents=True, exist_ok=True)
     for log in folder.rglob("*.log"):
         shutil.copy(log, out / log.name)
 
 
 def keep(found: Found, out: Path) -> None:
-    """Writes all that was seen."""
+    """Writes all results."""
     (out / "found.json").write_text(json.dumps(asdict(found), indent=1))
     (out / "report.txt").write_text(report(found) + "\n")
 

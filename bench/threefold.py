@@ -1,4 +1,4 @@
-"""A path of a bench: three relays of ours in a network of stock authorities, and what pins them."""
+"""A bench's path: three relays of ours in a network of stock authorities, and its pins."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from harness.torours import OurRelay
 def three_relays(
     stack: contextlib.ExitStack, network: TorNetwork, folder: Path, *options: str
 ) -> list[OurRelay]:
-    """Guard, middle and exit, started with the same options; the network waits for them.
+    """Starts guard, middle and exit with the same options; the network waits for them.
 
-    To be called before the network is started.
+    Call it before the network is started.
     """
     ours = [
         stack.enter_context(
@@ -28,6 +28,6 @@ def three_relays(
 
 
 def pins(relays: list[OurRelay]) -> list[str]:
-    """Options by which a client of ours takes these relays alone."""
+    """Returns the options that pin a client of ours to these relays."""
     names = zip(("--entry", "--middle", "--exit"), relays, strict=True)
     return [word for option, relay in names for word in (option, relay.fingerprint)]

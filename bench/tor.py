@@ -1,16 +1,16 @@
-"""What a middle relay's CPU costs: ours beside C tor's, in the same network and minutes.
+"""CPU cost of a middle relay: ours against C tor's, in the same network and minutes.
 
-A stock client downloads by a pinned path whose middle relay is now C tor's and now ours, with one
-thread or with two (C tor has one for cells), on one circuit and on four at once; guard, exit, file
-server and consensus are the same. A stock client asks its exit alone for CGO: the middle relay's
-layer is tor1, whoever it is.
-With two threads it matters whether the link to the guard and that to the exit are one thread's.
-That follows from the order in which links came: of such relays there are two, by one of which the
-exit has built a circuit before, and each is named for what its threads were seen to do.
-CPU is utime and stime of the middle relay's process during a download, divided by the bytes of the
-file: a process carries nothing else meanwhile. C tor's KIST runs every millisecond (its default of
-2 ms costs it more). Loopback's segments of 64 KiB are cheap; ``--mtu 1500`` has Ethernet's. Runs
-are interleaved; what counts is the median of the ratios within a round.
+A stock client downloads over a pinned path whose middle relay is either C tor's or ours, with one
+thread or with two (C tor has one for cells), on one circuit and on four at once. Guard, exit, file
+server and consensus are the same. A stock client negotiates CGO with its exit only: the middle
+relay's layer is tor1 in either case. With two threads it matters whether one thread has both the
+link to the guard and the link to the exit. That follows from the order in which links opened. There
+are two such relays; the exit has built a circuit through one of them before. Each is named by the
+observed distribution over its threads. CPU is utime and stime of the middle relay's process during
+a download, divided by the bytes of the file: a process carries nothing else meanwhile. C tor's KIST
+runs every millisecond (its default of 2 ms costs it more). Loopback's segments of 64 KiB are cheap;
+``--mtu 1500`` has Ethernet's. Runs are interleaved; the result is the median of the ratios within a
+round.
 """
 
 from __future__ import annotations
@@ -32,13 +32,13 @@ from harness.tornet import Node, TorNetwork
 from harness.torours import OurRelay
 from harness.webfiles import FileServer
 
-# CPU of ours, as a share of C tor's.
+# Target of our CPU, as a share of C tor's.
 TARGET = 0.5
 STOCK = "C tor"
 CIRCUITS = (1, 4)
-# The least share of the CPU of a thread that carries cells.
+# Least share of the CPU for a thread to count as carrying cells.
 BUSY = 0.1
-# Who, with how many circuits at once.
+# The relay's name, and the number of simultaneous circuits.
 Case = tuple[str, int]
 
 
@@ -62,12 +62,12 @@ class Run:
     mb_a_second: float
 
     def cpu(self) -> float:
-        """What targets are about: CPU ms for each MB."""
+        """Returns the value that targets refer to: CPU ms for each MB."""
         return self.cpu_ms_a_mb
 
 
 def main() -> int:
-    """Prints a line for each download and a table; 1 if the target was missed."""
+    """Prints a line for each download and a table; returns 1 if the target was missed."""
     parser = rounds.options(__doc__)
     parser.add_argument(
         "--also",
@@ -90,7 +90,7 @@ def main() -> int:
 
 
 def also(word: str) -> tuple[str, Build]:
-    """A name and a build, as the option has them.
+    """Parses a name and a build from the option's value.
 
     Raises:
         SystemExit: it has them otherwise.
@@ -104,7 +104,7 @@ def also(word: str) -> tuple[str, Build]:
 def measure(
     folder: Path, builds: dict[str, Build], runs: int, length: int
 ) -> list[dict[Case, Run]]:
-    """Rounds of runs, by who the middle relay is."""
+    """Returns rounds of runs, by middle relay."""
     with contextlib.ExitStack() as stack:
         network = stack.enter_context(TorNetwork(folder, relays=2, exits=2))
         ours = {
@@ -127,7 +127,7 @@ def measure(
                 at_once(server, first.proxy, folder, MIB, 1)
             path = (guard.fingerprint, middle, exit_.fingerprint)
             client = network.client(f"by{pid}", "ConfluxEnabled 0", path=path)
-            # The first download opens links and windows; it is for nobody's count.
+            # The first download opens links and windows; it is not measured.
             before = threads_ms(pid)
             at_once(server, client.proxy, folder, 5 * MIB, max(CIRCUITS))
             spent = [after - before[thread] for thread, after in threads_ms(pid).items()]
@@ -144,7 +144,9 @@ def measure(
 
 @dataclass(frozen=True)
 class Way:
-    """A client by a middle relay, that relay's process, and how many of its threads carry cells."""
+    """A client of a middle relay, that relay's process, and the number of its threads
+    with cells.
+    """
 
     client: Node
     pid: int
@@ -152,7 +154,7 @@ class Way:
 
 
 def relay(network: TorNetwork, name: str, build: Build) -> OurRelay:
-    """A relay of ours that nobody holds to a rate."""
+    """Returns a relay of ours without a rate limit."""
     options = ("--threads", str(build.threads))
     return OurRelay(network, network.folder / name, name, *options, program=build.program)
 
@@ -160,7 +162,7 @@ def relay(network: TorNetwork, name: str, build: Build) -> OurRelay:
 def one_round(
     server: FileServer, ways: dict[str, Way], folder: Path, length: int
 ) -> dict[Case, Run]:
-    """As many bytes by each relay, on one circuit and on several."""
+    """Downloads the same number of bytes through each relay, on one circuit and on several."""
     found = {}
     for circuits in CIRCUITS:
         for who, way in ways.items():
@@ -174,21 +176,21 @@ def one_round(
 
 
 def cpu_ms(pid: int) -> float:
-    """User and system time of a process so far: of its threads, none of which ends."""
+    """Returns the user and system time of a process so far; its threads never end."""
     return sum(threads_ms(pid).values())
 
 
 def threads_ms(pid: int) -> dict[str, float]:
-    """User and system time of each thread of a process so far.
+    """Returns the user and system time of each thread of a process so far.
 
-    ``/proc/PID/stat`` has their sum in clock ticks, which are too long for 50 MB.
+    ``/proc/PID/stat`` has their sum in clock ticks, which are too coarse for 50 MB.
     """
     tasks = Path(f"/proc/{pid}/task").glob("*/schedstat")
     return {task.parent.name: int(task.read_text().split()[0]) / 1e6 for task in tasks}
 
 
 def row(case: Case, found: list[dict[Case, Run]]) -> list[object]:
-    """One line of the table: medians and spreads."""
+    """Returns one line of the table: medians and spreads."""
     runs = [one[case] for one in found]
     return [
         *case,
@@ -198,7 +200,7 @@ def row(case: Case, found: list[dict[Case, Run]]) -> list[object]:
 
 
 def verdict(who: str, circuits: int, found: list[dict[Case, Run]]) -> bool:
-    """Prints how the target was met; whether it was."""
+    """Prints the result for the target; returns whether it was met."""
     ratios = rounds.ratios(found, (who, circuits), (STOCK, circuits), Run.cpu)
     return rounds.verdict(f"{who}, {circuits} circuit(s)", ratios, f"{STOCK}'s", TARGET)
 

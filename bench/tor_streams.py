@@ -1,10 +1,10 @@
-"""What a user feels: streams through three relays of ours from our client, and through C tor's.
+"""Users' speeds: streams through three relays of ours from our client, and through C tor's.
 
 Both paths are pinned, in one private network with one consensus, to one file server. All processes
 share this machine: throughput is bounded by CPU, and round trips are a millisecond. C tor's KIST
-runs every millisecond. Relay crypto: CGO at the exit and tor1 before it, with ours as with C tor
-(a client asks no other hop for it). What counts is the median of the ratios within a round: the two
-take turns, and what disturbs the machine disturbs both.
+runs every millisecond. Relay crypto: CGO at the exit and tor1 before it, with ours as with C tor (a
+client negotiates it with no other hop). The result is the median of the ratios within a round: the
+two take turns, so that other load of the machine affects both.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ CIRCUITS = 4
 
 @dataclass(frozen=True)
 class Round:
-    """What one side did."""
+    """Results of one side."""
 
     bootstrap_s: float
     one_mb_s: float
@@ -46,7 +46,7 @@ class Round:
     mib_ms: float
 
 
-# Ours divided by C tor's: at least so much for rates, at most so much for times.
+# Targets of ours divided by C tor's: lower bounds for rates, upper bounds for times.
 LEAST = {"one_mb_s": 3.0, "four_mb_s": 2.0}
 MOST = {"bootstrap_s": 1.0, "first_byte_ms": 1 / 3, "kib320_ms": 1 / 3, "mib_ms": 1 / 3}
 NAMES = {
@@ -60,7 +60,7 @@ NAMES = {
 
 
 def main() -> int:
-    """Prints a table and a line for each target; 1 if one was missed."""
+    """Prints a table and a line for each target; returns 1 if one was missed."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else "")
     parser.add_argument("--runs", type=int, default=5, help="rounds (5)")
     parser.add_argument("--mib", type=int, default=200, help="MiB of the single stream (200)")
@@ -84,7 +84,7 @@ def main() -> int:
 
 
 def measure(folder: Path, runs: int, length: int) -> list[dict[str, Round]]:
-    """Rounds, by whose client and relays it was."""
+    """Returns the rounds, by the owner of client and relays."""
     with contextlib.ExitStack() as stack:
         network = stack.enter_context(TorNetwork(folder, relays=2, exits=1))
         ours = three_relays(stack, network, folder)
@@ -105,7 +105,7 @@ def measure(folder: Path, runs: int, length: int) -> list[dict[str, Round]]:
 
 
 def boot_stock(network: TorNetwork, number: int) -> float:
-    """Seconds from the start of C tor's client without any state until it has a circuit."""
+    """Returns the seconds from the start of a stateless C tor client until it has a circuit."""
     node = network.client(f"new{number}", "ConfluxEnabled 0")
     assert node.process is not None, "it runs"
     took = age(node.process.pid)
@@ -114,14 +114,14 @@ def boot_stock(network: TorNetwork, number: int) -> float:
 
 
 def boot_ours(network: TorNetwork, number: int) -> float:
-    """The same of our client."""
+    """Returns the same for our client."""
     with OurClient(network, network.folder / f"ours-new{number}") as client:
         client.wait_ready()
         return age(client.process.pid)
 
 
 def age(pid: int) -> float:
-    """Seconds for which a process has run, to a clock tick."""
+    """Returns the seconds for which a process has run, to a clock tick."""
     stat = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
     return time.clock_gettime(time.CLOCK_BOOTTIME) - int(stat[19]) / os.sysconf("SC_CLK_TCK")
 
@@ -129,7 +129,7 @@ def age(pid: int) -> float:
 def one_round(
     server: FileServer, proxies: dict[str, str], folder: Path, length: int, boots: dict[str, float]
 ) -> dict[str, Round]:
-    """All that there is to measure, by each."""
+    """Runs all measurements for each side."""
     found = {}
     for who, proxy in proxies.items():
         got = download(server, proxy, folder / "got", length)
@@ -148,17 +148,17 @@ def one_round(
 
 
 def seconds(got: Download) -> float:
-    """All of it."""
+    """Returns the seconds of the whole download."""
     return got.seconds
 
 
 def middle(downloads: list[Download], of: Callable[[Download], float]) -> float:
-    """The median, in milliseconds."""
+    """Returns the median in milliseconds."""
     return statistics.median(of(got) for got in downloads) * 1000
 
 
 def verdict(rounds: list[dict[str, Round]], name: str) -> bool:
-    """Prints how a target was met; whether it was."""
+    """Prints the result for a target; returns whether it was met."""
     ratio = statistics.median(
         getattr(one[OURS], name) / getattr(one[STOCK], name) for one in rounds
     )

@@ -1,10 +1,10 @@
-"""Whether two builds of ours cost the same: a relay's CPU, a far end, and forwarding.
+"""Compares the cost of two builds of ours: a relay's CPU, a far end, and forwarding.
 
-Both are measured in each round, now one first and now the other, and compared within the round.
-Prints the geometric mean of the ratios new / old with its 95 % interval (Student's t of their
-logarithms), and whether the interval lies within ``--within`` of 1. OLD and NEW are folders with
-``anabranch``, and with ``udp-blast``, ``udp-sink`` and ``forward`` (``make bench`` builds them).
-``relay`` needs Debian's tor.
+Both are measured in each round, in alternating order, and compared within the round. Prints the
+geometric mean of the ratios new / old with its 95 % interval (Student's t of their logarithms), and
+whether the interval lies within ``--within`` of 1. OLD and NEW are folders with ``anabranch``, and
+with ``udp-blast``, ``udp-sink`` and ``forward`` (``make bench`` builds them). ``relay`` needs
+Debian's tor.
 """
 
 from __future__ import annotations
@@ -32,12 +32,12 @@ T = {
     19: 2.093, 20: 2.086, 21: 2.080, 22: 2.074, 23: 2.069, 24: 2.064, 25: 2.060, 26: 2.056,
     27: 2.052, 28: 2.048, 29: 2.045, 30: 2.042,
 }  # fmt: skip
-# What is compared, by name.
+# Measured values by name.
 Values = dict[str, float]
 
 
 def main() -> int:
-    """Prints the table; 1 if an interval reaches beyond the bound."""
+    """Prints the table; returns 1 if an interval reaches beyond the bound."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else "")
     parser.add_argument("old", type=Path, help="folder with the programs of the old build")
     parser.add_argument("new", type=Path, help="folder with the programs of the new build")
@@ -57,7 +57,7 @@ def main() -> int:
 
 
 def forwarders(args: argparse.Namespace, area: str) -> tuple[list[Values], list[Values]]:
-    """Rounds of one area of the splitter's bench: medians of CPU times and rates."""
+    """Returns rounds of one area of the splitter's bench: medians of CPU times and rates."""
     found: dict[Path, list[Values]] = {args.old: [], args.new: []}
     for number in range(args.rounds):
         for build in (args.old, args.new) if number % 2 else (args.new, args.old):
@@ -68,7 +68,7 @@ def forwarders(args: argparse.Namespace, area: str) -> tuple[list[Values], list[
 
 
 def values(lines: str) -> Values:
-    """The medians of a bench's lines that a ratio can be made of, without the baselines."""
+    """Returns the medians of a bench's lines that allow ratios, without the baselines."""
     found = {}
     for line in lines.splitlines():
         row = json.loads(line)
@@ -78,7 +78,7 @@ def values(lines: str) -> Values:
 
 
 def relays(args: argparse.Namespace) -> tuple[list[Values], list[Values]]:
-    """Rounds of downloads by a middle relay of each build: CPU ms for each MB."""
+    """Returns rounds of downloads by a middle relay of each build: CPU ms for each MB."""
     builds = {name: tor.Build(str(getattr(args, name) / "anabranch"), 1) for name in ("old", "new")}
     with rounds.scratch() as folder:
         measured = tor.measure(folder, builds, args.rounds, 100 * MIB)
@@ -95,7 +95,7 @@ def relays(args: argparse.Namespace) -> tuple[list[Values], list[Values]]:
 def judged(
     area: str, name: str, old: list[Values], new: list[Values], within: float
 ) -> list[object]:
-    """A line of the table."""
+    """Returns a line of the table."""
     both = [(a[name], b[name]) for a, b in zip(old, new, strict=True) if name in a and name in b]
     if len(both) < 3:
         return [area, name, "", "", len(both), "too few rounds"]
@@ -105,7 +105,7 @@ def judged(
 
 
 def interval(ratios: list[float]) -> tuple[float, float, float]:
-    """The geometric mean of at least three ratios, and the ends of its 95 % interval."""
+    """Returns the geometric mean of at least three ratios, and the ends of its 95 % interval."""
     logs = [math.log(ratio) for ratio in ratios]
     mean = statistics.fmean(logs)
     half = T.get(len(logs) - 1, 2.042) * statistics.stdev(logs) / math.sqrt(len(logs))

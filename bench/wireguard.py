@@ -6,8 +6,8 @@ Two settings, both with wireguard-go at both ends and TCP cubic inside:
   The CoMPS paper lost 5-6 %.
 * `loopback`: the underlay is one host's loopback, nothing is shaped, and the CPU is the limit.
 
-Runs are interleaved (one path, three paths, one path, …); a ratio is that of two neighbours, and
-what counts is the median of the ratios.
+Runs are interleaved (one path, three paths, one path, …); a ratio is of two neighbours, and the
+result is the median of the ratios.
 """
 
 from __future__ import annotations
@@ -32,7 +32,9 @@ Measure = Callable[[Host, ServerEnd, bool], float]
 
 
 def main() -> int:
-    """Measures what the command line asks for and prints a table; 1 if a target was missed."""
+    """Measures the settings on the command line and prints a table; returns 1 if a target was
+    missed.
+    """
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else "")
     parser.add_argument("--runs", type=int, default=5, help="pairs of runs (5)")
     parser.add_argument("--seconds", type=int, default=5, help="seconds of a run (5)")
@@ -59,7 +61,7 @@ def measure(
     args: argparse.Namespace,
     downward: bool,
 ) -> list[tuple[float, float]]:
-    """Pairs of goodputs in Mbit/s: (over one path, over three)."""
+    """Returns pairs of goodputs in Mbit/s: (over one path, over three)."""
     pairs = []
     for _ in range(args.runs):
         one, three = (goodput(open_tunnel, count, args, downward) for count in (1, 3))
@@ -74,9 +76,9 @@ def goodput(
     args: argparse.Namespace,
     downward: bool,
 ) -> float:
-    """TCP cubic through a new tunnel over `count` paths; what the receiver got, in Mbit/s.
+    """Returns the receiver's Mbit/s of TCP cubic through a new tunnel over `count` paths.
 
-    The first second is left out: slow start is the same for both and says nothing about switching.
+    The first second is left out: slow start is the same for both and independent of switching.
     """
     with open_tunnel(count, args) as tunnel:
         tunnel.ping()
@@ -89,7 +91,7 @@ def goodput(
 
 @contextlib.contextmanager
 def emulated(count: int, args: argparse.Namespace) -> Iterator[Tunnel]:
-    """A tunnel over the first `count` of three emulated paths."""
+    """Yields a tunnel over the first `count` of three emulated paths."""
     with (
         Network(topology(links(3))) as network,
         Splitter(
@@ -106,7 +108,7 @@ def emulated(count: int, args: argparse.Namespace) -> Iterator[Tunnel]:
 
 @contextlib.contextmanager
 def loopback(count: int, args: argparse.Namespace) -> Iterator[Tunnel]:
-    """A tunnel whose ends talk over one host's loopback.
+    """Yields a tunnel whose ends communicate over one host's loopback.
 
     The client's interface is there too; the server's is moved to another host, its socket stays.
     """
@@ -119,7 +121,7 @@ def loopback(count: int, args: argparse.Namespace) -> Iterator[Tunnel]:
             paths,
             every=args.every,
             schedule=args.schedule,
-            listen="127.0.0.1:51821",  # wireguard-go takes its port on all addresses
+            listen="127.0.0.1:51821",  # wireguard-go binds its port on all addresses
             options=["--same-egress"],
         ) as splitter,
         Tunnel(network.client, network.client, splitter.listen, inside=network.server) as tunnel,
@@ -130,7 +132,7 @@ def loopback(count: int, args: argparse.Namespace) -> Iterator[Tunnel]:
 def row(
     setting: str, downward: bool, pairs: list[tuple[float, float]], target: float | None
 ) -> list[object]:
-    """One line of the table."""
+    """Returns one line of the table."""
     ratios = [three / one for one, three in pairs]
     ratio = statistics.median(ratios)
     verdict = "" if target is None else "ok" if ratio >= target else "MISSED"
@@ -146,7 +148,7 @@ def row(
 
 
 def spread(values: list[float], digits: int) -> str:
-    """`median (lowest-highest)`."""
+    """Returns `median (lowest-highest)`."""
     low, middle, high = min(values), statistics.median(values), max(values)
     return f"{middle:.{digits}f} ({low:.{digits}f}-{high:.{digits}f})"
 

@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
-"""Makes the book of all documents: HTML with a search, without the network; a dead link fails.
+"""Builds the book of all documents: HTML with a search, without the network; a dead link fails.
 
 Usage: scripts/book.py INTO [--api FOLDER] [--python FOLDER]
 
-mdBook builds it (MDBOOK names the program) from a copy of the documents, in which a folder's
-README is its index, as mdBook wants it. --api and --python name documentation that `cargo doc` and
-pdoc have made, which is put beside the pages.
+mdBook builds it (MDBOOK names the program) from a copy of the documents, in which a folder's README
+is its index, as mdBook requires. --api and --python name documentation from `cargo doc` and pdoc,
+which is copied next to the pages.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from urllib.parse import unquote, urlsplit
 
 ROOT = Path(__file__).resolve().parent.parent
 
-# The parts of the book, and the documents of each: a folder stands for what is not named before.
+# The parts of the book, and their documents: a folder stands for its documents not listed before.
 PARTS: dict[str, tuple[str, ...]] = {
     "Guides": (
         "docs/README.md", "docs/guide/wireguard.md", "docs/guide/mosh.md", "docs/guide/quic.md",
@@ -41,7 +41,7 @@ PARTS: dict[str, tuple[str, ...]] = {
     "Project": ("CONTRIBUTING.md", "SECURITY.md", "CHANGELOG.md", "CODE_OF_CONDUCT.md", "bench/",
                 "tests/"),
 }  # fmt: skip
-# Documents that are no part of the book.
+# Documents outside the book.
 LEFT_OUT = ("fuzz/", ".github/", ".forgejo/", ".gitlab/")
 LINK = re.compile(r"(\]\(|^\[[^\]]+\]: )([^)\s]+)", re.MULTILINE)
 FENCE = re.compile(r"^( *)```.*?^\1```", re.MULTILINE | re.DOTALL)
@@ -59,18 +59,18 @@ limit-results = 30
 
 
 class BookError(Exception):
-    """The book cannot be made; the message names the document."""
+    """The book cannot be built; the message names the document."""
 
 
 def documents() -> list[str]:
-    """The documents that git knows or would take."""
+    """Returns the documents that git tracks or would add."""
     command = ["git", "ls-files", "--cached", "--others", "--exclude-standard", "*.md"]
     listed = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True).stdout
     return sorted({name for name in listed.split() if not name.startswith(LEFT_OUT)})
 
 
 def chapters(names: list[str]) -> dict[str, list[str]]:
-    """The documents of each part, in order.
+    """Returns the documents of each part, in order.
 
     Raises:
         BookError: if a document belongs to no part.
@@ -92,13 +92,13 @@ def chapters(names: list[str]) -> dict[str, list[str]]:
 
 
 def page(name: str) -> str:
-    """Where a document stands in the copy: a folder's README is its index."""
+    """Returns the path of a document in the copy: a folder's README is its index."""
     folder, base = posixpath.split(name)
     return posixpath.join(folder, "index.md" if base == "README.md" else base)
 
 
 def title(text: str, name: str) -> str:
-    """The first heading, without markup."""
+    """Returns the first heading, without markup."""
     found = re.search(r"^# (.+)$", text, re.MULTILINE)
     if not found:
         raise BookError(f"{name}: no heading")
@@ -106,7 +106,9 @@ def title(text: str, name: str) -> str:
 
 
 def copied(text: str, name: str) -> tuple[str, set[str]]:
-    """The text with its links as the copy has them, and the files of the repository it links to."""
+    """Returns the text with its links changed for the copy, and the repository's files
+    it links to.
+    """
     files = set()
 
     def link(match: re.Match[str]) -> str:
@@ -131,7 +133,7 @@ def copied(text: str, name: str) -> tuple[str, set[str]]:
 
 
 def write(names: list[str], source: Path, api: str) -> None:
-    """The copy, and its table of contents."""
+    """Writes the copy, and its table of contents."""
     needed: set[str] = set()
     titles = {}
     for name in names:
@@ -168,7 +170,7 @@ def build(folder: Path) -> None:
 
 @dataclass
 class Links(HTMLParser):
-    """The links of a page, and the places in it that links lead to."""
+    """The links of a page, and its link targets (ids)."""
 
     found: list[str] = field(default_factory=list)
     places: set[str] = field(default_factory=set)
@@ -177,7 +179,7 @@ class Links(HTMLParser):
         super().__init__()
 
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        """Notes what the element refers to, and its own name."""
+        """Records the element's links and its id."""
         for key, value in attrs:
             if value is None:
                 continue
@@ -188,7 +190,7 @@ class Links(HTMLParser):
 
 
 def dead(folder: Path) -> Iterator[str]:
-    """Links of the pages that lead to no file, or to no place in one."""
+    """Yields the links of the pages that lead to no file, or to no id in one."""
     pages = {}
     for file in folder.rglob("*.html"):
         if file.relative_to(folder).parts[0] not in ("api", "python"):
@@ -212,7 +214,7 @@ def dead(folder: Path) -> Iterator[str]:
 
 
 def api_page(api: Path | None, python: Path | None) -> str:
-    """A page that leads to the documentation of the crates and of the Python package."""
+    """Returns a page with links to the documentation of the crates and of the Python package."""
     lines = ["# API documentation", ""]
     if api:
         crates = sorted(folder.name for folder in api.glob("anabranch*") if folder.is_dir())
@@ -223,7 +225,7 @@ def api_page(api: Path | None, python: Path | None) -> str:
 
 
 def make(into: Path, api: Path | None, python: Path | None) -> None:
-    """The whole book."""
+    """Builds the whole book."""
     names = documents()
     with tempfile.TemporaryDirectory() as made:
         folder = Path(made)
@@ -240,7 +242,7 @@ def make(into: Path, api: Path | None, python: Path | None) -> None:
 
 
 def main() -> int:
-    """Reads the arguments, makes the book."""
+    """Reads the arguments and builds the book."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("into", type=Path)
     parser.add_argument("--api", type=Path)

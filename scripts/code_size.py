@@ -1,5 +1,5 @@
-"""Lines of code of what unordered links are made of, as Table 1 of Nowlan, Wolinsky and Ford (FOCI
-2013) counts them: neither blank lines nor comments, and no tests.
+"""Counts the lines of code of unordered links, as Table 1 of Nowlan, Wolinsky and Ford (FOCI 2013)
+does: without blank lines, comments and tests.
 
     python3 scripts/code_size.py [FILE.md]
 
@@ -16,7 +16,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parent.parent
 MARKS = ("<!-- code_size: begin -->", "<!-- code_size: end -->")
 TLS = "crates/links/src/tls/"
-#: What stands in the place of each of the paper's parts, by files that hold nothing else.
+#: Our counterparts of the paper's parts, as files that hold nothing else.
 PARTS = {
     "uTCP: the tap": [
         "crates/router/src/onion/tap",
@@ -30,7 +30,7 @@ PARTS = {
     ],
     "uTor: numbers and each circuit's order": ["crates/onion/src/order.rs"],
 }
-#: Of which the parts are a share: all that a relay or a client is made of.
+#: The whole that the parts are shares of: all code of a relay or a client.
 WHOLE = [
     "crates/links/src",
     "crates/onion/src",
@@ -41,14 +41,16 @@ WHOLE = [
 
 
 def code_lines(text: str) -> int:
-    """Lines of Rust that are code; a file's tests stand at its end, behind their attribute."""
+    """Returns the number of Rust code lines; a file's tests are at its end, after their
+    attribute.
+    """
     text = re.split(r"^#\[cfg\(test\)\]\n(?:pub\S* )?mod \w+ \{", text, flags=re.M)[0]
     lines = (line.strip() for line in text.splitlines())
     return sum(1 for line in lines if line and not line.startswith("//"))
 
 
 def files(places: Iterable[str]) -> list[Path]:
-    """The files of Rust there, without those that hold tests alone."""
+    """Returns the Rust files in `places`, without files of tests."""
     found = []
     for place in places:
         path = ROOT / place
@@ -57,13 +59,13 @@ def files(places: Iterable[str]) -> list[Path]:
 
 
 def count(places: Iterable[str]) -> tuple[int, int]:
-    """Files and lines of code."""
+    """Returns the number of files and of lines of code."""
     found = files(places)
     return len(found), sum(code_lines(path.read_text()) for path in found)
 
 
 def table() -> str:
-    """All parts, and their share of the whole."""
+    """Returns a table of all parts, and their share of the whole."""
     whole = count(WHOLE)
     rows = [(name, *count(places)) for name, places in PARTS.items()]
     rows.append(("all of them", sum(row[1] for row in rows), sum(row[2] for row in rows)))
@@ -76,7 +78,7 @@ def table() -> str:
 
 
 def main(arguments: list[str]) -> int:
-    """Prints the table, or writes it."""
+    """Prints the table, or writes it to a file."""
     if not arguments:
         print(table())
         return 0

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Guards of the design's invariants that no compiler holds.
+"""Guards of the design's invariants that no compiler checks.
 
 Prints every breach; exit status 1 then.
 
@@ -37,9 +37,9 @@ CORES = (
     "multipath", "netem", "tcp", "comps", "links", "onion", "tunnel", "proxy", "pt", "stego",
     "anonymity", "sim",
 )  # fmt: skip
-# The TLS library of `links` draws its own randomness: there alone it may. The tor-* crates of
-# `onion` link entropy and sockets for functions that the core does not call: it is handed its
-# generators, and its clippy.toml forbids the ways around them.
+# `links`' TLS library draws its own randomness, so that `links` may link these. The tor-* crates of
+# `onion` link entropy and sockets for functions that the core does not call: its generators are
+# passed in, and its clippy.toml forbids the ways around them.
 EXEMPT_CRATES = {
     "links": {"getrandom", "libc", "rand/sys_rng", "rand/thread_rng"},
     "onion": {"getrandom", "libc", "mio", "rand/sys_rng", "rand/thread_rng", "socket2"},
@@ -54,14 +54,14 @@ FENCED_TYPES = {
     "std::time::Instant", "std::collections::HashMap", "std::collections::HashSet",
     "std::net::UdpSocket", "std::net::TcpStream", "std::net::TcpListener", "std::fs::File",
 }  # fmt: skip
-# Sockets, runtimes and sources of entropy: no core pulls them in, not even through others.
+# Sockets, runtimes and sources of entropy, which no core may depend on, directly or indirectly.
 BANNED_CRATES = {
     "socket2", "rustix", "libc", "nix", "mio", "tokio", "async-std", "smol", "getrandom",
     "fastrand",
 }  # fmt: skip
-# Cores that depend on no other crates of ours than these.
+# Cores that depend only on these other crates of ours.
 OWN_CRATES = {"stego": {"multipath"}, "tcp": {"multipath"}}
-# Crates whose graphs have none of these.
+# Crates whose dependency graphs must not contain these.
 LEAN = {
     "splitter": {
         "anabranch-onion", "anabranch-router", "async-std", "hickory-resolver", "mio", "rustls",
@@ -70,7 +70,7 @@ LEAN = {
 }  # fmt: skip
 # The only files that import tor-* crates.
 WIRE = re.compile(r"crates/onion/src/wire(\.rs|/.+\.rs)")
-# Parser -> the fuzz target that reaches it. Folders stand for every file in them.
+# Parser -> the fuzz target that reaches it. A folder stands for every file in it.
 PARSERS = {
     "crates/anonymity/src/consensus.rs": "consensuses",
     "crates/comps/src/protocol/mod.rs": "recognise",
@@ -224,7 +224,7 @@ PARSERS = {
     "crates/stego/src/slot/rr.rs": "camouflage",
     "crates/stego/src/token.rs": "camouflage",
 }
-# In these folders every file is a parser with a target, or stands below with what it is instead.
+# In these folders every file is a parser with a target, or is listed below with its purpose.
 PARSER_FOLDERS = (
     "crates/comps/src/protocol/",
     "crates/onion/src/authority/",
@@ -269,7 +269,7 @@ NO_PARSERS = {
     "crates/stego/src/slot/http/date.rs": "writes dates",
     "crates/stego/src/slot/mod.rs": "names of modules, and what a slot is",
 }
-# Brackets keep this file from naming what it forbids.
+# Brackets keep this file from matching its own patterns.
 FORBIDDEN = {
     r"(?<![\w.])/(?:[w]ork|[r]oot|[h]ome/\w+)/": "a path of a developer's machine",
     r"(?i)[a]rtifactory|[p]ypi\.org/simple|[i]ndex\.crates\.io|[p]roxy\.golang": "a package host",
@@ -278,14 +278,14 @@ UNFINISHED = {
     r"\b[T]ODO\b|\b[F]IXME\b|\b[X]XX\b|\b[t]odo!|\b[u]nimplemented!": "unfinished",
     r"#\[[i]gnore\]": "a test ignored without a reason",
 }
-# Crates and folders whose texts users read.
+# Crates and folders with texts for users.
 SPEAKERS = ("crates/onion/src/", "crates/router/src/onion/", "crates/cli/src/onion/")
 LONGEST_FILE, LONGEST_FUNCTION, LONGEST_IN_CORES = 1000, 100, 60
 
 
 @dataclass(frozen=True)
 class Repository:
-    """The files that git knows or would take, under ``root``."""
+    """The files under ``root`` that git tracks or would add."""
 
     root: Path
 
@@ -299,14 +299,14 @@ class Repository:
         return {name: text for name, text in texts.items() if text is not None}
 
     def of(self, ending: str, under: str = "") -> Iterator[tuple[str, str]]:
-        """Files with this ending below a folder."""
+        """Yields the files with this ending below a folder."""
         for name, text in self.files.items():
             if name.endswith(ending) and name.startswith(under):
                 yield name, text
 
     @property
     def cores(self) -> list[str]:
-        """The core crates that exist."""
+        """The existing core crates."""
         return [core for core in CORES if f"crates/{core}/Cargo.toml" in self.files]
 
 
@@ -314,7 +314,7 @@ Guard = Callable[[Repository], Iterator[str]]
 
 
 def fences(repository: Repository) -> Iterator[str]:
-    """Each core's clippy.toml forbids what a core must not touch, each with its reason."""
+    """Each core's clippy.toml forbids the disallowed items, each with its reason."""
     for core in repository.cores:
         name = f"crates/{core}/clippy.toml"
         fence = tomllib.loads(repository.files.get(name, ""))
@@ -327,13 +327,13 @@ def fences(repository: Repository) -> Iterator[str]:
 def _tree(repository: Repository, crate: str) -> subprocess.CompletedProcess[str]:
     manifest = repository.root / "crates" / crate / "Cargo.toml"
     command = ["cargo", "tree", "--locked", "--manifest-path", str(manifest)]
-    # What runs while a crate is built is not in it.
+    # Build-time dependencies are left out.
     command += ["-e", "normal,no-proc-macro", "--prefix", "none", "-f", "{p} {f}"]
     return subprocess.run(command, capture_output=True, text=True, check=False)
 
 
 def lean_graphs(repository: Repository) -> Iterator[str]:
-    """What LEAN names is in no graph of its crates."""
+    """The dependency graphs of the crates in LEAN lack the crates listed there."""
     for crate, unwanted in LEAN.items():
         if f"crates/{crate}/Cargo.toml" not in repository.files:
             continue
@@ -345,12 +345,12 @@ def lean_graphs(repository: Repository) -> Iterator[str]:
 
 
 def heavy(tree: str, unwanted: set[str]) -> set[str]:
-    """The crates of ``unwanted`` that ``cargo tree`` names."""
+    """Returns the crates of ``unwanted`` in the output of ``cargo tree``."""
     return unwanted & {line.split()[0] for line in tree.splitlines() if line.strip()}
 
 
 def core_dependencies(repository: Repository) -> Iterator[str]:
-    """No core depends on sockets, runtimes, entropy or other crates of ours than it may."""
+    """No core depends on sockets, runtimes, entropy or other crates of ours than allowed."""
     for core in repository.cores:
         tree = _tree(repository, core)
         if tree.returncode:
@@ -364,12 +364,12 @@ def core_dependencies(repository: Repository) -> Iterator[str]:
 
 
 def own_crates(tree: str) -> set[str]:
-    """The crates of ours that ``cargo tree`` names."""
+    """Returns the crates of ours in the output of ``cargo tree``."""
     return set(re.findall(r"(?m)^anabranch-(\w+) ", tree))
 
 
 def banned(tree: str) -> list[str]:
-    """The lines of ``cargo tree`` that no core may have."""
+    """Returns the lines of ``cargo tree`` that are forbidden to cores."""
     crates = {tuple(line.replace("(*)", "").split()) for line in tree.splitlines() if line.strip()}
     found = [crate[0] for crate in crates if crate[0] in BANNED_CRATES]
     features = {crate[0]: crate[-1].split(",") for crate in crates if crate[0] == "rand"}
@@ -381,7 +381,7 @@ _TEST_FEATURE = re.compile(r"^\s*#!?\[cfg.*\bfeature = \"(test\w*)\"", re.MULTIL
 
 
 def test_features(repository: Repository) -> Iterator[str]:
-    """No feature is for tests alone: their code is in crates/testkit, and uses public doors."""
+    """No feature is for tests alone: test code is in crates/testkit, and uses public interfaces."""
     for name, text in repository.of("Cargo.toml"):
         for feature in tomllib.loads(text).get("features", {}):
             if feature.startswith("test"):
@@ -391,13 +391,13 @@ def test_features(repository: Repository) -> Iterator[str]:
             yield f"{name}: code for tests behind the feature {feature!r}"
 
 
-# The largest share of all crates' lines that a crate may have, tests included; `onion` is the Tor
-# protocol in one.
+# The largest share of all crates' lines for one crate, tests included, and the exception: `onion`
+# is the Tor protocol in one crate.
 LARGEST_SHARE, LARGE = 0.16, {"onion"}
 
 
 def crate_shares(repository: Repository) -> Iterator[str]:
-    """No crate has outgrown the others: it would be several."""
+    """No crate has outgrown the others: it should be split."""
     lines: Counter[str] = Counter()
     for name, text in repository.of(".rs", "crates/"):
         lines[name.split("/")[1]] += text.count("\n")
@@ -408,7 +408,7 @@ def crate_shares(repository: Repository) -> Iterator[str]:
 
 
 def unsafe_code(repository: Repository) -> Iterator[str]:
-    """`unsafe` stands in crates/os only, and each block says why it is sound."""
+    """`unsafe` is in crates/os only, and each block has a SAFETY comment."""
     for name, text in repository.of(".rs"):
         lines = blank(text, keep_comments=True).split("\n")
         code = blank(text).split("\n")
@@ -431,12 +431,12 @@ def tor_crates(repository: Repository) -> Iterator[str]:
             yield f"{name}: depends on a tor-* crate; only crates/onion may"
 
 
-#: Files of cores that may name what the fence forbids: quinn-proto counts in `Instant`.
+#: Files of cores that may name what the fence forbids: quinn-proto uses `Instant`.
 UNFENCED = {"crates/links/src/quic/epoch.rs"}
 
 
 def hash_maps(repository: Repository) -> Iterator[str]:
-    """Cores have no container whose order changes from run to run, and switch no fence off."""
+    """Cores have no container of random order, and disable no lint of the fence."""
     for core in repository.cores:
         for name, text in repository.of(".rs", f"crates/{core}/src/"):
             code = blank(text)
@@ -451,20 +451,20 @@ _RUN = {"", "rust", "no_run", "should_panic", "compile_fail"}
 
 
 def doctests(repository: Repository) -> Iterator[str]:
-    """A crate of which Cargo is told that it has no doctests has none: they would not run."""
+    """A crate with `doctest = false` has no doctests: they would not run."""
     for manifest, about in repository.of("Cargo.toml"):
         if tomllib.loads(about).get("lib", {}).get("doctest", True):
             continue
         folder = f"{manifest.removesuffix('Cargo.toml')}src/"
         for name, text in repository.of(".rs", folder):
-            # Each second one closes what the one before it opened.
+            # Every second fence closes the one before it.
             opened = _FENCE.findall(text)[::2]
             if any(word.split(",")[0].strip() in _RUN for word in opened):
                 yield f"{name}: a doctest, and {manifest} says that there is none"
 
 
 def stubs(repository: Repository) -> Iterator[str]:
-    """Each line behind which a stub of `make to-add` stands is in its file once."""
+    """Each anchor line of a `make to-add` stub occurs in its file once."""
     for stub in STUBS:
         for name, anchor, _ in stub.lines:
             found = repository.files.get(name, "").count(anchor)
@@ -473,7 +473,7 @@ def stubs(repository: Repository) -> Iterator[str]:
 
 
 def import_circles(repository: Repository) -> Iterator[str]:
-    """In a crate no files import each other in a circle, but for a facade and its parts."""
+    """No files of a crate import each other in a circle, except for a facade and its parts."""
     crates = {name.split("/")[1] for name, _ in repository.of("/Cargo.toml", "crates/")}
     for crate in sorted(crates):
         source = f"crates/{crate}/src/"
@@ -483,7 +483,7 @@ def import_circles(repository: Repository) -> Iterator[str]:
 
 
 def sizes(repository: Repository) -> Iterator[str]:
-    """Files and functions that one reader still takes in."""
+    """Files and functions are short enough for one reader."""
     for name, text in repository.of(".rs"):
         if (lines := lines_without_tests(text)) > LONGEST_FILE:
             yield f"{name}: {lines} lines without tests (at most {LONGEST_FILE})"
@@ -522,7 +522,7 @@ def fuzz_targets(repository: Repository) -> Iterator[str]:
 
 
 def forbidden_words(repository: Repository) -> Iterator[str]:
-    """Nothing of a developer's machine, no package host, nothing unfinished."""
+    """No path of a developer's machine, no package host, nothing unfinished."""
     for name, text in repository.files.items():
         if name.endswith((".lock", "go.sum")) or name.startswith("fuzz/corpus/"):
             continue
@@ -534,7 +534,7 @@ def forbidden_words(repository: Repository) -> Iterator[str]:
 
 
 def plain_words(repository: Repository) -> Iterator[str]:
-    """What the onion network's programs say is words, never Rust's own form of a value."""
+    """Messages of the onion network's programs contain no Debug form of a value."""
     for folder in SPEAKERS:
         for name, text in repository.of(".rs", folder):
             if name.endswith("tests.rs"):
@@ -544,14 +544,14 @@ def plain_words(repository: Repository) -> Iterator[str]:
                     yield f"{name}:{number}: a Debug form in a text"
 
 
-# Types of one name; more are told of.
+# Names of more than this many types are reported.
 MANY = 3
-# The widest a comment may be: what rustfmt holds code to.
+# Maximum width of a comment, as for code in rustfmt.
 COMMENT_WIDTH = 100
 
 
 def comment_width(repository: Repository) -> Iterator[str]:
-    """Comments are no wider than code; examples in them are as wide as they have to be."""
+    """Comments are no wider than code; examples in them may be."""
     for name, text in repository.of(".rs"):
         fenced = False
         for number, line in enumerate(text.split("\n"), 1):
@@ -597,7 +597,7 @@ LONGEST_DOCUMENTS = {
 
 
 def short_documents(repository: Repository) -> Iterator[str]:
-    """The documents that a newcomer reads first are short."""
+    """A newcomer's first documents are short."""
     for name, (most, elsewhere) in LONGEST_DOCUMENTS.items():
         words = len(repository.files.get(name, "").split())
         if words > most:
@@ -609,7 +609,7 @@ HOLDER = re.compile(r"`([\w./-]+/[\w.-]+)(?:::(\w+))?`")
 
 
 def invariants(repository: Repository) -> Iterator[str]:
-    """Each entry of docs/invariants.md names what holds it, and all of that exists."""
+    """Each entry of docs/invariants.md names the code that holds it, and all of that exists."""
     text = repository.files.get("docs/invariants.md", "")
     for part in re.split(r"\n(?=\* )", text)[1:]:
         entry = " ".join(part.split("\n##")[0].split())
@@ -627,16 +627,16 @@ def invariants(repository: Repository) -> Iterator[str]:
 
 
 def screenshot(repository: Repository) -> Iterator[str]:
-    """README's screenshot shows the live view as its golden file has it."""
+    """README's screenshot shows the live view of its golden file."""
     golden = repository.files.get(screen.SOURCE, "")
     if repository.files.get(screen.TARGET) != screen.drawing(golden):
         yield f"{screen.TARGET}: does not show {screen.SOURCE}: run scripts/screen.py"
 
 
 def document_width(repository: Repository) -> Iterator[str]:
-    """Documents' prose is no wider than code; tables, examples and links are as they have to be.
+    """Documents' prose is no wider than code; tables, examples and links may be.
 
-    Pages of results are not looked at: programs write parts of them.
+    Result pages are skipped: programs write parts of them.
     """
     for name, text in repository.of(".md"):
         if name.startswith("docs/results/"):
@@ -651,13 +651,13 @@ def document_width(repository: Repository) -> Iterator[str]:
                 yield f"{name}:{number}: {len(line)} columns"
 
 
-# A host of the names that a user could type, and those of RFC 2606 and 6761.
+# Host names in a form that a user could type, and the reserved ones of RFC 2606 and 6761.
 HOST = re.compile(r"(?<![\w@.-])(?:[a-z0-9-]+\.)+(?:com|net|org|io|dev|de)\b(?![\w.-]*\()")
 EXAMPLE_HOST = re.compile(r"(^|\.)example\.(com|net|org)$")
 
 
 def host_names(repository: Repository) -> Iterator[str]:
-    """Documents for users name no host of somebody else in what a reader may paste."""
+    """Users' documents name no host of a third party in commands or settings to paste."""
     for name, text in [*repository.of(".md"), *repository.of(".toml")]:
         if not name.startswith(("README.md", "docs/guide/", "docs/emulator.md", "examples/")):
             continue
@@ -668,7 +668,9 @@ def host_names(repository: Repository) -> Iterator[str]:
 
 
 def _named_places(repository: Repository) -> set[str]:
-    """Every ending of the paths of files and folders, without `crates/`, `src/` and `.rs`."""
+    """Returns every suffix of the paths of files and folders, without `crates/`, `src/`
+    and `.rs`.
+    """
     names = {name.removeprefix("crates/").replace("/src/", "/") for name in repository.files}
     names |= {
         "/".join(name.split("/")[:n]) for name in names for n in range(1, name.count("/") + 1)
@@ -682,7 +684,7 @@ def _named_places(repository: Repository) -> set[str]:
 
 
 def named_places(repository: Repository) -> Iterator[str]:
-    """Files, folders, tests and fuzz targets that documents of the design name are there."""
+    """Files, folders, tests and fuzz targets that design documents name exist."""
     places = _named_places(repository)
     rust = "\n".join(text for _, text in repository.of(".rs"))
     for document, text in repository.of(".md"):
@@ -711,7 +713,7 @@ def _missing_places(
 
 
 def one_scheduler(repository: Repository) -> Iterator[str]:
-    """Python uses the schedulers of `multipath`; it has none of its own."""
+    """Python uses the schedulers of `multipath` and has none of its own."""
     for name, text in repository.of(".py", "lab/"):
         if "schedul" in Path(name).name.lower():
             yield f"{name}: a scheduler in Python"
@@ -721,7 +723,7 @@ def one_scheduler(repository: Repository) -> Iterator[str]:
 
 
 def relay_crypto(repository: Repository) -> Iterator[str]:
-    """Circuits without cryptography exist in simulations: `sim` alone asks for them."""
+    """Circuits without cryptography are for simulations: only `sim` requests them."""
     for name, text in repository.of(".rs"):
         if name.startswith(("crates/sim/", "crates/onion/")):
             continue
@@ -739,7 +741,7 @@ def relay_crypto(repository: Repository) -> Iterator[str]:
         yield "crates/onion/src/crypto.rs: Keys::Null is made at another place than Keys::elided"
 
 
-# What says the default schedule and its run length, and in which words.
+# Files that state the default schedule and its run length, and their wording.
 DEFAULTS = {
     "README.md": "The default, `{schedule}` every {time}",
     "examples/tunnel.toml": 'schedule = "{schedule}"\nevery = "{every}"',
@@ -749,7 +751,9 @@ DEFAULTS = {
 
 
 def default_schedule(repository: Repository) -> Iterator[str]:
-    """Program, examples and documents have one default schedule; the lab asks the binding."""
+    """Program, examples and documents have one default schedule; the lab gets it from
+    the binding.
+    """
     core = repository.files.get("crates/comps/src/config.rs", "")
     found = dict(re.findall(r'pub const (SCHEDULE|EVERY): &str = "([^"]+)";', core))
     if len(found) != 2:
@@ -763,7 +767,7 @@ def default_schedule(repository: Repository) -> Iterator[str]:
             yield f"{name}: the default schedule is not said there as {wanted!r}"
 
 
-# What says the version, and how it stands there; Cargo.toml comes first.
+# Files that state the version, and their format; Cargo.toml comes first.
 VERSIONS = {
     "Cargo.toml": r'^version = "(.+)"$',
     "lab/pyproject.toml": r'^version = "(.+)"$',
@@ -773,7 +777,7 @@ VERSIONS = {
 
 
 def one_version(repository: Repository) -> Iterator[str]:
-    """Program, lab, citation and the newest section of the changelog have one version."""
+    """Program, lab, citation and the changelog's latest section have one version."""
     found = {}
     for name, form in VERSIONS.items():
         match = re.search(form, repository.files.get(name, ""), re.MULTILINE)
@@ -784,7 +788,7 @@ def one_version(repository: Repository) -> Iterator[str]:
             yield f"{name}: version {version or 'unsaid'}, Cargo.toml: {wanted or 'unsaid'}"
 
 
-# Why several crates export types of one name -> the names.
+# Reason why several crates export types of one name -> the names.
 SHARED_REASONS = {
     "every core and loop has its own; a user names its module": (
         "Client Config Core Event Flags Input Limits Message Metered Outcome Output Ports Server "
@@ -812,7 +816,7 @@ _TYPE = re.compile(r"^pub (?:struct|enum|trait|type|union) (\w+)", re.MULTILINE)
 
 
 def type_names(repository: Repository) -> Iterator[str]:
-    """No two crates export types of one name, unless it is said why."""
+    """No two crates export types of one name without a listed reason."""
     owners: dict[str, set[str]] = {}
     for name, text in repository.of(".rs", "crates/"):
         if (parts := name.split("/"))[2] == "src":
@@ -838,7 +842,7 @@ GUARDS: tuple[Guard, ...] = (
 def python_functions(
     text: str,
 ) -> Iterator[tuple[ast.FunctionDef | ast.AsyncFunctionDef, int]]:
-    """The functions of a Python file with their lengths in lines, docstrings left out."""
+    """Yields the functions of a Python file with their lengths in lines, without docstrings."""
     for node in ast.walk(ast.parse(text)):
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
             first = node.body[0]
@@ -863,7 +867,7 @@ def main() -> int:
 
 
 def _lengths(repository: Repository) -> str:
-    """How long functions are: the whole, and what is left when tests are taken away."""
+    """Returns the lengths of functions: all, and without tests."""
     own = [text for name, text in repository.of(".rs") if "/tests" not in name]
     found = [function for text in own for function in functions(text)]
     lengths = sorted(function.lines for function in found if not function.in_tests)
@@ -877,7 +881,7 @@ def _lengths(repository: Repository) -> str:
 
 
 def _names(repository: Repository) -> str:
-    """The names that most types share: each costs its readers a look at what it means here."""
+    """Returns the most common type names, whose meaning readers must look up in context."""
     kinds = re.compile(r"^(?:pub(?:\([a-z ]+\))? )?(?:struct|enum|trait|type) (\w+)", re.MULTILINE)
     own = [text for name, text in repository.of(".rs") if "/tests" not in name]
     counts = Counter(name for text in own for name in kinds.findall(without_tests(text)))
@@ -886,7 +890,9 @@ def _names(repository: Repository) -> str:
 
 
 def _has_safety(lines: list[str], number: int) -> bool:
-    """A SAFETY comment on the line, or in the comments right above its statement."""
+    """Returns whether a SAFETY comment is on the line, or in the comments right above its
+    statement.
+    """
     above = number
     while above > 0 and number - above < 8 and "SAFETY" not in lines[above]:
         above -= 1
@@ -896,7 +902,7 @@ def _has_safety(lines: list[str], number: int) -> bool:
 
 
 def _text(path: Path) -> str | None:
-    """The content of a text file; None for what is none or has gone."""
+    """Returns the content of a text file; None if it is binary or does not exist."""
     try:
         return path.read_text() if path.is_file() and os.access(path, os.R_OK) else None
     except UnicodeDecodeError:

@@ -1,8 +1,8 @@
-"""Files of a Rust crate that import each other in a circle.
+"""Finds files of a Rust crate that import each other in a circle.
 
-A folder's own file and the files in it are a facade and its parts. A facade depends on its parts; a
-part may import from its own facade, which does not count. An import of an item that a facade takes
-from elsewhere by `pub use` is an import from there as well. Files of tests do not count.
+A folder's own file and the files in it are a facade and its parts. A facade depends on its parts;
+an import of a part from its own facade does not count. An import of an item that a facade
+re-exports with `pub use` also counts as an import from the item's module. Test files do not count.
 """
 
 from __future__ import annotations
@@ -16,12 +16,12 @@ from rust_source import blank, without_tests
 
 Module = tuple[str, ...]
 _USE = re.compile(r"^\s*(pub(?:\([^)]*\))?\s+)?use\s+([^;]+);", re.MULTILINE)
-#: A module's items that it takes from elsewhere by `pub use`: the path that each name stands for.
+#: Items that a module re-exports with `pub use`: the path of each name.
 Exports = Mapping[str, list[str]]
 
 
 def circles(files: Mapping[str, str]) -> list[list[str]]:
-    """The circles of a crate, each as its modules (`session/copies`), sorted.
+    """Returns the circles of a crate, each as its modules (`session/copies`), sorted.
 
     Args:
         files: the texts by their paths below the crate's `src/`.
@@ -44,7 +44,7 @@ def _module(name: str) -> Module:
 
 
 def _is_inside(one: Module, other: Module) -> bool:
-    """Whether one is a part of the other, or they are the same."""
+    """Returns whether `one` is a part of `other`, or both are the same."""
     return one[: len(other)] == other
 
 
@@ -55,7 +55,7 @@ def _imported(module: Module, text: str, modules: Mapping[Module, str]) -> Itera
 
 
 def _reached(module: Module, path: list[str], modules: Mapping[Module, str]) -> Iterator[Module]:
-    """The module that a path leads into, and those from which it exports the item."""
+    """Yields the module of a path, and the modules from which it re-exports the item."""
     seen = set()
     while (found := _resolved(module, path, modules)) is not None and found not in seen:
         seen.add(found)
@@ -70,7 +70,9 @@ def _reached(module: Module, path: list[str], modules: Mapping[Module, str]) -> 
 
 @cache
 def _uses(text: str) -> tuple[tuple[str, bool], ...]:
-    """The paths of a text's `use`, with new names behind an `@`, and whether it exports them."""
+    """Returns the paths of a text's `use` items, with new names after an `@`, and whether each is
+    exported.
+    """
     return tuple(_each_use(text))
 
 
@@ -91,7 +93,7 @@ def _exports(text: str) -> Exports:
 
 
 def _paths(tree: str) -> Iterator[str]:
-    """`a::{b, c::d}` as `a::b` and `a::c::d`."""
+    """Yields `a::{b, c::d}` as `a::b` and `a::c::d`."""
     head, brace, rest = tree.partition("{")
     if not brace:
         yield tree
@@ -106,7 +108,7 @@ def _paths(tree: str) -> Iterator[str]:
 
 
 def _full(module: Module, path: list[str], modules: Mapping[Module, str]) -> Module | None:
-    """A path from the crate's root on; `None` for other crates'."""
+    """Returns a path from the crate's root; `None` for other crates."""
     ups = len(list(takewhile(lambda part: part == "super", path)))
     if path[0] == "crate":
         return tuple(path[1:])
@@ -118,7 +120,7 @@ def _full(module: Module, path: list[str], modules: Mapping[Module, str]) -> Mod
 
 
 def _resolved(module: Module, path: list[str], modules: Mapping[Module, str]) -> Module | None:
-    """The module of the crate that a path leads into; `None` for other crates."""
+    """Returns the module of the crate for a path; `None` for other crates."""
     full = _full(module, path, modules)
     while full and full not in modules:
         full = full[:-1]
@@ -126,7 +128,7 @@ def _resolved(module: Module, path: list[str], modules: Mapping[Module, str]) ->
 
 
 def _strong(graph: Mapping[Module, set[Module]]) -> list[list[Module]]:
-    """Strongly connected components, by Tarjan's algorithm."""
+    """Returns the strongly connected components, by Tarjan's algorithm."""
     number: dict[Module, int] = {}
     lowest: dict[Module, int] = {}
     stack: list[Module] = []

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""The licences of all that is linked into the program.
+"""Lists the licences of all crates that are linked into the program.
 
 Usage: scripts/licences.py            prints each crate's name, version and licence, then every text
        scripts/licences.py --check    only checks that each licence is one that we take; prints
@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 ROOT = Path(__file__).resolve().parent.parent
-# What may be linked into a program under MIT or Apache-2.0, given its notice.
+# Licences that may be linked into a program under MIT or Apache-2.0, with their notices.
 TAKEN = {
     "0BSD", "Apache-2.0", "Apache-2.0 WITH LLVM-exception", "BSD-1-Clause", "BSD-2-Clause",
     "BSD-3-Clause", "BSL-1.0", "CC0-1.0", "CDLA-Permissive-2.0", "ISC", "MIT", "MIT-0",
@@ -26,7 +26,7 @@ TEXTS = re.compile(r"(?i)^(licen[cs]e|copying|notice|copyright|unlicense)[\w.+-]
 
 
 def linked() -> list[dict[str, Any]]:
-    """The packages of others that are linked into the program, sorted by name."""
+    """Returns the third-party packages that are linked into the program, sorted by name."""
     tree = _cargo("tree", "-p", "anabranch", "-e", "normal", "--prefix", "none", "-f", "{p}")
     names = {tuple(line.split()[:2]) for line in tree.splitlines() if line.strip()}
     packages = json.loads(_cargo("metadata", "--format-version", "1"))["packages"]
@@ -40,9 +40,9 @@ def _cargo(*arguments: str) -> str:
 
 
 def is_taken(expression: str) -> bool:
-    """Whether an SPDX expression can be met by licences that we take.
+    """Returns whether an SPDX expression can be satisfied with accepted licences.
 
-    Of ``A OR B`` one must be taken, of ``A AND B`` both; ``A/B`` is an old form of ``A OR B``.
+    For ``A OR B`` one must be accepted, for ``A AND B`` both; ``A/B`` is an old form of ``A OR B``.
     """
     words = expression.replace("/", " OR ").replace("(", " ( ").replace(")", " ) ").split()
     joined = re.sub(r"(\S+) WITH (\S+)", r"\1_WITH_\2", " ".join(words)).split()
@@ -56,7 +56,7 @@ def is_taken(expression: str) -> bool:
 
 
 def _value(terms: list[str]) -> bool:
-    """The value of words of ``True``, ``False``, ``and``, ``or`` and brackets."""
+    """Evaluates an expression of ``True``, ``False``, ``and``, ``or`` and brackets."""
     total = False
     product = True
     while terms:
@@ -75,9 +75,9 @@ def _value(terms: list[str]) -> bool:
 
 
 def texts(package: dict[str, Any]) -> dict[str, str]:
-    """The licence texts that a package ships, by file name."""
+    """Returns the licence texts that a package ships, by file name."""
     folder = Path(package["manifest_path"]).parent
-    # C libraries lie in folders of their own, with texts of their own.
+    # C libraries are in folders of their own, with texts of their own.
     there = [path for path in [*folder.glob("*"), *folder.glob("*/*")] if path.is_file()]
     files = sorted(path for path in there if TEXTS.match(path.name) and path.suffix != ".rs")
     read = {str(path.relative_to(folder)): path.read_bytes() for path in files}
@@ -85,7 +85,7 @@ def texts(package: dict[str, Any]) -> dict[str, str]:
 
 
 def breaches(packages: list[dict[str, Any]]) -> list[str]:
-    """What is wrong with the licences."""
+    """Returns the packages with a licence that is not accepted."""
     found = []
     for package in packages:
         name, licence = f"{package['name']} {package['version']}", package["license"] or ""
@@ -95,7 +95,7 @@ def breaches(packages: list[dict[str, Any]]) -> list[str]:
 
 
 def told(packages: list[dict[str, Any]]) -> str:
-    """All notices: the list, then every text once with the packages that have it."""
+    """Returns all notices: the list, then every text once with its packages."""
     lines = ["What the program anabranch is linked from, each with its licence.", ""]
     users: dict[str, list[str]] = {}
     for package in packages:
@@ -111,7 +111,7 @@ def told(packages: list[dict[str, Any]]) -> str:
 
 
 def main() -> int:
-    """Checks, or prints."""
+    """Checks, or prints the notices."""
     packages = linked()
     found = breaches(packages)
     for breach in found:

@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
-"""Makes README's picture of a page of `anabranch report`: a session's paths and what each carried.
+"""Draws README's picture of a page of `anabranch report`: a session's paths and their traffic.
 
 Usage: scripts/picture.py REPORT.html OUT.svg [SESSION]
 
-The drawing is the report's own: its sketch of the paths, and its lanes of the downlink's rate.
-SESSION is a word of the session's headline, QUIC unless given.
+The drawing reuses the report's own sketch of the paths, and its lanes of the downlink's rate.
+SESSION is a word of the session's headline, QUIC by default.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ STYLE = """
 
 
 def section(page: str, word: str) -> str:
-    """The part of the page that is about the first session of whose headline ``word`` is a part."""
+    """Returns the part of the page about the first session whose headline contains ``word``."""
     for part in page.split("<section id=")[1:]:
         headline = re.search(r"<h2[^>]*>(.*?)</h2>", part)
         if headline and word in headline.group(1):
@@ -35,10 +35,10 @@ def section(page: str, word: str) -> str:
 
 
 def first(pattern: str, text: str, what: str) -> re.Match[str]:
-    """The first match.
+    """Returns the first match.
 
     Raises:
-        SystemExit: there is none: the page is not as this script knows it.
+        SystemExit: there is none: the page's layout has changed.
     """
     found = re.search(pattern, text, re.DOTALL)
     if found is None:
@@ -47,7 +47,7 @@ def first(pattern: str, text: str, what: str) -> re.Match[str]:
 
 
 def lanes(part: str) -> list[tuple[str, str, str, str]]:
-    """Name, remark, width in units and outline of each lane of the downlink's rate."""
+    """Returns name, remark, width in units and outline of each lane of the downlink's rate."""
     figure = first(r"<h3>Rate over time</h3>.*?data-way=\"Downlink\">(.*?)data-way", part, "rates")
     lane = (
         r'<bdi>(?P<name>[^<]*)</bdi></span><span class="muted">(?P<remark>[^<]*)</span>.*?'
@@ -68,16 +68,16 @@ def lanes(part: str) -> list[tuple[str, str, str, str]]:
 
 
 def shares(part: str) -> dict[str, str]:
-    """What the observer of each path saw of the downlink, as the page says it."""
+    """Returns each path's share of the downlink, as the page shows it."""
     bar = first(r"<title>Downlink: ([^<]*)</title>", part, "shares").group(1)
     return dict(re.findall(r"(\S+) ([\d.]+ %)", bar))
 
 
 def picture(page: str, word: str) -> str:
-    """The whole SVG."""
+    """Returns the whole SVG."""
     part = section(page, word)
     sketch = first(r'<svg class="sketch"[^>]*>(.*?)</svg>', page, "sketch").group(1)
-    # The sketch counts all sessions; this picture is of one.
+    # The sketch counts all sessions; this picture shows one.
     sketch = re.sub(r'<text class="muted"[^>]*>[^<]*</text>', "", sketch)
     sketch = re.sub(r"<title>.*?</title>", "", sketch)
     seen, drawn = shares(part), lanes(part)
@@ -105,7 +105,7 @@ def picture(page: str, word: str) -> str:
 
 
 def main() -> None:
-    """Reads the report, writes the picture."""
+    """Reads the report and writes the picture."""
     if len(sys.argv) not in (3, 4):
         sys.exit(__doc__)
     page = Path(sys.argv[1]).read_text(encoding="utf-8")

@@ -1,4 +1,4 @@
-"""Rust files as the guards see them: without comments and texts, and cut into functions."""
+"""Rust files for the guards: without comments and strings, and split into functions."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cache
 
-# A comment, a text or a character; each is replaced by as many blanks, so that places stay.
+# A comment, a string or a character; each is replaced by as many blanks, so that offsets stay.
 _RAW = r'b?r(?P<hashes>#*)".*?"(?P=hashes)'
 _TEXT = r'b?"(?:\\.|[^"\\])*"'
 _CHARACTER = r"b?'(?:\\(?:u\{[0-9a-fA-F_]+\}|x..|.)|[^'\\\n])'"
@@ -33,10 +33,10 @@ class Function:
     in_tests: bool
 
 
-# Several guards look at each file.
+# Several guards read each file.
 @cache
 def blank(source: str, keep_comments: bool = False) -> str:
-    """The source with texts and comments (unless they are kept) replaced by blanks."""
+    """Returns the source with strings and comments (unless kept) replaced by blanks."""
     parts, at = [], 0
     while match := _SKIPPED.search(source, at):
         start, end = match.start(), match.end()
@@ -51,7 +51,9 @@ def blank(source: str, keep_comments: bool = False) -> str:
 
 @cache
 def functions(source: str) -> tuple[Function, ...]:
-    """Every function that has a body; nested ones count for themselves and for what holds them."""
+    """Returns every function with a body; nested ones count for themselves and for
+    their parents.
+    """
     return tuple(_functions(source))
 
 
@@ -69,7 +71,7 @@ def _functions(source: str) -> Iterator[Function]:
 
 
 def lines_without_tests(source: str) -> int:
-    """Lines of a file, its test modules left out."""
+    """Returns the number of lines of a file without its test modules."""
     plain = blank(source)
     tested = sum(plain.count("\n", start, end) for start, end in _test_spans(plain))
     return plain.count("\n") - tested
@@ -77,7 +79,7 @@ def lines_without_tests(source: str) -> int:
 
 @cache
 def without_tests(source: str) -> str:
-    """The same source with its test modules blanked, line for line."""
+    """Returns the source with its test modules blanked, line for line."""
     for start, end in _test_spans(blank(source)):
         source = source[:start] + _blanks(source[start:end]) + source[end:]
     return source
@@ -88,7 +90,7 @@ def _blanks(text: str) -> str:
 
 
 def _comment_end(source: str, at: int) -> int:
-    """Where a block comment ends whose opening is before ``at``; they nest."""
+    """Returns the end of a block comment whose opening is before ``at``; they nest."""
     depth = 1
     for edge in _COMMENT_EDGE.finditer(source, at):
         depth += 1 if edge.group() == "/*" else -1
@@ -98,7 +100,9 @@ def _comment_end(source: str, at: int) -> int:
 
 
 def _body(plain: str, at: int) -> int | None:
-    """Where the body ends of a function whose name ends at ``at``; None if it has none."""
+    """Returns the end of the body of the function whose name ends at ``at``; None if it
+    has none.
+    """
     depth = 0
     for bracket in _BRACKET.finditer(plain, at):
         character = bracket.group()
@@ -114,7 +118,7 @@ def _body(plain: str, at: int) -> int | None:
 
 
 def _closing(plain: str, at: int) -> int:
-    """The brace that closes the one at ``at``."""
+    """Returns the position of the brace that closes the one at ``at``."""
     depth = 0
     for brace in _BRACE.finditer(plain, at):
         depth += 1 if brace.group() == "{" else -1

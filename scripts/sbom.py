@@ -4,7 +4,7 @@
 Usage: scripts/sbom.py PACKAGE TARGET      (anabranch or anabranch-py; x86_64-unknown-linux-musl)
 
 Equal sources give equal bytes: no time, no random serial number, no path of this machine. Checksums
-are those of Cargo.lock.
+are from Cargo.lock.
 """
 
 from __future__ import annotations
@@ -25,7 +25,9 @@ def _cargo(*arguments: str) -> str:
 
 
 def linked(package: str, target: str) -> list[dict[str, Any]]:
-    """The packages that `package` is linked from for `target`, itself first, then by name."""
+    """Returns the packages that `package` is linked from for `target`, itself first,
+    then by name.
+    """
     options = ("-e", "normal", "--prefix", "none", "-f", "{p}")
     tree = _cargo("tree", "-p", package, "--target", target, *options)
     names = {tuple(line.split()[:2]) for line in tree.splitlines() if line.strip()}
@@ -35,7 +37,7 @@ def linked(package: str, target: str) -> list[dict[str, Any]]:
 
 
 def document(package: str, target: str) -> dict[str, Any]:
-    """The document of a package."""
+    """Returns the document of a package."""
     lock = tomllib.loads((ROOT / "Cargo.lock").read_text())
     sums = {(each["name"], each["version"]): each.get("checksum") for each in lock["package"]}
     own, *others = linked(package, target)

@@ -3,8 +3,9 @@
 
 Usage: scripts/screen.py
 
-A golden file holds the letters of a screen, a line of dashes, and a letter of style for each letter
-(`crates/cli/src/screen/golden.rs`). `make screens` runs this; scripts/guards.py compares.
+A golden file holds the characters of a screen, a line of dashes, and a style letter for each
+character (`crates/cli/src/screen/golden.rs`). `make screens` runs this; scripts/guards.py compares
+the result.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from pathlib import Path
 SOURCE = "crates/cli/testdata/screens/split-100.txt"
 TARGET = "docs/screen.svg"
 
-# The golden files' letters of style.
+# The golden files' style letters.
 STYLES = {
     "g": "fill: #7ecb87", "y": "fill: #e5c07b", "r": "fill: #ff7b72; font-weight: bold",
     "c": "fill: #6cc7d1", "m": "fill: #c49ae0", "b": "font-weight: bold", "d": "fill: #98a1ab",
@@ -25,7 +26,7 @@ COLUMN, LINE, MARGIN, SIZE = 8.4, 19, 14, 14
 
 
 def rows(golden: str) -> list[tuple[str, str]]:
-    """Each line of a screen with the styles of its letters, without the empty lines in a row."""
+    """Returns each line of a screen with its styles; collapses consecutive empty lines."""
     screen, _, styles = golden.partition(f"\n{'-' * 80}")
     letters = screen.split("\n")
     marks = styles.split("\n")[1:]
@@ -37,7 +38,7 @@ def rows(golden: str) -> list[tuple[str, str]]:
 
 
 def spans(line: str, styles: str) -> str:
-    """A line as `tspan` elements, one for each stretch of one style."""
+    """Returns a line as `tspan` elements, one for each stretch of one style."""
     parts, column = [], 0
     for style, stretch in groupby(zip(line, styles, strict=False), key=lambda pair: pair[1]):
         text = "".join(letter for letter, _ in stretch)
@@ -51,7 +52,7 @@ def spans(line: str, styles: str) -> str:
 
 
 def drawing(golden: str) -> str:
-    """The SVG of a golden file."""
+    """Returns the SVG of a golden file."""
     lines = rows(golden)
     width = round(2 * MARGIN + max(len(line) for line, _ in lines) * COLUMN)
     height = 2 * MARGIN + len(lines) * LINE

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""The book's checks must be able to fail: dead links, and documents without a place."""
+"""The book's checks can fail: on dead links, and on documents without a part."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ class Book(unittest.TestCase):
     """Links of documents and of pages; parts of the book."""
 
     def refusal(self, act: Callable[[], object]) -> str:
-        """What the book's error says; fails if there is none."""
+        """Returns the message of the book's error; fails if there is none."""
         try:
             act()
         except book.BookError as error:

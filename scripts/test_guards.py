@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Each guard must be able to fail: shows every one of them a good sample and bad ones."""
+"""Each guard can fail: gives every one of them a good sample and bad ones."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class Guards(unittest.TestCase):
     """The guards on repositories of a few files."""
 
     def breaches(self, guard: guards.Guard, files: dict[str, str]) -> list[str]:
-        """What ``guard`` says of a repository with these files."""
+        """Returns the breaches that ``guard`` finds in a repository with these files."""
         with tempfile.TemporaryDirectory() as folder:
             root = Path(folder)
             subprocess.run(["git", "init", "-q", folder], check=True)
@@ -34,7 +34,7 @@ class Guards(unittest.TestCase):
             return list(guard(guards.Repository(root)))
 
     def assert_told(self, guard: guards.Guard, files: dict[str, str], *told: str) -> None:
-        """The guard finds one breach for each of ``told``, which its line holds."""
+        """Asserts that the guard finds one breach for each of ``told``, whose line contains it."""
         found = self.breaches(guard, files)
         assert len(found) == len(told), found
         for line, part in zip(found, told, strict=True):
@@ -110,7 +110,7 @@ class Guards(unittest.TestCase):
         )
 
     def test_comment_width(self) -> None:
-        """A wide comment is told of; a wide example in one is not."""
+        """A wide comment is reported; a wide example in one is not."""
         name, wide = "crates/onion/src/lib.rs", f"/// {'x' * 100}\n"
         self.assert_told(guards.comment_width, {name: f"/// {'x' * 96}\nfn f() {{}}\n"})
         self.assert_told(guards.comment_width, {name: f"/// ```\n{wide}/// ```\n"})
@@ -161,7 +161,7 @@ class Guards(unittest.TestCase):
         self.assert_told(guards.host_names, bad, "h3.net is", "x.test.com is")
 
     def test_invariants(self) -> None:
-        """A file may stand for itself by the end of its path; prose that names none is a breach."""
+        """A file may be named by the end of its path; an entry that names none is a breach."""
         name = "docs/invariants.md"
         files = {"crates/os/tests/udp.rs": "fn is_exact() {}\n", "scripts/a.py": "def b(): ...\n"}
         held = "# I\n\n* One.\n  Held by: `os/tests/udp.rs::is_exact`, `scripts/a.py::b`.\n"
@@ -215,7 +215,7 @@ class Guards(unittest.TestCase):
         self.assert_told(guards.import_circles, core(**long), "a, b, c import each other")
         facade = {"a__mod": "mod part;\nuse part::P;\n", "a__part": "use super::A;\n"}
         self.assert_told(guards.import_circles, core(**facade))
-        # A facade depends on its parts, also on those that others name by the facade alone.
+        # A facade depends on its parts, also on parts that others reach only through the facade.
         parts = {"a__mod": "mod part;\npub use part::P;\n", "a__part": "use crate::b::B;\n"}
         through = "a, a/part, b import each other"
         self.assert_told(guards.import_circles, core(**parts, b="use crate::a::P;\n"), through)
@@ -344,10 +344,10 @@ class Guards(unittest.TestCase):
 
 
 class Fence(unittest.TestCase):
-    """The fence of the cores stops what it names: clippy is asked, with the cores' own settings."""
+    """The cores' fence rejects the items it lists: runs clippy with the cores' own settings."""
 
     def clippy(self, body: str) -> str:
-        """What clippy says of a core with this body; empty if nothing."""
+        """Returns clippy's errors for a core with this body; empty if there are none."""
         with tempfile.TemporaryDirectory() as folder:
             root = Path(folder)
             (root / "src").mkdir()
@@ -371,7 +371,7 @@ class Fence(unittest.TestCase):
 
 
 class Licences(unittest.TestCase):
-    """Expressions are met by licences that we take, and by no others."""
+    """Expressions are satisfied by accepted licences only."""
 
     def test_expressions(self) -> None:
         for taken in ("MIT", "MIT/Apache-2.0", "GPL-3.0 OR MIT", "(MIT OR GPL-2.0) AND ISC",
@@ -387,7 +387,9 @@ class Licences(unittest.TestCase):
 
 
 class RustSource(unittest.TestCase):
-    """Functions are found in spite of texts, comments, lifetimes and signatures without bodies."""
+    """Functions are found in spite of strings, comments, lifetimes and signatures
+    without bodies.
+    """
 
     def test_texts_and_comments_become_blanks(self) -> None:
         source = (

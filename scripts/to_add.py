@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
-"""Holds ARCHITECTURE.md's table "To add ..." to its word.
+"""Verifies ARCHITECTURE.md's table "To add ...".
 
-Adds the least scheduler, relay command, link, attack and experiment to a copy of the repository,
-each in the files of its row alone, and sees them work. Fails where a stub had to touch another
-file, where a row names one that it did not touch, or where the copy does not compile.
+Adds a minimal scheduler, relay command, link, attack and experiment to a copy of the repository,
+each only in the files of its row, and runs them. Fails where a stub had to touch another file,
+where a row names a file that the stub did not touch, or where the copy does not compile.
 
 Usage: scripts/to_add.py FOLDER (for the copy; kept between runs, so that a second one is quick).
 """
@@ -26,12 +26,12 @@ ROW = re.compile(r"^\| (?P<what>(?:a|an) [^|]+) \| (?P<files>[^|]+) \|$", re.MUL
 
 @dataclass(frozen=True)
 class Stub:
-    """The least thing of one kind.
+    """The minimal implementation of one kind.
 
     Attributes:
         what: its row in the table.
         new: files by path.
-        lines: (path, the line to stand behind, lines).
+        lines: (path, the line after which to insert, lines).
     """
 
     what: str
@@ -40,7 +40,7 @@ class Stub:
 
     @property
     def touched(self) -> set[str]:
-        """The files that it touches."""
+        """Paths of the files that it touches."""
         return {*self.new, *(path for path, _, _ in self.lines)}
 
     def add_to(self, copy: Path) -> None:
@@ -388,9 +388,9 @@ STUBS = (SCHEDULER, RELAY_COMMAND, NULL_LINK, ATTACK, EXPERIMENT)
 
 
 def rows(architecture: str) -> dict[str, list[str]]:
-    """The table's rows: what is added, and patterns of the files to touch.
+    """Returns the table's rows: the kind, and patterns of the files to touch.
 
-    A row names files from the repository's root between backticks; ``NAME`` is the new thing's.
+    A row names files from the repository's root in backticks; ``NAME`` is the new item's name.
     """
     table = architecture.split("## To add …", 1)[1].split("\n## ", 1)[0]
     return {
@@ -400,7 +400,7 @@ def rows(architecture: str) -> dict[str, list[str]]:
 
 
 def breaches(stub: Stub, patterns: list[str]) -> list[str]:
-    """Where a stub and its row differ."""
+    """Returns the differences between a stub and its row."""
     names = sorted(stub.touched)
     beside = [n for n in names if not any(fnmatch.fnmatch(n, p) for p in patterns)]
     idle = [p for p in patterns if not any(fnmatch.fnmatch(n, p) for n in names)]
@@ -412,9 +412,9 @@ def breaches(stub: Stub, patterns: list[str]) -> list[str]:
 
 
 def copy_to(folder: Path) -> None:
-    """Makes ``folder`` what the repository's tracked files are now with the stubs added.
+    """Makes ``folder`` a copy of the repository's tracked files with the stubs added.
 
-    A file that is as it was keeps its time, so that it is not compiled again.
+    An unchanged file keeps its time, so that it is not compiled again.
     """
     listed = subprocess.run(["git", "ls-files", "-z"], cwd=ROOT, capture_output=True, check=True)
     names = [name for name in listed.stdout.decode().split("\0") if (ROOT / name).is_file()]
@@ -436,7 +436,7 @@ def copy_to(folder: Path) -> None:
 
 
 def attack_is_listed(copy: Path) -> list[str]:
-    """Asks the lab of the copy, with the binding that was built beside the repository's."""
+    """Lists the attacks of the copy's lab, with the binding built in the repository."""
     python, binding = os.environ.get("LAB_PYTHON"), [*ROOT.glob("lab/src/anabranch/_core*.so")]
     if not python or not binding:
         print("skipped: the attack is not run (LAB_PYTHON, or lab/run-tests --install, is missing)")
@@ -451,7 +451,7 @@ def attack_is_listed(copy: Path) -> list[str]:
 
 
 def main() -> int:
-    """Prints each breach; exit status 1 then."""
+    """Prints each breach; returns 1 if there is one."""
     if len(sys.argv) != 2 or sys.argv[1].startswith("-"):
         print(__doc__)
         return 2

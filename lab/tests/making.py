@@ -1,4 +1,4 @@
-"""Traces that tests make up, and what they compare of them."""
+"""Synthetic traces, and comparable parts of them."""
 
 from __future__ import annotations
 
@@ -17,7 +17,9 @@ def made(
     seed: int = 1,
     facts: Facts | None = None,
 ) -> Traces:
-    """Loads of 40 to 400 packets with exact, strictly rising times; the last labels unmonitored."""
+    """Returns loads of 40 to 400 packets with exact, strictly increasing times; the last labels are
+    unmonitored.
+    """
     chance = np.random.default_rng(seed)
     builder = Builder(facts)
     for number in range(loads):
@@ -32,7 +34,7 @@ def made(
 
 
 def packets(traces: Traces) -> list[tuple[str, list[float], list[int]]]:
-    """Label, times and sizes of each load, in an order that no format changes."""
+    """Returns label, times and sizes of each load, in an order that no format changes."""
     labels = traces.labels.tolist()
     places = [traces.packets(k) for k in range(len(traces))]
     loads = [
@@ -43,5 +45,5 @@ def packets(traces: Traces) -> list[tuple[str, list[float], list[int]]]:
 
 
 def signs(traces: Traces) -> Traces:
-    """With directions for sizes."""
+    """Returns the traces with directions in place of sizes."""
     return replace(traces, sizes=np.sign(traces.sizes), facts=Facts(size="direction"))

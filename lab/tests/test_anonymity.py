@@ -13,7 +13,7 @@ from anabranch.anonymity import COMB, AnonymityError, Consensus, closed_form
 
 
 def table(relays: int = 600, in_use: int = 1) -> bytes:
-    """Relays of alike weights: a third are guards, a third exits to the web."""
+    """Returns relays of equal weights: a third are guards, a third are exits to the web."""
     kinds = [
         ("Fast Guard Running Stable V2Dir Valid", "reject 1-65535"),
         ("Exit Fast Running Stable Valid", "accept 80,443"),
@@ -56,7 +56,7 @@ def test_a_consensus_says_what_it_holds(consensus: Consensus, tmp_path: Path) ->
 
 
 def archive(*hours: int) -> bytes:
-    """A tar archive, as CollecTor has it of a month, with a consensus of each hour."""
+    """Returns a tar archive like CollecTor's for a month, with a consensus of each hour."""
     out = io.BytesIO()
     with tarfile.open(fileobj=out, mode="w") as tar:
         for hour in hours:

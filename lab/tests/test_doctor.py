@@ -1,4 +1,4 @@
-"""What is installed, and what a run would need: held against real small runs."""
+"""Installed parts, and estimates of a run's needs against real small runs."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ NET: dict[str, Any] = {
 
 @pytest.fixture(scope="module")
 def many() -> Traces:
-    """10 pages of 60 loads."""
+    """Returns 10 pages of 60 loads."""
     return page_loads(loads=60)
 
 
@@ -51,7 +51,7 @@ def lab(*arguments: object, code: str = "") -> subprocess.CompletedProcess[str]:
 def test_a_real_run_takes_what_was_said_within_the_factor(
     settings: dict[str, Any], many: Traces
 ) -> None:
-    """By the processor's clock, so that others on the machine do not count."""
+    """In CPU time, so that other processes do not count."""
     if settings["attack"] == "p-fp" and missing_of_jax():
         pytest.skip("needs JAX")
     spec = Spec(**settings)
@@ -75,7 +75,7 @@ def test_a_real_run_takes_no_more_memory_than_was_said(many: Traces, tmp_path: P
     program = (
         "import re, sys; from anabranch import io; from anabranch.evaluate import *\n"
         "evaluate(Spec(attack='k-fp', parameters={'trees': 50}), io.read(sys.argv[1]))\n"
-        # Not ru_maxrss, which a process has from the one that started it.
+        # Not ru_maxrss, which a process inherits from its parent.
         "print(re.search(r'VmHWM:\\s+(\\d+)', open('/proc/self/status').read())[1])"
     )
     call = [sys.executable, "-c", program, str(tmp_path / "many.parquet")]
@@ -95,7 +95,7 @@ def test_the_work_of_every_protocol_is_known(many: Traces) -> None:
         work = work_of(spec, many)
         assert work.folds == len(folds)
         trained = sum(fold["train"]["samples"] for fold in folds)
-        # Loads of which nothing is seen, and parts of ten packets, do not train: an upper bound.
+        # Empty loads, and parts of ten packets, do not train: an upper bound.
         assert trained <= work.trained <= 1.5 * trained
 
 
@@ -112,7 +112,7 @@ def test_trials_are_carried_on_as_they_grew() -> None:
     assert of(1.0, 8.0).seconds(Work(400, 0)) == pytest.approx(32.0), "never by more"
     assert of(2.0, 1.0).seconds(Work(400, 0)) == pytest.approx(1.0)
     network = Measured((Trial(Work(100, 100, 2), 10.0, ((6.0, 1.0),)),))
-    # 5 s compile, 1 s an epoch of 100 samples, 3 s for the rest.
+    # 5 s to compile, 1 s per epoch of 100 samples, 3 s for the rest.
     assert network.seconds(Work(200, 200, 10)) == pytest.approx(5 + 20 + 6)
 
 

@@ -1,4 +1,4 @@
-"""Every `anabranch-lab` line of README, the guides and the lab's README parses as it stands."""
+"""Every `anabranch-lab` line of README, the guides and the lab's README parses unchanged."""
 
 import re
 import shlex
@@ -15,7 +15,7 @@ DOCUMENTS = [ROOT / "README.md", ROOT / "lab/README.md", *sorted(ROOT.glob("docs
 
 
 def commands() -> list[str]:
-    """Command lines, without continuation and comment, each with its document."""
+    """Returns the command lines, without continuation and comment, each with its document."""
     found = []
     for document in DOCUMENTS:
         text = document.read_text(encoding="utf-8").replace("\\\n", " ")
@@ -26,7 +26,7 @@ def commands() -> list[str]:
 
 @pytest.mark.parametrize("line", commands())
 def test_a_command_of_the_documents_parses(line: str) -> None:
-    """By the command line's own parser; nothing is run."""
+    """With the command line's own parser; nothing is run."""
     _, _, command = line.partition(": ")
     words = shlex.split(command, comments=True)[1:]
     program = cast("typer.core.TyperGroup", typer.main.get_command(app))

@@ -218,13 +218,13 @@ def test_a_load_without_packets_is_kept_where_there_is_a_row_for_it(tmp_path: Pa
 
 
 def test_what_a_clients_guards_saw_is_read_by_set_and_leg() -> None:
-    """A trace of `anabranch client --legs 2 --trace`: 8 MB by the set 4, two sets at rest."""
+    """A trace of `anabranch client --legs 2 --trace`: 8 MB by the set 4, two idle sets."""
     got = io.read(Path(__file__).parent / "data" / "client-trace.parquet")
     assert (got.facts.size, got.facts.paths[:2]) == ("cell", ("leg 0", "leg 1"))
     assert got.load.tolist() == [4, 5, 6]
     assert got.paths is not None
     assert set(np.abs(got.sizes).tolist()) == {514}
-    # As the client's own `numbers` and metrics told them at the end.
+    # From the client's own `numbers` and metrics at its end.
     for leg, received, sent in ((0, 4_647_588, 154_200), (1, 3_898_176, 126_958)):
         seen = got[:1].on_paths([leg]).sizes
         assert (-seen[seen < 0].sum(), seen[seen > 0].sum()) == (received, sent)
@@ -364,7 +364,7 @@ def test_captures_give_packets_and_paths_back(tmp_path: Path) -> None:
 
 
 def block(kind: int, body: bytes) -> bytes:
-    """A block of a capture, big-endian."""
+    """Returns a block of a capture, big-endian."""
     length = struct.pack(">I", len(body) + 12)
     return struct.pack(">I", kind) + length + body + length
 

@@ -1,4 +1,4 @@
-"""Counters in clear: what datagrams of WireGuard and Mosh show, and what of it a capture keeps."""
+"""Cleartext counters in datagrams of WireGuard and Mosh, and in captures of them."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def mosh(number: int, to_client: bool, size: int = 60) -> bytes:
 
 
 def udp(payload: bytes, outward: bool, link: int = 101) -> bytes:
-    """A frame with these bytes between client and server."""
+    """Returns a frame with these bytes between client and server."""
     (a, p), (b, q) = (CLIENT, SERVER) if outward else (SERVER, CLIENT)
     ends = b"".join(bytes(map(int, address.split("."))) for address in (a, b))
     ip = struct.pack(">BBHIBBH", 0x45, 0, 28 + len(payload), 0x4000, 64, 17, 0) + ends
@@ -40,7 +40,7 @@ def udp(payload: bytes, outward: bool, link: int = 101) -> bytes:
 
 
 def classic(*frames: tuple[float, bytes], link: int = 101, magic: int = 0xA1B23C4D) -> bytes:
-    """A file as tcpdump writes it: time and frame of each packet."""
+    """Returns a file as tcpdump writes it: time and frame of each packet."""
     data = struct.pack("<IHHiIII", magic, 2, 4, 0, 0, 1 << 16, link)
     for time, frame in frames:
         ticks = round(time % 1 * (1e9 if magic == 0xA1B23C4D else 1e6))
@@ -49,7 +49,7 @@ def classic(*frames: tuple[float, bytes], link: int = 101, magic: int = 0xA1B23C
 
 
 def pcapng(*packets: tuple[float, bytes, bool]) -> bytes:
-    """A file as the splitter writes it: time, payload and direction of each packet."""
+    """Returns a file as the splitter writes it: time, payload and direction of each packet."""
 
     def block(kind: int, body: bytes) -> bytes:
         body += bytes(-len(body) % 4)
@@ -67,7 +67,7 @@ def pcapng(*packets: tuple[float, bytes, bool]) -> bytes:
 
 
 def captured(folder: Path, *paths: Sequence[tuple[float, bytes, bool]]) -> list[int] | None:
-    """The counters that are read of captures of these paths, in the order of time."""
+    """Returns the counters read from captures of these paths, in the order of time."""
     for number, packets in enumerate(paths):
         (folder / f"{number}.pcapng").write_bytes(pcapng(*packets))
     counters = io.read(folder).counters
@@ -75,7 +75,7 @@ def captured(folder: Path, *paths: Sequence[tuple[float, bytes, bool]]) -> list[
 
 
 def refusal(path: Path) -> str | None:
-    """Why a capture of the server's packets is not read, if it is not."""
+    """Returns the reason why a capture of the server's packets is not read, if it is not."""
     try:
         io.read(path, "pcapng", io.Meaning(server=end("198.51.100.1:51820")))
     except TraceError as error:
@@ -99,7 +99,7 @@ def test_datagrams_show_what_their_protocols_say() -> None:
 
 
 def test_no_bytes_are_too_strange(tmp_path: Path) -> None:
-    """Whatever is in a capture: a number from 0 to 2^40, none, or one line."""
+    """Any bytes in a capture give a number from 0 to 2^40, no number, or one line."""
     chance = np.random.default_rng(5)
     starts = [b"", b"\4\0\0\0", b"\1\0\0\0", bytes(4), b"\x80\0\0\0\0", b"\x45", b"\x60"]
     for turn in range(3_000):
@@ -189,7 +189,7 @@ def test_an_address_without_a_port_is_refused(text: str) -> None:
 
 
 def test_made_up_counters_are_those_that_would_be_read(tmp_path: Path) -> None:
-    """One split twice: as captures of a tunnel's datagrams, and counted by the lab."""
+    """One split twice: as captures of a tunnel's datagrams, and with the lab's counters."""
     split = Split("weighted:4", "~5p", 3, seed=2).split(made(1))
     assert split.paths is not None
     numbers = split.counted().counters

@@ -39,7 +39,7 @@ def test_a_damaged_file_is_read_or_refused_and_nothing_else(form: str, tmp_path:
 
 
 def refusal(path: Path) -> str | None:
-    """Why a file is not read, or not all of it."""
+    """Returns the reason why a file is not read, or not completely."""
     with warnings.catch_warnings():
         warnings.simplefilter("error", TraceWarning)
         try:
@@ -50,12 +50,14 @@ def refusal(path: Path) -> str | None:
 
 
 def rewrite(file: Path, data: bytes) -> None:
-    file.unlink()  # Some file systems wait for the disk where a file is cut to be written anew.
+    file.unlink()  # Some file systems wait for the disk when a file is truncated and rewritten.
     file.write_bytes(data)
 
 
 def damaged(good: bytes, chance: np.random.Generator) -> bytes:
-    """Cut off, or with one to three other bytes: anywhere, at the beginning or at the end."""
+    """Returns `good` truncated, or with one to three other bytes: anywhere, at the beginning or at
+    the end.
+    """
     places = [range(len(good)), range(len(good))[:600], range(len(good))[-600:]]
     kind = int(chance.integers(4))
     if kind == 3:

@@ -1,4 +1,4 @@
-"""Captures of several interfaces, and of one that was cut."""
+"""Captures of several interfaces, and of a truncated capture."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def packet(number: int, ticks: int, frame: bytes, outward: bool = True) -> bytes
 
 
 def old_packet(number: int, ticks: int, frame: bytes) -> bytes:
-    """A Packet Block, as programs wrote it before 2010."""
+    """Returns a Packet Block, as programs wrote it before 2010."""
     place = struct.pack("<HHII", number, 7, ticks >> 32, ticks & 0xFFFFFFFF)
     return block(2, place + struct.pack("<II", len(frame), len(frame)) + frame)
 

@@ -1,4 +1,4 @@
-"""Files as other programs write them."""
+"""Files written by other programs."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def test_metadata_beside_the_arrow_schema_are_read_too(traces: Traces, tmp_path:
 
 
 def test_every_reader_of_parquet_knows_the_encodings(traces: Traces, tmp_path: Path) -> None:
-    """fastparquet knows neither BYTE_STREAM_SPLIT nor DELTA_LENGTH_BYTE_ARRAY."""
+    """fastparquet supports neither BYTE_STREAM_SPLIT nor DELTA_LENGTH_BYTE_ARRAY."""
     io.write(Split("uniform", "1p", 2, "independent").split(traces), tmp_path / "a.parquet")
     group = pq.read_metadata(tmp_path / "a.parquet").row_group(0)
     found = {name for k in range(group.num_columns) for name in group.column(k).encodings}

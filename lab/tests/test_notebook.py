@@ -1,4 +1,4 @@
-"""The notebook of the examples: plain Python that runs, and prints what it says that it prints."""
+"""The notebook of the examples: plain Python that runs and prints its recorded output."""
 
 from __future__ import annotations
 

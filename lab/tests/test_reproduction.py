@@ -1,4 +1,4 @@
-"""The index of the papers' claims says what the committed data say, and nothing else."""
+"""The index of the papers' claims agrees with the committed data."""
 
 from __future__ import annotations
 

@@ -232,7 +232,7 @@ def test_draws_are_those_of_their_laws() -> None:
 
 
 def test_other_threads_run_while_traces_are_split() -> None:
-    """Were the lock held, this thread could not go on in the middle of a split, however often."""
+    """If the lock were held, this thread could never run in the middle of a split."""
     traces = made(4_000, labels=50)
     core = Split("uniform", "1p", 3, "independent")._core()
     where = (traces.load, traces.run, traces.offsets, traces.times, traces.sizes)
@@ -250,7 +250,9 @@ def test_other_threads_run_while_traces_are_split() -> None:
 
 
 def test_an_unaltered_server_follows_the_client_late() -> None:
-    """The client's packets by turns on both paths; the server's go where the last one came from."""
+    """The client's packets alternate over both paths; the server's take the path of the last one
+    received.
+    """
     times = [0.0, 0.01, 0.05, 0.06, 0.08, 0.2]
     load = Builder().add("a", times, [9, -9, 9, -9, -9, -9]).build()
     split = Split("round-robin", "1p", 2, "follow:30ms").split(load)
@@ -279,7 +281,7 @@ def test_together_has_to_be_asked_for() -> None:
     assert Spec(schedule="weighted", every="50p").mode == "follow"
     assert Spec(schedule="weighted", every="50p", path_defence="front").mode == "independent"
     assert Spec.from_dict({"schedule": "weighted", "every": "50p"}).mode == "follow"
-    # What is not split keeps the keys of its results.
+    # Unsplit evaluations keep the keys of their results.
     assert Spec().mode == "together"
     assert not list(Spec().idle())
 

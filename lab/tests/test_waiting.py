@@ -1,4 +1,4 @@
-"""What one is told while one waits, and where a path stands in the place of results."""
+"""Messages during a wait, and a path passed in place of results."""
 
 from pathlib import Path
 

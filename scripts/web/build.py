@@ -1,12 +1,12 @@
 #!/usr/bin/env python3
-"""Makes the local web of a manifest: fetches the packages and lays out one folder for each site.
+"""Builds the local web of a manifest: fetches the packages and lays out one folder for each site.
 
 Usage: scripts/web/build.py [--manifest FILE] --cache DIR --out DIR [--sites N]
 
-Each site is OUT/NAME with its page and what the page can load; OUT/sites.toml lists name,
-monitored, page, files, bytes and source. A second run makes only what is missing or was made of
-something else. Exit status 1 when a
-package could not be had (each is named; the others are made), 2 when the manifest is unreadable.
+Each site is OUT/NAME with its page and the files that the page can load; OUT/sites.toml lists name,
+monitored, page, files, bytes and source. A second run makes only sites that are missing or
+outdated. The exit status is 1 if a package is unavailable (each is named; the others are made), and
+2 if the manifest is unreadable.
 """
 
 from __future__ import annotations
@@ -23,7 +23,8 @@ from page import needs
 from tree import Tree
 
 HERE = Path(__file__).resolve().parent
-# What a page's scripts may fetch beside what its HTML names, up to so many bytes a site.
+# Files that a page's scripts may fetch in addition to the files in its HTML, up to `MOST_EXTRA`
+# bytes a site.
 FETCHED_BY_SCRIPTS = {
     ".js", ".mjs", ".json", ".css", ".svg", ".png", ".jpg", ".gif", ".webp", ".woff", ".woff2",
 }  # fmt: skip
@@ -31,7 +32,7 @@ MOST_EXTRA = 20_000_000
 
 
 def main() -> int:
-    """Builds every site that is not there yet, then the list of those that are."""
+    """Builds every missing site, then the list of the built ones."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else "")
     parser.add_argument("--manifest", type=Path, default=HERE / "manifest.toml")
     parser.add_argument("--cache", type=Path, required=True)
@@ -54,7 +55,7 @@ def main() -> int:
 
 
 def _some(sites: tuple[Site, ...], most: int | None) -> Iterator[Site]:
-    """The first `most` monitored and the first `most` unmonitored sites, or all."""
+    """Yields the first `most` monitored and the first `most` unmonitored sites, or all."""
     seen = {True: 0, False: 0}
     for site in sites:
         seen[site.monitored] += 1
@@ -63,7 +64,7 @@ def _some(sites: tuple[Site, ...], most: int | None) -> Iterator[Site]:
 
 
 def _lay_out(manifest: Manifest, sites: list[Site], cache: Path, out: Path) -> int:
-    """Makes the sites that are missing; prints and counts the packages that could not be had."""
+    """Makes the missing sites; prints and counts the unavailable packages."""
     out.mkdir(parents=True, exist_ok=True)
     waiting = [site for site in sites if not _is_made(out, site)]
     if not waiting:
@@ -91,7 +92,7 @@ def _is_made(out: Path, site: Site) -> bool:
 
 
 def _stamp(out: Path, site: Site) -> Path:
-    """Beside the site's folder: what it was made of."""
+    """Returns the stamp file next to the site's folder, with the site's source."""
     return out / f".{site.name}.made"
 
 
@@ -113,7 +114,7 @@ def _unpacked(package: Package, cache: Path) -> Path | None:
 
 
 def _copy(site: Site, tree: Tree, out: Path) -> None:
-    """The site's files below OUT/NAME, whole or not at all."""
+    """Copies the site's files to OUT/NAME, all or none."""
     scratch = out / f".{site.name}"
     shutil.rmtree(scratch, ignore_errors=True)
     needed = needs(tree, site.root, site.page)
@@ -128,7 +129,9 @@ def _copy(site: Site, tree: Tree, out: Path) -> None:
 
 
 def _extra(site: Site, tree: Tree, known: set[PurePosixPath]) -> Iterator[PurePosixPath]:
-    """Files below the page's folder that its scripts may ask for, in order of their paths."""
+    """Yields the files below the page's folder that its scripts may request, in order of their
+    paths.
+    """
     base = tree.find(site.root / site.page.parent)
     left = MOST_EXTRA
     for at in sorted(base.rglob("*")) if base else []:
@@ -145,7 +148,9 @@ def _extra(site: Site, tree: Tree, known: set[PurePosixPath]) -> Iterator[PurePo
 
 
 def _listed(out: Path, site: Site) -> str:
-    """One site's entry in OUT/sites.toml: its page, and what its HTML and style sheets load."""
+    """Returns one site's entry in OUT/sites.toml: its page, and the loads of its HTML and style
+    sheets.
+    """
     found = needs(Tree((out / site.name,)), PurePosixPath(), site.page)
     return (
         f'[[site]]\nname = "{site.name}"\nmonitored = {str(site.monitored).lower()}\n'

@@ -1,14 +1,14 @@
 #!/usr/bin/env python3
-"""Chooses the pages of the local web and writes the manifest; needed only to make a new one.
+"""Chooses the pages of the local web and writes the manifest; only for a new manifest.
 
 Usage: scripts/web/choose.py --debian NAMES --npm NAMES --cache DIR --out manifest.toml
        [--sites N] [--monitored N] [--seed N]
 
-NAMES are files with one package name a line. A package, in whatever version, gives one site at
-most: a page that loads between 6 and 400 files of its own, 60 kB to 8 MB, that lacks at most two,
-and that names at most four other hosts (out of reach of the local web, as if a blocker stood before
-them). A page is drawn among those that fit. All sites of npm are taken and, until there are enough,
-drawn ones of Debian; which are monitored is drawn too.
+NAMES are files with one package name a line. A package, in any version, gives at most one site. Its
+page loads between 6 and 400 files of its own, 60 kB to 8 MB, lacks at most two, and names at most
+four other hosts (unreachable in the local web, as if blocked). The page is drawn among the
+candidates. All sites of npm are taken and, until there are enough, drawn ones of Debian; the
+monitored ones are drawn too.
 """
 
 from __future__ import annotations
@@ -31,9 +31,9 @@ FILES = range(6, 401)
 BYTES = range(60_000, 8_000_000)
 MISSING = 2
 ELSEWHERE = 4
-# Pages of one package that are looked at, at most.
+# Maximum number of candidate pages to check per package.
 LOOKED_AT = 40
-# What Debian's documentation links to: scripts and fonts of these.
+# Packages that Debian's documentation links to: scripts and fonts.
 COMMON = (
     "fonts-font-awesome", "fonts-lato", "fonts-liberation", "fonts-mathjax",
     "fonts-roboto-unhinted", "libjs-bootstrap", "libjs-bootstrap4", "libjs-highlight.js",
@@ -44,7 +44,7 @@ COMMON = (
 
 
 def main() -> int:
-    """Looks at every candidate, prints what it gave, and writes the manifest."""
+    """Checks every candidate, prints its result, and writes the manifest."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else "")
     parser.add_argument("--debian", type=Path, required=True)
     parser.add_argument("--npm", type=Path, required=True)
@@ -72,7 +72,7 @@ def main() -> int:
 
 
 def _enough(sites: list[Site], most: int, dice: random.Random) -> list[Site]:
-    """At most `most` sites in drawn order, those of npm before others, one of a family."""
+    """Returns at most `most` sites in drawn order, npm's before others, one of a family."""
     dice.shuffle(sites)
     sites = list({family(site.name): site for site in sites}.values())
     kept = sorted(sites, key=lambda site: site.package.registry != "npm")[:most]
@@ -102,7 +102,7 @@ def _sites(
 def _site(
     package: Package, folder: Path, layers: tuple[Path, ...], dice: random.Random
 ) -> Site | None:
-    """The first page that fits, in an order that the dice give."""
+    """Returns the first page that fits, in a random order."""
     tree = Tree((folder, *layers))
     pages = sorted(_pages(folder))
     for page in dice.sample(pages, min(LOOKED_AT, len(pages))):
@@ -130,7 +130,7 @@ def _fits(found: Needs) -> bool:
 
 
 def _pinned(package: Package, cache: Path) -> Package:
-    """The package with the version and the hash of what the registry gives today."""
+    """Returns the package with the registry's current version and hash."""
     archive = fetch(package, cache)
     name, version = described(archive, cache)
     return Package(package.registry, name, version, digest(archive))

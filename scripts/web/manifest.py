@@ -1,4 +1,4 @@
-"""The manifest of the local web: which page of which version of which package is a site."""
+"""The manifest of the local web: its sites, each a page of a version of a package."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ HEAD = """# The local web: one page of each of these packages, made into a site 
 
 @dataclass(frozen=True)
 class Site:
-    """A page and where it comes from.
+    """A page and its source.
 
     `root` is the site's root within the package, `page` the page's path from there. `monitored`
-    tells pages that an attacker looks for from those of the rest of the web.
+    marks the pages that an attacker looks for; the others are the rest of the web.
     """
 
     name: str
@@ -38,16 +38,16 @@ class Manifest:
 
 
 def family(name: str) -> str:
-    """What two versions of one site have in common: their name without version and prefix."""
+    """Returns the common name of a site's versions: the name without version and prefix."""
     plain = re.sub(r"[-.]?(qt|python)?\d[\d.]*", "", name.removesuffix("-doc").removeprefix("lib"))
     return plain.strip("-.") or name
 
 
 def read(path: Path) -> Manifest:
-    """The manifest in a TOML file.
+    """Reads the manifest from a TOML file.
 
-    Raises KeyError or ValueError where it is damaged, or two of its sites are one: a page that is
-    monitored must not be among the others in another version.
+    Raises KeyError or ValueError if it is damaged, or if two of its sites are the same: a monitored
+    page must not be among the others in another version.
     """
     table = tomllib.loads(path.read_text())
     sites = tuple(
@@ -70,7 +70,7 @@ def read(path: Path) -> Manifest:
 
 
 def write(manifest: Manifest, path: Path) -> None:
-    """Writes what `read` reads, one line for each package and site."""
+    """Writes the format that `read` reads, one line for each package and site."""
     common = [f"  {{ {_words(package)} }},\n" for package in manifest.common]
     sites = [
         f'  {{ name = "{site.name}", monitored = {str(site.monitored).lower()}, '

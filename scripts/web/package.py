@@ -12,12 +12,14 @@ from dataclasses import dataclass
 from pathlib import Path
 
 APT = ("apt-get", "download", "-q", "-o", "APT::Sandbox::User=root")
-# Packages of one call of apt.
+# Number of packages per call of apt.
 AT_ONCE = 40
 
 
 class Unavailable(Exception):
-    """A package that the registry does not give, or gives with other bytes; names it and why."""
+    """The registry does not have a package, or has other bytes; the message names it and the
+    reason.
+    """
 
 
 @dataclass(frozen=True)
@@ -30,18 +32,20 @@ class Package:
     sha256: str
 
     def archive(self, folder: Path) -> Path:
-        """Where its archive lies once fetched."""
+        """Returns the path of its fetched archive."""
         ending = "deb" if self.registry == "debian" else "tgz"
         return folder / f"{plain(self.name)}-{plain(self.version)}.{ending}"
 
 
 def plain(name: str) -> str:
-    """A name that is one folder: `@scope/name` without its slash and at sign."""
+    """Returns the name as one folder: `@scope/name` without its slash and at sign."""
     return name.lstrip("@").replace("/", "-").replace(":", "-").replace("~", "-")
 
 
 def fetch(package: Package, folder: Path) -> Path:
-    """The package's archive in `folder`, fetched unless it is there. Raises Unavailable."""
+    """Returns the package's archive in `folder`, after fetching it if needed. Raises
+    Unavailable.
+    """
     at = package.archive(folder)
     if not at.exists():
         folder.mkdir(parents=True, exist_ok=True)
@@ -59,9 +63,9 @@ def fetch(package: Package, folder: Path) -> Path:
 
 
 def fetch_many(packages: Iterable[Package], folder: Path) -> None:
-    """Fetches those of Debian that are missing, many at a time: each start of apt takes seconds.
+    """Fetches missing Debian packages, many at a time: each start of apt takes seconds.
 
-    What cannot be had so is left to `fetch`, which says why.
+    Failures are left to `fetch`, which reports the reason.
     """
     waiting = [p for p in packages if p.registry == "debian" and not p.archive(folder).exists()]
     for first in range(0, len(waiting), AT_ONCE):
@@ -76,7 +80,7 @@ def fetch_many(packages: Iterable[Package], folder: Path) -> None:
 
 
 def _download(package: Package, folder: Path) -> Path:
-    """One archive in the empty `folder`, by apt or npm."""
+    """Downloads one archive to the empty `folder`, by apt or npm."""
     if package.registry == "debian":
         version = f"={package.version}" if package.version else ""
         command = [*APT, package.name + version]
@@ -95,7 +99,7 @@ def _download(package: Package, folder: Path) -> Path:
 
 
 def unpack(archive: Path, folder: Path) -> Path:
-    """The archive's files below `folder`, unpacked once; returns the folder."""
+    """Unpacks the archive's files below `folder`, once; returns the folder."""
     if not folder.exists():
         scratch = folder.with_name(folder.name + ".part")
         scratch.mkdir(parents=True, exist_ok=True)
@@ -109,7 +113,7 @@ def unpack(archive: Path, folder: Path) -> Path:
 
 
 def described(archive: Path, unpacked: Path) -> tuple[str, str]:
-    """Name and version as the archive itself says."""
+    """Returns name and version from the archive itself."""
     if archive.suffix == ".deb":
         command = ["dpkg-deb", "-W", "--showformat=${Package} ${Version}", str(archive)]
         name, version = subprocess.run(
@@ -122,5 +126,5 @@ def described(archive: Path, unpacked: Path) -> tuple[str, str]:
 
 
 def digest(archive: Path) -> str:
-    """SHA-256 of a file, in hexadecimal digits."""
+    """Returns the SHA-256 of a file, in hexadecimal digits."""
     return hashlib.sha256(archive.read_bytes()).hexdigest()

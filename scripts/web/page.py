@@ -1,4 +1,4 @@
-"""The files that a page on disk needs: those its HTML and style sheets name."""
+"""The files that a page on disk needs: the files in its HTML and style sheets."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from tree import Tree
 # Stands for the site's own name while addresses are resolved.
 SITE = "site.invalid"
 PAGES = {".html", ".htm", ".xhtml"}
-# Larger files are not pages that a person wrote.
+# Larger files are not hand-written pages.
 MOST_TEXT = 4_000_000
 CSS_ADDRESS = re.compile(
     r"""url\(\s*(?:"([^"]*)"|'([^']*)'|([^)'"\s]+))\s*\)|@import\s+(?:"([^"]*)"|'([^']*)')"""
 )
-# The attribute that names a file, by element. A link counts only with the relations below.
+# The attribute with the file, by element. A link counts only with the relations below.
 ATTRIBUTES = {
     "img": "src", "script": "src", "source": "src", "video": "poster", "embed": "src",
     "input": "src", "iframe": "src", "audio": "src", "link": "href", "body": "background",
@@ -29,10 +29,10 @@ RELATIONS = {"stylesheet", "icon", "shortcut icon", "apple-touch-icon", "preload
 
 @dataclass
 class Needs:
-    """What one page loads: files of its own site, and how much it names elsewhere.
+    """The loads of one page: files of its own site, and its references to other hosts.
 
     `here` maps a path from the site's root to the file's size in bytes; `missing` holds paths that
-    are not there; `elsewhere` the hosts of other addresses (a content network, a font service).
+    do not exist; `elsewhere` the hosts of other addresses (a content network, a font service).
     """
 
     here: dict[PurePosixPath, int] = field(default_factory=dict)
@@ -41,15 +41,15 @@ class Needs:
 
     @property
     def size(self) -> int:
-        """Bytes of the page and of all that it loads, each file once."""
+        """Size in bytes of the page and its loads, each file once."""
         return sum(self.here.values())
 
 
 def needs(tree: Tree, root: PurePosixPath, page: PurePosixPath) -> Needs:
-    """The files that a browser fetches for `page`, style sheets and frames followed.
+    """Returns the files that a browser fetches for `page`, with style sheets and frames.
 
-    `root` is the site's root within the tree, `page` a path from there. What scripts fetch is not
-    seen, so this is a lower bound.
+    `root` is the site's root within the tree, `page` a path from there. Fetches by scripts are not
+    seen, so that this is a lower bound.
     """
     found = Needs()
     waiting = [page]
@@ -67,7 +67,7 @@ def needs(tree: Tree, root: PurePosixPath, page: PurePosixPath) -> Needs:
 
 
 def _named(at: PurePosixPath, file: Path, found: Needs) -> Iterator[PurePosixPath]:
-    """Paths of the site that a page or a style sheet names; other hosts are noted in `found`."""
+    """Yields the site's paths in a page or a style sheet; records other hosts in `found`."""
     kind = at.suffix.lower()
     if kind not in PAGES | {".css"} or found.here[at] > MOST_TEXT:
         return
@@ -83,13 +83,13 @@ def _named(at: PurePosixPath, file: Path, found: Needs) -> Iterator[PurePosixPat
 
 
 def in_css(text: str) -> Iterator[str]:
-    """Addresses that a style sheet names, in their order."""
+    """Yields the addresses in a style sheet, in order."""
     for match in CSS_ADDRESS.finditer(text):
         yield next((group for group in match.groups() if group), "")
 
 
 def in_html(text: str) -> Iterator[str]:
-    """Addresses that a page names and that a browser fetches by itself, in their order."""
+    """Yields the addresses in a page that a browser fetches by itself, in order."""
     reader = _Elements()
     reader.feed(text)
     yield from reader.addresses
@@ -104,7 +104,7 @@ class _Elements(HTMLParser):
         self._in_style = False
 
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        """An element's own file and its inline style."""
+        """Records an element's own file and its inline style."""
         values = {name: value for name, value in attrs if value}
         self._in_style = tag == "style"
         wanted = ATTRIBUTES.get(tag)
@@ -113,15 +113,15 @@ class _Elements(HTMLParser):
         self.addresses.extend(in_css(values.get("style", "")))
 
     def handle_endtag(self, tag: str) -> None:
-        """A style element ends."""
+        """Ends a style element."""
         self._in_style = self._in_style and tag != "style"
 
     def parse_marked_section(self, i: int, report: int = 1) -> int:
-        """What is no HTML (`<![figure[`) ends at the next bracket, as browsers have it."""
+        """Ends invalid markup (`<![figure[`) at the next bracket, as browsers do."""
         end = self.rawdata.find(">", i)
         return end + 1 if end >= 0 else -1
 
     def handle_data(self, data: str) -> None:
-        """Text counts only inside a style element."""
+        """Reads text inside a style element only."""
         if self._in_style:
             self.addresses.extend(in_css(data))

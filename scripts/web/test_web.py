@@ -23,14 +23,14 @@ from tree import Tree  # noqa: E402
 
 
 class Web(unittest.TestCase):
-    """Each test has a folder of its own."""
+    """The builder on a temporary folder for each test."""
 
     def setUp(self) -> None:
-        """An empty folder."""
+        """Makes an empty folder."""
         self.root = Path(self.enterContext(tempfile.TemporaryDirectory()))
 
     def write(self, path: str, text: str) -> None:
-        """One file below the folder."""
+        """Writes one file below the folder."""
         (self.root / path).parent.mkdir(parents=True, exist_ok=True)
         (self.root / path).write_text(text)
 
@@ -151,7 +151,7 @@ class Web(unittest.TestCase):
         assert self.build() == 2
 
     def archived(self, name: str, version: str, files: dict[str, str]) -> Package:
-        """A package of the npm form that lies in the cache already."""
+        """Puts a package in npm's format into the cache."""
         package = Package("npm", name, version, "")
         at = package.archive(self.root / "cache")
         at.parent.mkdir(exist_ok=True)
@@ -163,7 +163,7 @@ class Web(unittest.TestCase):
         return Package("npm", name, version, digest(at))
 
     def refusal(self, package: Package) -> str:
-        """What fetching a package that cannot be had says; empty where it was had."""
+        """Returns the error message of fetching an unavailable package; empty if it was fetched."""
         try:
             fetch(package, self.root / "cache")
         except Unavailable as error:
@@ -171,7 +171,7 @@ class Web(unittest.TestCase):
         return ""
 
     def build(self) -> int:
-        """The exit status of the builder on the folder's manifest."""
+        """Runs the builder on the folder's manifest and returns the exit status."""
         arguments = [f"--{name}={self.root / path}" for name, path in
                      (("manifest", "m.toml"), ("cache", "cache"), ("out", "out"))]  # fmt: skip
         with mock.patch.object(sys, "argv", ["build.py", *arguments]):

@@ -1,4 +1,4 @@
-"""The files of a package and of the packages it leans on, as one tree whose links are followed."""
+"""The files of a package and of the packages it links to, as one tree whose links are followed."""
 
 from __future__ import annotations
 
@@ -6,13 +6,13 @@ import os
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 
-# A chain of links longer than this is a circle.
+# A longer chain of links counts as a circle.
 MOST_LINKS = 16
 
 
 @dataclass(frozen=True)
 class Tree:
-    """Several unpacked folders, the first that holds a path answers for it.
+    """Several unpacked folders; the first with a path provides it.
 
     Debian's documentation links its scripts and fonts to other packages' files
     (`jquery.js -> ../../../javascript/jquery/jquery.js`). Such links are followed inside the
@@ -22,7 +22,7 @@ class Tree:
     layers: tuple[Path, ...]
 
     def find(self, path: PurePosixPath) -> Path | None:
-        """The real file or folder that `path` (from the tree's root) leads to, or None."""
+        """Returns the real file or folder of `path` (from the tree's root), or None."""
         left = list(path.parts)
         here: list[str] = []
         links = 0
@@ -48,5 +48,5 @@ class Tree:
         return self._present("/".join(here))
 
     def _present(self, path: str) -> Path | None:
-        """The first layer's own entry of that name; a link counts though it may lead nowhere."""
+        """Returns the first layer's own entry of that name; a dangling link counts too."""
         return next((at for layer in self.layers if os.path.lexists(at := layer / path)), None)

@@ -4,10 +4,9 @@ Every decision of a schedule is made by `anabranch._core`, the same Rust code th
 traffic; there is no second scheduler here. A tour:
 
 * `anabranch.traces`: recorded loads in memory; `anabranch.io`: the files that hold them.
-* `anabranch.splitting`: a `Split` gives each packet its path.
-* `anabranch.attacks`: what tries to recognise the page.
-* `anabranch.anonymity`: what hostile relays of an onion network learn of clients with several
-  paths.
+* `anabranch.splitting`: a `Split` assigns each packet to a path.
+* `anabranch.attacks`: attacks that try to recognise the page.
+* `anabranch.anonymity`: how much hostile relays of an onion network learn about multi-path clients.
 """
 
 from anabranch._core import __version__

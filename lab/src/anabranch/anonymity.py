@@ -1,8 +1,8 @@
-"""What hostile relays learn of clients with several paths, from consensuses of the Tor network.
+"""Anonymity of clients with several paths against hostile relays, from Tor consensuses.
 
-The analysis of "Analysis of Multi-path Onion Routing" (DBSec 2019, section 6). All of it is
-computed by `anabranch._core`, the same Rust code as `anabranch anonymity`, with the client's own
-guards and path choice; this module gives it names and shapes::
+The analysis of "Analysis of Multi-path Onion Routing" (DBSec 2019, section 6). `anabranch._core`
+computes all of it, with the same Rust code as `anabranch anonymity` and with the client's own
+guards and path selection; this module adds names and array shapes::
 
     from anabranch.anonymity import Consensus, closed_form
 
@@ -37,24 +37,24 @@ COMB = (0.6, 0.2, 0.2)
 """Shares of clients with one, two and three entries in COMB (paper, Figure 5)."""
 
 LONGEST = 64 << 20
-"""Bytes of the longest consensus that is read, unpacked."""
+"""Maximum size of a consensus, in bytes, unpacked."""
 
 _TAR_HEADER, _TAR_NAME = 512, 257
-"""Bytes of a tar file's first header, and where in it the format's name stands."""
+"""Bytes of a tar file's first header, and the offset of the format's name in it."""
 
 _BEGIN = 4096
-"""Bytes at the beginning of a document in which its times stand."""
+"""Bytes at the beginning of a document that contain its times."""
 
 Floats = NDArray[np.float64]
 
 
 class AnonymityError(ValueError):
-    """A file that is no whole consensus, or a setting that makes no sense; one line."""
+    """A file that is not a complete consensus, or an invalid setting; the message is one line."""
 
 
 @dataclass(frozen=True, slots=True)
 class Band:
-    """Values over draws: each array has the shape that the field says.
+    """Values over draws: each array has the shape given at the field.
 
     Attributes:
         mean: over all draws.
@@ -69,11 +69,11 @@ class Band:
 
 @dataclass(frozen=True, slots=True)
 class Chance:
-    """Chances by the number of legs, from one on: arrays of shape (legs,).
+    """Probabilities by the number of legs, from one: arrays of shape (legs,).
 
     Attributes:
-        closed: for independent relays, from the shares that the adversary really had.
-        drawn: the share of the circuits that were drawn.
+        closed: for independent relays, from the actual shares of the adversary.
+        drawn: the share of the drawn circuits.
         low: the lower end of its 95 % interval over the draws of the adversary.
         high: the upper end.
     """
@@ -89,18 +89,18 @@ class Paths:
     """Circuits of one leg up to `legs` (section 6.1).
 
     Attributes:
-        entry_share, exit_share, middle_share: what the adversary held of the weight of each
-            position, mean over its draws, 0 to 1.
-        relays: how many relays it ran, mean over its draws.
+        entry_share, exit_share, middle_share: the adversary's share of the weight of each position,
+            mean over its draws, 0 to 1.
+        relays: number of its relays, mean over its draws.
         any: one entry at least and the exit are hostile.
         all: all entries and the exit are.
         merge: one entry at least and the middle where the legs merge, if that is not the exit.
-        entries: all entries are: what they see together is all that is sent.
+        entries: all entries are hostile: together they see all traffic.
         seen: shape (legs, legs + 1): the share of circuits with 0, 1, ... hostile entries; each
-            sees 1 / legs of the bytes where they are dealt evenly.
+            sees 1 / legs of the bytes if they are distributed evenly.
         bytes: shape (legs,): the share of the bytes that hostile entries see, mean over circuits.
-        circuits: shape (legs,): circuits that were built, over all draws.
-        unbuilt: shape (legs,): circuits for which no relay was left.
+        circuits: shape (legs,): number of circuits built, over all draws.
+        unbuilt: shape (legs,): number of circuits for which no relay was left.
     """
 
     entry_share: float
@@ -119,20 +119,20 @@ class Paths:
 
 @dataclass(frozen=True, slots=True)
 class Year:
-    """Shares of clients that were compromised (section 6.2, Figure 5).
+    """Shares of compromised clients (section 6.2, Figure 5).
 
     Bands have shape (4, days): one, two and three entries, then `COMB`.
 
     Attributes:
-        days: shape (days,): at which was counted.
-        in_use: guards that clients of one, two and three legs use at a time.
-        guards: shape (4,): different guards that a client used, in the mean.
-        any_ever: until the day one entry was hostile (model 1).
-        all_ever: until the day all entries of a circuit were, at a time (model 2).
-        any_now: on the day one is.
-        all_now: on the day all are.
+        days: shape (days,): the days of counting.
+        in_use: number of guards that clients of one, two and three legs use at a time.
+        guards: shape (4,): mean number of different guards that a client used.
+        any_ever: one entry was hostile on or before that day (model 1).
+        all_ever: all entries of a circuit were hostile at once, on or before that day (model 2).
+        any_now: one entry is hostile on that day.
+        all_now: all entries are hostile on that day.
         draws: shape (draws, days, 3, 4): each draw of the adversary, one to three entries, and the
-            four readings above in their order.
+            four measures above in their order.
     """
 
     days: NDArray[np.int64]
@@ -147,14 +147,14 @@ class Year:
 
 @dataclass(frozen=True, slots=True)
 class Sharing:
-    """How clients share sets of guards: bands of shape (legs,), over populations.
+    """Sharing of guard sets among clients: bands of shape (legs,), over populations.
 
     Attributes:
-        over_sets: clients for each set that somebody has.
-        over_clients: clients that have a client's set, itself included, mean over clients: Σn²/N.
+        over_sets: clients per set in use.
+        over_clients: clients with a client's set, including itself, mean over clients: Σn²/N.
         median: the same, median over clients.
-        unique: the share of clients whose set nobody else has.
-        largest: clients of the set that most have.
+        unique: the share of clients with a set of their own.
+        largest: clients of the most common set.
         effective: N / 2^H, where H is the entropy of sets in bits.
     """
 
@@ -171,10 +171,10 @@ class Fingerprints:
     """Guard fingerprints (section 6.2) of clients with circuits of one leg up to `legs`.
 
     Attributes:
-        in_use: guards that such clients use at a time.
+        in_use: number of guards that such clients use at a time.
         formula: shape (legs,): clients over C(guards, in use), the paper's formula.
-        drawn: guards that each client draws itself.
-        fixed: if guards were divided into sets by lot, and each client drew a set by its weight.
+        drawn: each client draws its guards itself.
+        fixed: guards are divided into random sets, and each client draws a set by its weight.
     """
 
     in_use: tuple[int, ...]
@@ -187,13 +187,13 @@ class Consensus:
     """A consensus of the Tor network.
 
     Attributes:
-        valid_after: from when on it holds.
-        relays: how many it lists.
-        has_policies: whether it says which ports exits let through. If not, whoever has the flag
-            Exit lets streams out to all ports.
-        has_families: whether it says who belongs together. If not, nobody does.
-        guards_in_use: guards that a client with one leg uses (`guard-n-primary-guards-to-use`).
-        entry_weights: shape (entries,), uint64: weights of the relays that may be entries.
+        valid_after: start of its validity.
+        relays: number of relays.
+        has_policies: whether it has the ports that exits accept. If not, every relay with the flag
+            Exit counts as accepting all ports.
+        has_families: whether it has relay families. If not, there are none.
+        guards_in_use: number of guards of a client with one leg (`guard-n-primary-guards-to-use`).
+        entry_weights: shape (entries,), uint64: weights of the possible entry relays.
     """
 
     def __init__(self, data: bytes) -> None:
@@ -204,7 +204,7 @@ class Consensus:
                 a table (`docs/formats.md`); signatures are not checked.
 
         Raises:
-            AnonymityError: it is none, or not a whole one.
+            AnonymityError: it is not a complete consensus.
         """
         try:
             self._core = _core.Consensus(data)
@@ -219,16 +219,16 @@ class Consensus:
 
     @classmethod
     def read(cls, path: str | os.PathLike[str], valid_after: str | None = None) -> Consensus:
-        """Reads a file, packed by xz or gzip or not at all, or one consensus of a tar archive.
+        """Reads a file (xz, gzip or uncompressed), or one consensus of a tar archive.
 
         Args:
-            path: of the file; its format shows in its first bytes.
-            valid_after: which consensus of an archive (CollecTor's of a month), by its first hour:
+            path: of the file; the format is detected from its first bytes.
+            valid_after: first hour of a consensus in an archive (such as CollecTor's for a month):
                 `2024-05-17T17`. None: the only one.
 
         Raises:
-            AnonymityError: it is no whole consensus, or which one of an archive is not said; the
-                message names the file.
+            AnonymityError: it is not a complete consensus, or `valid_after` is missing for an
+                archive; the message names the file.
             OSError: it cannot be read.
         """
         path = Path(path)
@@ -250,15 +250,16 @@ class Consensus:
         seed: int = 1,
         threads: int | None = None,
     ) -> Paths:
-        """The chances that a circuit is compromised, in closed form and as drawn (section 6.1).
+        """Computes the chances of a compromised circuit: closed form and simulation (section 6.1).
 
         Args:
             entries: the adversary's share of the entry weight, above 0 and below 1.
             exits: its share of the weight of exits to `port`.
-            heaviest: it runs the heaviest relays; else relays by lot.
-            legs: circuits have from 1 to so many legs.
+            heaviest: it runs the heaviest relays; otherwise random ones.
+            legs: the largest number of legs of a circuit; from 1 to this are computed.
             port: of the destination, 1 to 65535.
-            circuits: for each number of legs and each draw, each of a new client.
+            circuits: number of circuits for each number of legs and each draw, each of a new
+                client.
             draws: of the adversary.
             seed: of all draws.
             threads: to use; None: one for each processor.
@@ -295,20 +296,22 @@ class Consensus:
         seed: int = 1,
         threads: int | None = None,
     ) -> Year:
-        """A year of clients with one, two and three entries, and `COMB` (section 6.2, Figure 5).
+        """Simulates a year of clients with 1 to 3 entries, and `COMB` (section 6.2, Figure 5).
 
         Args:
-            clients: of each draw and each number of entries. 500,000, as the paper has, take a
-                minute of CPU, and a minute for each draw where draws share no clients: where relays
-                are added, or go while hostile ones stay.
+            clients: number for each draw and each number of entries. 500,000, as in the paper, take
+                a minute of CPU. They take a minute for each draw if draws share no clients: with
+                `adds`, or with `churn` while hostile relays stay.
             draws: of the adversary.
-            share: its share of the entry weight, its own included, above 0 and below 1.
-            adds: it adds so many relays of equal weight; None: it runs relays of the consensus.
-            heaviest: these are the heaviest; else relays by lot.
-            churn: days after which relays go, in the mean; None: none goes.
-            hostile_churn: with `churn`: hostile relays go too.
-            days: at which is counted, in order, from 1 to 3650.
-            guards_in_use: by a client with one leg; None: what the consensus says.
+            share: the adversary's share of the entry weight, including its own relays, above 0 and
+                below 1.
+            adds: number of relays of equal weight that it adds; None: it runs relays of the
+                consensus.
+            heaviest: these are the heaviest; otherwise random ones.
+            churn: mean lifetime of relays in days; None: all stay.
+            hostile_churn: with `churn`: hostile relays leave too.
+            days: days of counting, in order, from 1 to 3650.
+            guards_in_use: number for a client with one leg; None: from the consensus.
             seed: of all draws.
             threads: to use; None: one for each processor.
 
@@ -348,13 +351,13 @@ class Consensus:
         seed: int = 1,
         threads: int | None = None,
     ) -> Fingerprints:
-        """How many clients share a set of guards (section 6.2).
+        """Measures how many clients share a set of guards (section 6.2).
 
         Args:
-            clients: of each population.
-            legs: circuits have from 1 to so many legs, each with a guard of its own.
+            clients: size of each population.
+            legs: the largest number of legs of a circuit, each with its own guard; from 1 to this.
             draws: populations.
-            guards_in_use: by a client with one leg; None: what the consensus says.
+            guards_in_use: number for a client with one leg; None: from the consensus.
             seed: of all draws.
             threads: to use; None: one for each processor.
 
@@ -372,7 +375,7 @@ class Consensus:
 
 
 def closed_form(entry: float, exit: float, legs: int) -> tuple[float, float]:
-    """The chances that one entry at least, and that all entries, are hostile with the exit.
+    """Computes the chances that at least one entry, or all, are hostile together with the exit.
 
     `f_x (1 - (1 - f_g)^m)` and `f_x f_g^m`, where relays are independent (section 6.1).
 
@@ -392,7 +395,7 @@ def closed_form(entry: float, exit: float, legs: int) -> tuple[float, float]:
 
 
 def _document(path: Path, valid_after: str | None) -> bytes:
-    """The consensus of a file; one byte more than is read, so that the core refuses a longer one.
+    """Returns the consensus of a file, cut one byte above the maximum, which the core refuses.
 
     Raises:
         ValueError: no consensus, or several, fit `valid_after`.
@@ -408,7 +411,7 @@ def _document(path: Path, valid_after: str | None) -> bytes:
 
 
 def _unpacked(file: IO[bytes]) -> IO[bytes]:
-    """The content of a file that is packed by xz or gzip, or not at all."""
+    """Returns the content of a file: xz, gzip or uncompressed."""
     begin = file.read(6)
     file.seek(0)
     if begin == b"\xfd7zXZ\0":
@@ -417,7 +420,7 @@ def _unpacked(file: IO[bytes]) -> IO[bytes]:
 
 
 def _member(archive: IO[bytes], valid_after: str | None) -> bytes:
-    """The document of an archive that is valid after this hour, or the only one."""
+    """Returns the document of an archive that is valid after this hour, or the only one."""
     wanted = None
     if valid_after is not None:
         wanted = valid_after.rstrip("Z").replace("T", " ", 1)
@@ -426,7 +429,7 @@ def _member(archive: IO[bytes], valid_after: str | None) -> bytes:
                 f"valid_after: '{valid_after}': expected a date and an hour, such as 2024-05-17T17"
             )
     only, times = None, []
-    # A stream: one member is held at a time.
+    # As a stream: one member is in memory at a time.
     with tarfile.open(fileobj=archive, mode="r|") as members:
         for member in members:
             content = members.extractfile(member) if member.isfile() else None
@@ -457,7 +460,7 @@ def _member(archive: IO[bytes], valid_after: str | None) -> bytes:
 
 
 def _size(value: int) -> int:
-    """A count for the core, which has no numbers below zero: zero is refused there by name."""
+    """Returns an unsigned count for the core, which refuses zero by the setting's name."""
     return max(int(value), 0)
 
 

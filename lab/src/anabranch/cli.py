@@ -1,6 +1,6 @@
 """`anabranch-lab`: the lab on the command line.
 
-Exit code 0: done; 2: the input or an option is wrong, one line says which, nothing is written.
+Exit code 0: success. 2: the input or an option is wrong; one line names it, and nothing is written.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ UnmonitoredY = Annotated[
 
 
 def main() -> None:
-    """Runs the command line; every foreseeable error becomes one line and exit code 2."""
+    """Runs the command line; every expected error becomes one line and exit code 2."""
     warnings.showwarning = _warn
     try:
         code = app(sys.argv[1:] or ["--help"], prog_name="anabranch-lab", standalone_mode=False)
@@ -74,7 +74,7 @@ def main() -> None:
     except (TraceError, SplitError, DefenceError, OutsideError) as error:
         _end(str(error))
     except OSError as error:
-        # Files are named in errors of their own; what is left is our output, which nobody takes.
+        # Errors of files name the file; what remains is our output, whose reader is gone.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         _end(f"standard output: {error.strerror}")
     else:
@@ -97,7 +97,7 @@ def _warn(  # as `warnings.showwarning` is called
     file: TextIO | None = None,
     line: str | None = None,
 ) -> None:
-    """Shows a warning of ours as a line; those of libraries as Python does."""
+    """Shows a warning of ours as a line, and a library's warning as Python does."""
     if issubclass(category, TraceWarning):
         text = f"anabranch-lab: warning: {message}".replace("\n", " ")
     else:
@@ -255,7 +255,7 @@ def split(
             counters = done.counters is not None
             writer = files.enter_context(Writer(file, done.facts, counters=counters))
             writer.add(done)
-            writer.close()  # so many may not be open at a time
+            writer.close()  # the number of open files is limited
     print(f"{len(traces)} loads, {traces.times.size} packets, {resplits} splits: {plan}")
 
 
@@ -284,7 +284,7 @@ def _described(traces: Traces) -> dict[str, Any]:
 
 
 def _paths(traces: Traces) -> dict[str, int] | None:
-    """Packets of each path, by its name."""
+    """Returns the number of packets on each path, by its name."""
     if traces.paths is None:
         return None
     numbers, counts = np.unique(traces.paths, return_counts=True)
@@ -312,7 +312,7 @@ def _shown(value: Any) -> str:
 
 
 def parse_delay(text: str) -> Delay:
-    """`0.02`, or `0/0.02`: up and down."""
+    """Parses `0.02`, or `0/0.02` (up and down)."""
     try:
         up, *down = (float(part) for part in text.split("/"))
     except ValueError:

@@ -1,6 +1,6 @@
 """`anabranch-lab evaluate` and `anabranch-lab sweep`.
 
-What they need is imported when they run: other commands start faster without scikit-learn.
+Their imports are inside the functions: other commands start faster without scikit-learn.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ if TYPE_CHECKING:
 
 
 def register(app: typer.Typer) -> None:
-    """Adds both commands, and those that take their results."""
+    """Adds both commands, and the commands that read their results."""
     app.command()(evaluate)
     app.command()(sweep)
     app.command()(compare)
@@ -202,7 +202,7 @@ def evaluate(
 
 
 def _training(settings: dict[str, Any]) -> Traces | None:
-    """The traces of --train-on, whose digest then stands in the settings."""
+    """Returns the traces of --train-on, and puts their digest into the settings."""
     from anabranch import io, results
 
     text = settings["train_on"]
@@ -214,7 +214,7 @@ def _training(settings: dict[str, Any]) -> Traces | None:
 
 
 def _named(result: Result, data: Path) -> Result:
-    """With the name of the file that was evaluated."""
+    """Returns the result with the name of the evaluated file."""
     return replace_in(result, facts=result.facts | {"file": data.resolve().name})
 
 
@@ -227,7 +227,7 @@ def _warn_together(specs: Sequence[Spec]) -> None:
 
 
 def _specs(settings: dict[str, Any], attacks: list[str], parameters: list[str]) -> list[Spec]:
-    """One for each attack, each with its own parameters."""
+    """Returns a spec for each attack, each with its own parameters."""
     from anabranch import evaluate as lab
     from anabranch.attacks import ALIASES
     from anabranch.evaluate.attack import name_of
@@ -250,14 +250,14 @@ def _specs(settings: dict[str, Any], attacks: list[str], parameters: list[str]) 
 
 
 def _outs(out: Path | None, number: int) -> list[Path | None]:
-    """Where each of several results is kept: FILE.0.json and so on."""
+    """Returns the file of each of several results: FILE.0.json and so on."""
     if out is None or number == 1:
         return [out] * number
     return [out.with_suffix(f".{place}{out.suffix}") for place in range(number)]
 
 
 def _several(found: list[Result]) -> dict[str, Any]:
-    """Numbers by attack, and the first one's gain over each of the others."""
+    """Returns the numbers by attack, and the first one's gain over each of the others."""
     from dataclasses import asdict
 
     gains = {other.spec.attack: asdict(each) for _, other, each in shown.pairs(found)}
@@ -328,7 +328,7 @@ def _refuse_idle(spec: Spec, recorded: bool | None = None) -> None:
 
 
 _OPTIONS = {"delays": "delay"}
-"""Settings whose options are called otherwise: this one is given once for each path."""
+"""Settings whose options have other names: this one is given once for each path."""
 
 _NOT_SETTINGS = (
     "data",
@@ -345,7 +345,7 @@ _NOT_SETTINGS = (
 
 @contextmanager
 def one_line() -> Iterator[None]:
-    """Every foreseeable error as the one that the command line reports and exits with code 2."""
+    """Converts expected errors to `TraceError`, which the command line reports with code 2."""
     from anabranch.evaluate import ERRORS
 
     try:
@@ -365,7 +365,7 @@ def _delays(texts: list[str]) -> list[Any]:
 
 
 def _parameters(texts: list[str]) -> dict[str, Any]:
-    """`NAME=VALUE`: a number, true or false, else text."""
+    """Parses `NAME=VALUE`: a number, true or false, otherwise text."""
     found = {}
     for text in texts:
         name, equals, value = text.partition("=")
@@ -375,13 +375,13 @@ def _parameters(texts: list[str]) -> dict[str, Any]:
             raise TraceError(f"--parameter '{text}': {name} is given twice")
         try:
             found[name] = json.loads(value)
-        except (ValueError, RecursionError):  # no JSON, or longer or deeper than any number
+        except (ValueError, RecursionError):  # not JSON, or longer or deeper than any number
             found[name] = value
     return found
 
 
 def _check_out(out: Path | None, data: Path, form: str | None, *, replace: bool) -> None:
-    """Refuses a target that could not be written after an hour of work, or is there already."""
+    """Refuses a target that exists, or could not be written after an hour of work."""
     if out is None:
         return
     if out.suffix != ".json":
@@ -403,7 +403,7 @@ def _check_out(out: Path | None, data: Path, form: str | None, *, replace: bool)
 
 
 class _EachMinute:
-    """Prints what a bar would show where there is no terminal, at most once a minute.
+    """Prints progress at most once a minute, where there is no terminal for a bar.
 
     Args:
         clock: seconds; for tests.
@@ -423,7 +423,7 @@ class _EachMinute:
 
 @contextmanager
 def _epochs() -> Iterator[Any]:
-    """A bar for the epochs of a network, or a line a minute; none where there are no epochs."""
+    """Shows a bar for the epochs of a network, or a line a minute; nothing without epochs."""
     with progress() as bars:
         tasks: dict[tuple[str, int], Any] = {}
         lines = _EachMinute()
@@ -458,7 +458,7 @@ class _Bar:
     def start(self, left: int, at_once: int) -> None:
         said = f"{left} units, {at_once} at a time"
         self.progress.update(self.task, total=left, description=said)
-        self.progress.advance(self.task, 0)  # the clock of the time left starts here
+        self.progress.advance(self.task, 0)  # the estimate of the remaining time starts here
 
     def advance(self, unit: Unit, outcome: Result | str) -> None:
         self.progress.advance(self.task)
@@ -467,7 +467,7 @@ class _Bar:
 
 
 def progress() -> Progress:
-    """Bars on a terminal, nothing elsewhere."""
+    """Returns bars on a terminal, nothing elsewhere."""
     columns = (
         TextColumn("{task.description}", markup=False),
         BarColumn(),
@@ -480,6 +480,6 @@ def progress() -> Progress:
         *columns,
         console=Console(stderr=True),
         disable=not sys.stderr.isatty(),
-        # Units take minutes: by the usual 30 s there would never be two to tell the speed by.
+        # Units take minutes: the default of 30 s would never contain two to estimate the speed.
         speed_estimate_period=1e9,
     )

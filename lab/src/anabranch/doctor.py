@@ -1,4 +1,4 @@
-"""`anabranch-lab doctor`: what is installed, what is missing, and what a run would need."""
+"""`anabranch-lab doctor`: installed and missing parts, and predicted needs of a run."""
 
 from __future__ import annotations
 
@@ -29,18 +29,18 @@ PARTS: dict[str, tuple[str | None, tuple[str, ...]]] = {
     "reports and figures": ("report", ("matplotlib",)),
     "sweeps over a cluster": ("ray", ("ray",)),
 }
-"""What each part of the lab needs, and the extra that installs it."""
+"""Packages that each part of the lab needs, and the extra that installs them."""
 
 
 @dataclass(frozen=True, slots=True)
 class Estimate:
-    """What a unit of a sweep would need.
+    """Predicted needs of a unit of a sweep.
 
     Attributes:
         unit: for people.
-        memory: bytes, from above.
-        seconds: by itself on this machine; None where it could not be tried.
-        made: how the seconds were found, or why there are none.
+        memory: upper bound in bytes.
+        seconds: alone on this machine; None if it could not be tried.
+        made: source of the seconds, or the reason why there are none.
     """
 
     unit: str
@@ -84,7 +84,7 @@ def doctor(
 
 
 def installed() -> dict[str, Any]:
-    """Versions of what the lab uses, by part, None where one is missing; what is from outside."""
+    """Returns dependencies' versions by part (None if missing), and items from outside."""
     parts = {
         name: {
             "versions": {package: _version(package) for package in packages},
@@ -102,7 +102,7 @@ def installed() -> dict[str, Any]:
 
 
 def machine() -> dict[str, Any]:
-    """Processors and bytes of memory that this process may use."""
+    """Returns the processors and bytes of memory that this process may use."""
     from anabranch.sweep import memory
 
     usable = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
@@ -110,7 +110,7 @@ def machine() -> dict[str, Any]:
 
 
 def devices() -> dict[str, Any]:
-    """What JAX finds to compute on, which networks use as it stands, and what to do for more.
+    """Returns JAX's devices, which networks use unchanged, and advice on a missing GPU.
 
     Returns:
         `found`: a text for each device; `advice`: a line, or None.
@@ -121,14 +121,14 @@ def devices() -> dict[str, Any]:
         import jax
 
         found = jax.devices()
-    except Exception as error:  # a plugin of another version raises what it likes
+    except Exception as error:  # a plugin of another version may raise anything
         return {"found": [], "advice": f"JAX found no device: {error}".replace("\n", " ")}
     told = [f"{each.platform}: {each.device_kind}{_size(each)}" for each in found]
     return {"found": told, "advice": _advice({each.platform for each in found})}
 
 
 def _advice(platforms: set[str]) -> str | None:
-    """What to do where a GPU is not used, as far as can be told."""
+    """Returns advice if a GPU is not used, as far as it can be detected."""
     if platforms != {"cpu"}:
         return None
     pinned = os.environ.get("JAX_PLATFORMS")
@@ -142,7 +142,7 @@ def _advice(platforms: set[str]) -> str | None:
 
 
 def _size(device: Any) -> str:
-    """Memory that a device has for us, where it says so."""
+    """Returns the device's memory limit, if it reports one."""
     try:
         stats = device.memory_stats() or {}
     except Exception:  # not every backend has it
@@ -180,7 +180,7 @@ def _sweep(listing: Path, data: Path | None, seconds: float, jobs: int | None) -
 
 
 def estimates(units: list[Unit], seconds: float) -> list[Estimate]:
-    """What each unit would need; each attack is tried once for each data set and design of pages.
+    """Estimates the needs of units; tries each attack once per data set and design of pages.
 
     Args:
         units: of a sweep.
@@ -255,7 +255,7 @@ def _show_sweep(told: dict[str, Any]) -> None:
 
 
 def duration(seconds: float) -> str:
-    """`4.2 s`, `12 min`, `3.4 h`, `2.1 days`."""
+    """Returns `4.2 s`, `12 min`, `3.4 h`, `2.1 days`."""
     for unit, size, until in (("s", 1, 100), ("min", 60, 6000), ("h", 3600, 172_800)):
         if seconds < until:
             return f"{seconds / size:.1f} {unit}"

@@ -1,4 +1,4 @@
-"""Observers of a split load: which paths they watch, and what they see of it there."""
+"""Observers of a split load: the paths they watch, and the packets they see there."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ Floats: TypeAlias = NDArray[np.float64]
 Paths: TypeAlias = NDArray[np.int16]
 
 _STREAM = 0x6F627376
-"""Keeps an observer's draws apart from all others of the same seed."""
+"""Separates an observer's draws from all others of the same seed."""
 
 
 class SettingError(ValueError):
@@ -28,7 +28,7 @@ class SettingError(ValueError):
 
 
 def unknown(kind: str, name: str, known: Iterable[str]) -> str:
-    """One line that names the unknown and what it may have meant."""
+    """Returns one line that names the unknown value and what it may have meant."""
     known = list(known)
     near = get_close_matches(name, known, 1)
     hint = f"did you mean '{near[0]}'?" if near else f"there are {', '.join(known)}"
@@ -40,8 +40,8 @@ class PathSequences(Sequences):
     """Sequences whose packets also carry the path that they were seen on.
 
     Attributes:
-        paths: int16 (packets,), -1 where nothing is split. An attack that has no use for it
-            takes these for plain `Sequences`.
+        paths: int16 (packets,), -1 where nothing is split. An attack that does not use it treats
+            these as plain `Sequences`.
     """
 
     paths: Paths
@@ -52,7 +52,7 @@ class PathSequences(Sequences):
             raise TraceError(f"has {self.paths.size} packets, not {self.times.size}", column="path")
 
     def __getitem__(self, index: slice | ArrayLike) -> PathSequences:
-        """The sequences that a slice, a boolean mask or an array of positions selects."""
+        """Returns the sequences that a slice, a boolean mask or an array of positions selects."""
         plain = Sequences.__getitem__(self, index)
         _, _, packets = select(self.offsets, index)
         own = self.paths[packets]
@@ -60,7 +60,7 @@ class PathSequences(Sequences):
 
     @classmethod
     def joined(cls, parts: Sequence[PathSequences]) -> Self:
-        """The sequences of all `parts`, one after the other."""
+        """Returns the sequences of all `parts`, one after the other."""
         plain = Sequences.concatenate(parts)
         paths = np.concatenate([part.paths for part in parts])
         return cls(plain.times, plain.sizes, plain.offsets, paths, counts=plain.counts)
@@ -68,15 +68,15 @@ class PathSequences(Sequences):
 
 @dataclass(frozen=True, slots=True)
 class View:
-    """What an observer sees of each of `n` loads.
+    """An observer's view of each of `n` loads.
 
     Attributes:
-        traces: the packets seen, on the load's clock; a load of which nothing is seen is empty.
-        watched: bool (n, paths), which paths the observer watches.
+        traces: the packets seen, on the load's clock; an unseen load is empty.
+        watched: bool (n, paths), the paths that the observer watches.
         share: float64 (n,), the part of the load's packets that is seen.
         counter: whether the observer reads the counters of `traces`.
-        usual: float64 (n,), the share of the load's path that earlier loads of the session make
-            likely; None where nobody has seen any.
+        usual: float64 (n,), the probable share of the load's path, from earlier loads of the
+            session; None without them.
     """
 
     traces: Traces
@@ -87,7 +87,7 @@ class View:
 
     @property
     def sequences(self) -> PathSequences:
-        """The form that attacks take, with the path of each packet."""
+        """The packets in the form that attacks take, with the path of each."""
         seen = self.traces
         paths = np.full(seen.times.size, -1, np.int16) if seen.paths is None else seen.paths
         counts = carried_forward(seen) if self.counter else None
@@ -97,7 +97,7 @@ class View:
 
     @property
     def path(self) -> Paths:
-        """int16 (n,): the path watched, or -1 where it is more than one, or nothing is split."""
+        """int16 (n,): the watched path, or -1 if there are several, or nothing is split."""
         single = self.watched.sum(axis=1) == 1
         split = self.traces.paths is not None
         return np.where(single & split, self.watched.argmax(axis=1), -1).astype(np.int16)
@@ -105,21 +105,20 @@ class View:
 
 @dataclass(frozen=True, slots=True)
 class Observer:
-    """Someone on some of the paths.
+    """An observer on some of the paths.
 
     Attributes:
-        rule: `random`: one path, drawn anew for each load; `largest`: for each load the path with
-            most of its packets (of equals the first); `any`: one on each path, who share nothing: a
-            load is lost if one of them names it (CoMPS, section 3.2); `merged`: several, their
+        rule: `random`: one path, drawn again for each load; `largest`: for each load the path with
+            most of its packets (the first on ties); `any`: independent observers, one on each path:
+            a load is lost if one of them names it (CoMPS, section 3.2); `merged`: several, their
             packets in the order of time.
-        paths: how many of them `merged` watches, drawn anew for each load; None is all.
-        counter: whether packets show a counter in clear, as those of WireGuard and Mosh do and
-            those of QUIC do not (RFC 9001, 5.4). At each packet seen the observer then knows how
-            many packets all paths have carried in its direction since the load began.
-        earlier: whether the observer knows of the earlier loads of a session how much of each went
-            by the path, as who has recognised them or made them does. From that follows the share
-            that the path probably has, and at each packet seen about how many all paths have
-            carried.
+        paths: number of paths that `merged` watches, drawn again for each load; None is all.
+        counter: whether packets have a cleartext counter: those of WireGuard and Mosh do, those of
+            QUIC do not (RFC 9001, 5.4). At each packet seen the observer then knows how many
+            packets all paths have carried in its direction since the load began.
+        earlier: whether the observer knows the path's share of each earlier load of a session,
+            because it recognised or made those loads. From them it estimates the path's share, and
+            at each packet seen the number of packets on all paths.
     """
 
     rule: Literal["random", "largest", "any", "merged"] = "random"
@@ -129,9 +128,9 @@ class Observer:
 
     @classmethod
     def parse(cls, text: str) -> Self:
-        """Reads `random`, `largest`, `any`, `merged` (all paths) or `merged:K`.
+        """Parses `random`, `largest`, `any`, `merged` (all paths) or `merged:K`.
 
-        Behind each may stand `+counter`, behind the first two `+earlier`.
+        Each may be followed by `+counter`, the first two by `+earlier`.
 
         Raises:
             SettingError: if it is none of these.
@@ -168,17 +167,17 @@ class Observer:
         session: int | None = None,
         path: int | None = None,
     ) -> View:
-        """What is seen of each load; of loads that are not split, all.
+        """Returns the view of each load; of loads that are not split, everything.
 
-        Of several observers (`any`), what the one on `path` sees.
+        Of several observers (`any`), the view of the one on `path`.
 
-        Which paths are drawn depends on `seed`, `replica` and the load's run and number, not on
-        what else is there; what earlier loads tell, on those of the session that are there. Of
-        `session` loads that follow by number in a run, each is one.
+        The drawn paths depend on `seed`, `replica` and the load's run and number, not on the other
+        loads; earlier loads' information depends on the loads of the session that are present.
+        `session` is the number of loads in a session, numbered consecutively in a run.
 
         Raises:
-            SettingError: if more paths are to be merged than there are, or nobody says how many
-                loads a session has whose earlier ones were seen.
+            SettingError: if `merged` needs more paths than there are, or `session` is missing for
+                `+earlier`.
             TraceError: if only some loads are split.
         """
         if self.earlier and session is None:
@@ -225,10 +224,10 @@ class Observer:
 
 
 def carried_forward(traces: Traces) -> NDArray[np.int64]:
-    """int64 (packets,): how many packets of its direction each packet tells of, on all paths.
+    """Returns int64 (packets,): the number of packets, on all paths, that each packet reveals.
 
-    That is the greatest counter seen so far in its load and direction: a packet that was overtaken,
-    or shows no counter, tells nothing new.
+    It is the greatest counter seen so far in its load and direction: a packet that was overtaken,
+    or has no counter, reveals nothing new.
     """
     assert traces.counters is not None, "the traces were counted"
     told = np.zeros(traces.times.size, np.int64)
@@ -241,7 +240,8 @@ def carried_forward(traces: Traces) -> NDArray[np.int64]:
 def _usual(traces: Traces, shares: Floats, session: int) -> Floats:
     """float64 (n, paths): the mean share of each path in the earlier loads of a load's session.
 
-    One load more counts, of which every path had its even share: who has seen none knows that.
+    An even share for every path counts as one additional load: the prior of an observer that has
+    seen none.
     """
     usual = np.empty_like(shares)
     sums: dict[tuple[int, int], tuple[Floats, int]] = {}
@@ -256,9 +256,9 @@ def _usual(traces: Traces, shares: Floats, session: int) -> Floats:
 
 
 def _estimated(seen: Traces, usual: Floats) -> NDArray[np.int64]:
-    """int64 (packets,): how many packets all paths have probably carried in each one's direction.
+    """int64 (packets,): estimated number of packets on all paths in each packet's direction.
 
-    `usual` (n,) is the share that the path seen probably has.
+    `usual` (n,) is the probable share of the path seen.
     """
     counts = np.zeros(seen.times.size, np.int64)
     for way in (seen.sizes > 0, seen.sizes < 0):
@@ -270,7 +270,7 @@ def _estimated(seen: Traces, usual: Floats) -> NDArray[np.int64]:
 
 
 def path_count(traces: Traces) -> int:
-    """How many paths split traces have, by their names or by the greatest number."""
+    """Returns the number of paths of split traces, by their names or by the greatest number."""
     if traces.paths is None:
         return 1
     if traces.paths.size and traces.paths.min() < 0:
@@ -280,20 +280,20 @@ def path_count(traces: Traces) -> int:
 
 
 def _draw(count: int, wanted: int, key: tuple[int, ...]) -> NDArray[np.int64]:
-    """`wanted` of `count` paths, none twice."""
+    """Draws `wanted` of `count` paths without repetition."""
     entropy = [_STREAM, *(number % 2**64 for number in key)]
     order = np.random.default_rng(entropy).permutation(count)
     return order[:wanted]
 
 
 def _marked(places: NDArray[np.int64], count: int) -> Bools:
-    """Marks, bool (n, count): True at the `places` (n, k) of each row."""
+    """Returns marks, bool (n, count): True at the `places` (n, k) of each row."""
     marks = np.zeros((places.shape[0], count), np.bool_)
     np.put_along_axis(marks, places, True, axis=1)
     return marks
 
 
 def _only(traces: Traces, watched: Bools) -> Traces:
-    """The packets on the paths `watched` (n, paths) of each load; every load stays."""
-    assert traces.paths is not None  # for mypy: `see` has looked
+    """Returns the packets on the paths `watched` (n, paths) of each load; every load stays."""
+    assert traces.paths is not None  # for mypy: `see` has checked
     return traces.only(watched[traces.owners, traces.paths])

@@ -1,10 +1,10 @@
-"""Attacks, defences and schedules of others: from a file, a package, or this process.
+"""Third-party attacks, defences and schedules: from a file, a package, or this process.
 
-| group of entry points | what a name of it leads to |
+| group of entry points | item of a name |
 |---|---|
 | `anabranch.attacks` | a class: an `Attack`, or another estimator: `fit`, `predict_proba` |
 | `anabranch.defences` | a `Defence` class, or a `Family` that reads its settings |
-| `anabranch.schedules` | what makes a `Schedule` of the text behind the colon of its name |
+| `anabranch.schedules` | a function from the text after the name's colon to a `Schedule` |
 
 Nothing is loaded before it is named: importing a file or a package runs its code.
 """
@@ -27,18 +27,18 @@ Kind: TypeAlias = Literal["attacks", "defences", "schedules"]
 
 
 class OutsideError(ValueError):
-    """What was named cannot be had from its file or package; the message says which and why."""
+    """The named item cannot be loaded from its file or package; the message has the reason."""
 
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """Something from outside.
+    """An item from outside.
 
     Attributes:
         thing: the class or function.
-        origin: what tells this version of it from others, kept with results: a file's name and
-            SHA-256, or a package's name and version; empty for what this process added.
-        path: of its file, which may change and be loaded again.
+        origin: identifies its version in results: a file's name and SHA-256, or a package's name
+            and version; empty for an item that this process added.
+        path: path of its file, which may change and be loaded again.
     """
 
     thing: Any
@@ -50,10 +50,10 @@ _ADDED: dict[tuple[Kind, str], Found] = {}
 
 
 def add(kind: Kind, name: str, found: Found) -> None:
-    """Makes something known to this process under a name.
+    """Registers an item in this process under a name.
 
     Raises:
-        OutsideError: if a thing of another file has the name.
+        OutsideError: if an item of another file has the name.
     """
     known = _ADDED.get((kind, name))
     if known is not None and known.path != found.path:
@@ -62,7 +62,7 @@ def add(kind: Kind, name: str, found: Found) -> None:
 
 
 def find(kind: Kind, name: str) -> Found | None:
-    """What was added under `name`, or an installed package has; None if there is neither.
+    """Returns the item added under `name`, or an installed package's; None if there is neither.
 
     Raises:
         OutsideError: if its package cannot be imported.
@@ -85,17 +85,17 @@ def find(kind: Kind, name: str) -> Found | None:
 
 @cache
 def installed(kind: Kind) -> Mapping[str, metadata.EntryPoint]:
-    """The entry points of a kind by their names; they are not loaded."""
+    """Returns the entry points of a kind by their names; they are not loaded."""
     return {point.name: point for point in metadata.entry_points(group=f"anabranch.{kind}")}
 
 
 def names(kind: Kind) -> list[str]:
-    """What may be named of a kind, beside the lab's own."""
+    """Returns the available names of a kind, in addition to the lab's own."""
     return sorted({*installed(kind), *(name for each, name in _ADDED if each == kind)})
 
 
 def file_and_class(text: str) -> tuple[str, str] | None:
-    """The parts of `FILE.py:Class`; None if the text is none."""
+    """Returns the parts of `FILE.py:Class`, or None if the text has another form."""
     file, _, name = text.rpartition(":")
     return (file, name) if file.endswith(".py") and name else None
 
@@ -103,15 +103,14 @@ def file_and_class(text: str) -> tuple[str, str] | None:
 def from_file(text: str, folder: Path = Path()) -> tuple[str, Found]:
     """Loads `FILE.py:Class`.
 
-    The file is run as a module of its own; it may import what stands beside it.
+    The file runs as a module of its own; it may import files next to it.
 
     Args:
-        text: which; a path that is not absolute starts at `folder`.
-        folder: see there.
+        text: file and class; a relative path starts at `folder`.
+        folder: base of relative paths.
 
     Returns:
-        The name for settings and results, which is that of the file without its folder; and the
-        class.
+        The name for settings and results (the file without its folder), and the class.
 
     Raises:
         OutsideError: if there is no such file or class, or running the file fails.
@@ -136,7 +135,7 @@ def from_file(text: str, folder: Path = Path()) -> tuple[str, Found]:
 
 
 def _module(path: Path, code: bytes, digest: str) -> ModuleType:
-    """The file as a module, run once a process for each state of it; pickles find it by name."""
+    """Returns the file as a module, run once per process and content; pickles find it by name."""
     name = f"anabranch_file_{path.stem}_{digest[:12]}"
     if name in sys.modules:
         return sys.modules[name]
@@ -154,11 +153,11 @@ def _module(path: Path, code: bytes, digest: str) -> ModuleType:
 
 
 def told(error: BaseException, path: Path | None = None) -> str:
-    """An error of foreign code in a line: its type, what it says, and the line of `path` it is of.
+    """Formats an error of foreign code as a line: its type, its message, and the line of `path`.
 
     Args:
         error: as it was raised.
-        path: whose last line on the way to it is told; None is that of the innermost file.
+        path: file whose last frame gives the line; None for the innermost file.
     """
     frames = traceback.extract_tb(error.__traceback__)
     own = [frame for frame in frames if path is None or Path(frame.filename) == path]

@@ -1,7 +1,7 @@
 """Figures of results for notebooks and papers: each function draws into axes and returns them.
 
-By matplotlib, and not by SVG of our own: who draws in a notebook wants axes to title, scale, colour
-and save himself, and the reports need it anyway. `pip install './lab[report]'` has it.
+They use matplotlib, and not our own SVG: notebook users want axes that they can title, scale,
+colour and save, and the reports need it anyway. `pip install './lab[report]'` installs it.
 
 ```python
 from anabranch import plot, results
@@ -32,7 +32,7 @@ T = TypeVar("T", bound=Numbers)
 
 
 def told(result: Numbers) -> str:
-    """A result in a few words, as labels have it: attack, setting, observer."""
+    """Returns a short label of a result: attack, setting, observer."""
     from anabranch.report.setting import Setting, attack, observer
 
     setting = Setting.of(result.spec, result.facts.get("recorded_split"))
@@ -43,12 +43,12 @@ def told(result: Numbers) -> str:
 def accuracy(
     found: Sequence[Numbers], ax: Axes | None = None, *, label: Label = told, **style: Any
 ) -> Axes:
-    """A dot with its 95 % interval for each closed-world result, the highest on top.
+    """Draws a dot with its 95 % interval for each closed-world result, the highest on top.
 
     Args:
         found: results; other worlds are refused.
         ax: where to draw; None makes axes of their own.
-        label: what each is called.
+        label: label of each result.
         **style: for matplotlib's `errorbar`.
 
     Raises:
@@ -70,14 +70,15 @@ def accuracy(
 def curve(
     found: Sequence[Numbers], ax: Axes | None = None, *, label: Label = told, **style: Any
 ) -> Axes:
-    """r-precision against recall of open-world results, over all thresholds.
+    """Draws r-precision against recall of open-world results, over all thresholds.
 
-    The band is the 95 % interval of r-precision, the dot the threshold that validation chose.
+    The band is the 95 % interval of r-precision, the dot the threshold chosen on the validation
+    set.
 
     Args:
         found: results; other worlds are refused.
         ax: where to draw; None makes axes of their own.
-        label: what each is called.
+        label: label of each result.
         **style: for matplotlib's `plot`.
 
     Raises:
@@ -109,13 +110,13 @@ def differences(
     label: Label = told,
     **style: Any,
 ) -> Axes:
-    """By how many points `first` recognises more than each other one, on the loads of both.
+    """Draws the difference in points between `first` and each other result, on their common loads.
 
     Args:
         first: a closed-world result.
-        others: those of equal data that it is held against.
+        others: results on the same data to compare it with.
         ax: where to draw; None makes axes of their own.
-        label: what each is called.
+        label: label of each result.
         **style: for matplotlib's `errorbar`.
 
     Raises:
@@ -163,7 +164,7 @@ def _of_world(found: Sequence[T], world: str) -> list[T]:
 
 
 def _dots(axes: Axes, values: Any, labels: Sequence[str], style: dict[str, Any]) -> None:
-    """Rows of value, low and high, from below."""
+    """Draws rows of value, low and high, from below."""
     rows = np.arange(len(labels))
     arms = np.abs(values[:, 1:] - values[:, :1]).T
     looks: dict[str, Any] = {"fmt": "o", "capsize": 2, **style}
@@ -173,5 +174,5 @@ def _dots(axes: Axes, values: Any, labels: Sequence[str], style: dict[str, Any])
 
 
 def _column(points: Sequence[dict[str, float | None]], part: str) -> Any:
-    """Percent, NaN where it is not defined."""
+    """Returns percent, NaN where it is not defined."""
     return 100 * np.array([point[part] for point in points], np.float64)

@@ -1,8 +1,8 @@
-"""Which loads train, which choose, which test.
+"""Division of loads into training, validation and test sets.
 
-`honest` divides by run and by load, and unmonitored loads by page too. `paper` does what the
-CoMPS evaluation did (papers' section 4.1): sub-traces are samples of their own, divided 9:1, and
-those of at most ten packets are dropped.
+`honest` divides by run and by load, and unmonitored loads by page too. `paper` follows the CoMPS
+evaluation (the paper's section 4.1): sub-traces are samples of their own, divided 9:1, and those of
+at most ten packets are dropped.
 """
 
 from __future__ import annotations
@@ -23,26 +23,26 @@ Ints: TypeAlias = NDArray[np.int64]
 World: TypeAlias = Literal["closed", "open"]
 
 PAPER_DROPS = 10
-"""Sub-traces of so few packets are left out by the paper's evaluation."""
+"""The paper's evaluation drops sub-traces of at most this many packets."""
 PAPER_PARTS = 10
-"""One of so many parts tests."""
+"""Number of parts; one of them is the test set."""
 
 
 @dataclass(frozen=True, slots=True)
 class Design:
-    """How much of the data is used, and for what. None is all there is.
+    """Size and use of the data. None means all.
 
     Attributes:
         world: `closed`: every page is monitored; `open`: some are not.
         pages: pages used, drawn at random.
-        monitored: of these, how many are monitored in an open world, drawn at random. None takes
-            the data's own word, or half of the pages where it says that all are monitored.
-        loads: loads a page that train.
-        validation_loads: loads a page that choose epochs and thresholds.
-        test_loads: loads a page that test.
-        test_run: the run that tests; None is the last one, of ten or more runs the last fifth.
-        validation_run: the run that chooses; None is the last of the others, of ten or more runs
-            a fifth of all.
+        monitored: number of monitored pages among these in an open world, drawn at random. None
+            uses the data's marks, or half of the pages if all are marked as monitored.
+        loads: training loads per page.
+        validation_loads: validation loads per page, which choose epochs and thresholds.
+        test_loads: test loads per page.
+        test_run: run of the test set; None is the last one, or the last fifth of ten or more runs.
+        validation_run: run of the validation set; None is the last of the others, or a fifth of ten
+            or more runs.
         seed: of these draws.
     """
 
@@ -69,14 +69,14 @@ class Design:
 
 @dataclass(frozen=True, slots=True)
 class Fold:
-    """One training and its test, as places of loads.
+    """One training and its test, as indices of loads.
 
     Attributes:
-        train, validation, test: int64, disjoint: no load stands on two sides.
+        train, validation, test: int64, disjoint: no load is in two sets.
 
     Raises:
         SettingError: if a side is empty.
-        AssertionError: if a load stands on two sides, which would be our mistake.
+        AssertionError: if a load is in two sets, which is a bug.
     """
 
     train: Ints
@@ -96,12 +96,12 @@ _PURPOSE = {"train": "learn from", "validation": "choose epochs and thresholds b
 
 @dataclass(frozen=True, slots=True)
 class Pages:
-    """What pages are used, and for what.
+    """The pages in use, and their roles.
 
     Attributes:
-        monitored: int64, codes of the pages that the attacker watches for.
-        halves: codes of unmonitored pages, as they were drawn; one half trains while the other
-            tests. Both are empty in a closed world.
+        monitored: int64, codes of the monitored pages.
+        halves: codes of unmonitored pages in drawn order; one half is in training while the other
+            is in the test. Both are empty in a closed world.
     """
 
     monitored: Ints
@@ -113,13 +113,13 @@ class Pages:
         return np.concatenate(self.halves)
 
     def classes(self, traces: Traces) -> Ints:
-        """int64 (n,): the page of each load, or `UNMONITORED`."""
+        """Returns int64 (n,): the page of each load, or `UNMONITORED`."""
         inside = np.isin(traces.label, self.monitored)
         return np.where(inside, traces.label, UNMONITORED).astype(np.int64)
 
 
 def choose_pages(traces: Traces, design: Design) -> Pages:
-    """Draws the pages that are used.
+    """Draws the pages to use.
 
     Raises:
         SettingError: if there are too few.
@@ -143,14 +143,14 @@ def choose_pages(traces: Traces, design: Design) -> Pages:
 
 
 def honest(traces: Traces, design: Design, pages: Pages) -> Iterator[Fold]:
-    """The folds of the honest protocol: one in a closed world, two in an open one.
+    """Yields the folds of the honest protocol: one in a closed world, two in an open one.
 
-    Runs divide the loads, those that monitored pages have; where there are fewer than three, each
-    page's loads are divided 3:1:1. An unmonitored page without a load on the side that it is wanted
-    on brings all of its loads there: its page already keeps it apart.
-    In an open world one half of the unmonitored pages trains and chooses, and the other tests; in
-    the second fold the halves change places. A quarter of the pages that do not test, drawn at
-    random, only choose, so that thresholds are chosen on pages that the attack has not learnt.
+    Loads are divided by the runs of monitored pages; with fewer than three runs, each page's loads
+    are divided 3:1:1. An unmonitored page that has no load in the set it belongs to brings all of
+    its loads there, as its page alone keeps it separate. In an open world one half of the
+    unmonitored pages is for training and validation, and the other for the test; in the second fold
+    the halves change places. A quarter of the pages outside the test, drawn at random, is for
+    validation only, so that thresholds are chosen on pages that the attack has not learnt.
 
     Raises:
         SettingError: if a side would be empty.
@@ -171,11 +171,11 @@ def honest(traces: Traces, design: Design, pages: Pages) -> Iterator[Fold]:
 
 
 def paper(classes: Ints, folds: int, seed: int) -> Iterator[tuple[Ints, Ints]]:
-    """Training and test places of samples, divided 9:1 within each class, `folds` times.
+    """Yields training and test indices of samples, divided 9:1 within each class, `folds` times.
 
-    Sub-traces of one load do come on both sides: that is the point of showing it. Loads that the
+    Sub-traces of one load do occur in both sets: the protocol exists to show that. Loads that the
     paper's program leaves whole, of at most (paths x run length) packets, are split like all others
-    (lab/README.md says how many that are).
+    (lab/README.md has their number).
 
     Raises:
         SettingError: if `folds` is not between 1 and 10, or there are too few samples for a test.
@@ -207,13 +207,13 @@ def refuse_unlearnt(names: Sequence[str], learnt: Ints, tested: Ints) -> None:
 
 
 def loads_of(traces: Traces, design: Design, pages: Pages) -> Ints:
-    """int64: loads of the pages used, at most `design.loads` a page, whatever their run."""
+    """Returns int64: loads of the pages used, at most `design.loads` per page, of any run."""
     draw = _Draw(traces, design, np.zeros(len(traces), np.int8), pages.unmonitored)
     return draw(0, np.r_[pages.monitored, pages.unmonitored])
 
 
 def describe(traces: Traces, design: Design, pages: Pages) -> str:
-    """How loads are divided, in words."""
+    """Describes the division of loads in words."""
     runs = _runs(traces, design, pages)
     if runs is None:
         return "by load: of each page 3/5 train, 1/5 choose, 1/5 test (there are too few runs)"
@@ -224,9 +224,9 @@ def describe(traces: Traces, design: Design, pages: Pages) -> str:
 
 
 class _Draw:
-    """Loads of some pages on one side, at most as many a page as the design wants.
+    """Draws loads of some pages in one set, at most as many per page as the design wants.
 
-    A page of `unmonitored` that has no load on a side has all of them there.
+    A page of `unmonitored` without a load in that set gives all of its loads.
     """
 
     def __init__(
@@ -234,7 +234,7 @@ class _Draw:
     ) -> None:
         self.label, self.sides, self.unmonitored = traces.label, sides, unmonitored
         self.most = (design.loads, design.validation_loads, design.test_loads)
-        # One order for all: what a page contributes does not depend on the other pages.
+        # One order for all: a page's loads do not depend on the other pages.
         self.order = np.random.default_rng([design.seed, 1]).permutation(len(traces))
 
     def __call__(self, side: int, pages: Ints) -> Ints:
@@ -252,7 +252,7 @@ class _Draw:
 
 
 def _rank_within(codes: NDArray[np.int32]) -> Ints:
-    """int64 (n,): how many before it have the same code."""
+    """Returns int64 (n,): the number of earlier elements with the same code."""
     order = np.argsort(codes, kind="stable")
     ranked = codes[order]
     first = np.searchsorted(ranked, ranked, side="left")
@@ -264,9 +264,9 @@ def _rank_within(codes: NDArray[np.int32]) -> Ints:
 def _drawn(
     traces: Traces, there: Ints, wanted: int, design: Design, chance: np.random.Generator
 ) -> Ints:
-    """The pages used; where some of the data's are unmonitored, some of both kinds.
+    """Draws the pages to use, of both kinds if some of the data's pages are unmonitored.
 
-    In an open world as many monitored ones as the design wants, or their share of all.
+    In an open world it draws as many monitored ones as the design wants, or their share of all.
     """
     inside = np.intersect1d(there, traces.label[traces.monitored])
     outside = np.setdiff1d(there, inside)
@@ -290,7 +290,7 @@ def _drawn(
 def _divide_pages(
     traces: Traces, used: Ints, design: Design, chance: np.random.Generator
 ) -> tuple[Ints, Ints]:
-    """Monitored pages, and the others."""
+    """Returns the monitored pages, and the others."""
     marked = np.unique(traces.label[traces.monitored]).astype(np.int64)
     own = np.intersect1d(used, marked)
     others = np.setdiff1d(used, marked)
@@ -300,8 +300,8 @@ def _divide_pages(
     if wanted > own.size:
         raise SettingError(f"monitored: {wanted} are asked for, but the data have only {own.size}")
     monitored = np.sort(chance.permutation(own)[:wanted])
-    # Where the data have unmonitored pages, monitored ones that are not wanted are not used:
-    # they were chosen, and recorded, in another way.
+    # If the data have unmonitored pages, surplus monitored ones are not used in their place: they
+    # were chosen, and recorded, in another way.
     return monitored, others if others.size else np.setdiff1d(own, monitored)
 
 
@@ -311,7 +311,7 @@ def _at_least(number: int, pages: Ints, problem: str) -> None:
 
 
 def _sides(traces: Traces, design: Design, pages: Pages) -> NDArray[np.int8]:
-    """0 where a load may train, 1 where it may choose, 2 where it may test, -1 in other runs."""
+    """Returns 0 for loads in training, 1 in validation, 2 in the test, -1 in other runs."""
     runs = _runs(traces, design, pages)
     if runs is not None:
         sides = np.full(len(traces), -1, np.int8)
@@ -319,7 +319,7 @@ def _sides(traces: Traces, design: Design, pages: Pages) -> NDArray[np.int8]:
             sides[np.isin(traces.run, own)] = side
         return sides
     part = _parts(traces.label.astype(np.int64), np.random.default_rng([design.seed, 3]), 5)
-    # Of two loads, one has to be learnt; none chooses.
+    # Of two loads, one must be in training; none is in validation.
     two = np.bincount(traces.label, minlength=len(traces.names))[traces.label] == 2
     return np.array([2, 1, 0, 0, 0], np.int8)[np.where(two, 2 * part, part)]
 
@@ -327,7 +327,7 @@ def _sides(traces: Traces, design: Design, pages: Pages) -> NDArray[np.int8]:
 def _runs(
     traces: Traces, design: Design, pages: Pages
 ) -> tuple[list[int], list[int], list[int]] | None:
-    """Runs of monitored pages that train, that choose, that test; None if there are too few."""
+    """Returns the runs for training, validation and test, of monitored pages; None if too few."""
     runs = [int(run) for run in np.unique(traces.run[np.isin(traces.label, pages.monitored)])]
     if len(runs) < 3:
         if design.test_run is not None or design.validation_run is not None:
@@ -351,7 +351,7 @@ def _no_label_only_in_test(traces: Traces, sides: NDArray[np.int8], pages: Ints)
 
 
 def _parts(classes: Ints, chance: np.random.Generator, parts: int = PAPER_PARTS) -> Ints:
-    """int64 (n,): a part from 0 for each, at random and even within each class."""
+    """Returns int64 (n,): a part from 0 for each, at random and even within each class."""
     order = chance.permutation(classes.size)
     ranks = np.empty(classes.size, np.int64)
     ranks[order] = _rank_within(classes[order].astype(np.int32))

@@ -1,6 +1,6 @@
 """Runs of elements, such as the packets of many loads, one after the other in flat arrays.
 
-`offsets`, int64 (n + 1,), tells where each of `n` runs begins, and where the last one ends.
+`offsets`, int64 (n + 1,), contains the start of each of `n` runs, and the end of the last one.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ Ints: TypeAlias = NDArray[np.int64]
 
 
 class Selection(NamedTuple):
-    """Some runs: of `k` of them the places (k,), the offsets (k + 1,), and all their elements."""
+    """A selection of `k` runs: their indices (k,), offsets (k + 1,), and all their elements."""
 
     runs: Ints
     offsets: Ints
@@ -22,12 +22,12 @@ class Selection(NamedTuple):
 
 
 def offsets_of(counts: ArrayLike) -> Ints:
-    """The offsets of runs of `counts` (n,) elements."""
+    """Returns the offsets of runs of `counts` (n,) elements."""
     return np.concatenate([[0], np.cumsum(np.asarray(counts, dtype=np.int64))]).astype(np.int64)
 
 
 def select(offsets: Ints, index: slice | ArrayLike | tuple[Any, ...]) -> Selection:
-    """The runs that a slice, a boolean mask, an array of places or one place selects.
+    """Selects runs by a slice, a boolean mask, an array of indices or one index.
 
     `(index, ...)`, as scikit-learn writes it, is the same as `index`.
     """
@@ -42,5 +42,5 @@ def select(offsets: Ints, index: slice | ArrayLike | tuple[Any, ...]) -> Selecti
 
 
 def keep(offsets: Ints, kept: NDArray[np.bool_]) -> Ints:
-    """The offsets that all runs have when only some of the elements are `kept`."""
+    """Returns the offsets of all runs when only some of the elements are `kept`."""
     return offsets_of(kept)[offsets]

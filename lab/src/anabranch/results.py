@@ -1,6 +1,6 @@
 """Results of evaluations as files: a JSON of settings and numbers, a Parquet of predictions.
 
-The numbers of many results also go into one text, a line each (`line`, `lines`).
+The numbers of many results also fit into one text, a line each (`line`, `lines`).
 """
 
 from __future__ import annotations
@@ -27,19 +27,20 @@ if TYPE_CHECKING:
     from anabranch.evaluate.spec import Spec
 
 FORMAT = 2
-"""Version of these files; raised, too, when the same settings of any attack begin to give other
-numbers. Where those of one attack do, its `revision` is."""
+"""Version of these files; also raised when the same settings of any attack begin to give other
+numbers. For a change in one attack, its `revision` is raised instead.
+"""
 
 
 @dataclass(frozen=True, slots=True)
 class Numbers:
-    """What an evaluation found, without its predictions.
+    """An evaluation's result without its predictions.
 
     Attributes:
         spec: its settings.
         data: digest of the data, as `digest` makes it.
-        facts: what was divided how, and how much of it there was.
-        metrics: the numbers; each `{"value", "low", "high"}` has its 95 % interval.
+        facts: the division of the data, and its sizes.
+        metrics: the numbers; each `{"value", "low", "high"}` is a value with its 95 % interval.
         took: seconds of wall clock and of the processor; the only part that is not determined.
     """
 
@@ -52,10 +53,10 @@ class Numbers:
 
 @dataclass(frozen=True, slots=True)
 class Result(Numbers):
-    """What an evaluation found.
+    """An evaluation's result.
 
     Attributes:
-        names: the labels that `page` and `guess` of the outcomes count.
+        names: the labels that `page` and `guess` of the outcomes index.
         outcomes: every prediction.
     """
 
@@ -64,7 +65,7 @@ class Result(Numbers):
 
 
 def digest(path: Path, form: str | None = None) -> str:
-    """SHA-256 of a file, or of the files that `io.read` takes of a folder, with their names.
+    """Returns SHA-256 of a file, or of the files, with names, that `io.read` reads in a folder.
 
     Raises:
         TraceError: if it cannot be read.
@@ -79,12 +80,12 @@ def digest(path: Path, form: str | None = None) -> str:
 
 
 def key(spec: Spec, data: str, reading: Mapping[str, Any] | None = None) -> str:
-    """The name that a result is stored under: of settings, data and version, 16 hex digits.
+    """Returns the name of a stored result: 16 hex digits of a hash of settings, data and version.
 
     Args:
         spec: the settings, seed included.
         data: digest of the data.
-        reading: how the data are read, where that changes them.
+        reading: options of reading that change the data.
     """
     from anabranch.evaluate.attack import class_of, origin
 
@@ -104,13 +105,13 @@ def key(spec: Spec, data: str, reading: Mapping[str, Any] | None = None) -> str:
 
 
 def save(result: Result, path: Path) -> None:
-    """Writes `path` (JSON) and, beside it, `.parquet` with the predictions: both, or neither.
+    """Writes `path` (JSON) and `.parquet` next to it with the predictions: both, or neither.
 
     Raises:
         TraceError: if they cannot be written.
     """
     with source(path), ExitStack() as drafts:
-        # The JSON gets its name last: where it is, all is.
+        # The JSON is renamed last: if it exists, all files do.
         text = drafts.enter_context(draft.file(path))
         rows = drafts.enter_context(draft.file(path.with_suffix(".parquet")))
         pq.write_table(_table(result), rows, compression="zstd", write_page_checksum=True)
@@ -118,10 +119,10 @@ def save(result: Result, path: Path) -> None:
 
 
 def load(path: Path) -> Result:
-    """Reads what `save` wrote.
+    """Reads a result that `save` wrote.
 
     Raises:
-        TraceError: if it is no such file, or one of another version.
+        TraceError: if it is not such a file, or has another version.
     """
     with source(path):
         attributes = _attributes(_parsed(path.read_text()))
@@ -130,16 +131,16 @@ def load(path: Path) -> Result:
 
 
 def line(place: str, numbers: Numbers) -> str:
-    """One line of JSON with the numbers of a result, and `place`, the name it is found by."""
+    """Returns one line of JSON with the numbers of a result, and `place`, the name of its file."""
     content = {"file": place, **_content(numbers)}
     return json.dumps(content, separators=(",", ":"), allow_nan=False) + "\n"
 
 
 def lines(path: Path) -> Iterator[tuple[str, Numbers]]:
-    """Reads a file of what `line` made: the name of each and its numbers.
+    """Reads a file of lines that `line` made: the name of each and its numbers.
 
     Raises:
-        TraceError: if a line is none of these, or one of another version.
+        TraceError: if a line is not such a line, or has another version.
     """
     with source(path):
         for number, text in enumerate(path.read_text().splitlines(), 1):
@@ -151,12 +152,12 @@ def lines(path: Path) -> Iterator[tuple[str, Numbers]]:
 
 
 def complete(path: Path) -> bool:
-    """Whether `path` and its predictions are there."""
+    """Returns whether `path` and its predictions exist."""
     return path.is_file() and path.with_suffix(".parquet").is_file()
 
 
 def plain(value: Any) -> Any:
-    """Numbers, lists and tables that JSON has; what is not a number becomes null."""
+    """Converts a value to JSON's numbers, lists and objects; NaN and infinity become null."""
     if is_dataclass(value) and not isinstance(value, type):
         return plain(asdict(value))
     if isinstance(value, Mapping):
@@ -171,7 +172,7 @@ def plain(value: Any) -> Any:
 
 
 def estimates(metrics: Mapping[str, Any]) -> Iterator[tuple[str, dict[str, float | None]]]:
-    """Names and values of those metrics that have an interval."""
+    """Yields names and values of the metrics with an interval."""
     for name, value in metrics.items():
         if isinstance(value, dict) and value.keys() == {"value", "low", "high"}:
             yield name, value
@@ -190,7 +191,7 @@ def _content(numbers: Numbers) -> dict[str, Any]:
 
 
 def _parsed(text: str, further: Mapping[str, type] | None = None) -> dict[str, Any]:
-    """What `_content` was written as, checked for its parts and `further` ones."""
+    """Parses the text of `_content`, and checks its parts and `further` ones."""
     try:
         content = json.loads(text)
     except (ValueError, RecursionError) as error:
@@ -205,7 +206,7 @@ def _parsed(text: str, further: Mapping[str, type] | None = None) -> dict[str, A
 
 
 def _attributes(content: Mapping[str, Any]) -> dict[str, Any]:
-    """Those of `Numbers`."""
+    """Returns the attributes of `Numbers`."""
     from anabranch.evaluate import ERRORS, Spec
 
     parts = {name: content[name] for name in ("data", "facts", "metrics", "took")}
@@ -216,10 +217,12 @@ def _attributes(content: Mapping[str, Any]) -> dict[str, Any]:
 
 
 _LATER = {"draw": "load", "train_on": None}
-"""Settings that came after the first results: as usual, they are no part of a result's name."""
+"""Settings added after the first results: at their defaults, they are not part of a
+result's name.
+"""
 
 _EARLIER = {"mode": "together"}
-"""Settings whose default has changed since: the values of a stored result that lacks them."""
+"""Settings whose default has changed since: the values for stored results that lack them."""
 
 _PARTS = {"spec": dict, "data": str, "facts": dict, "metrics": dict, "took": dict}
 

@@ -1,4 +1,4 @@
-"""What evaluations came to, on the terminal."""
+"""Results of evaluations on the terminal."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 def headline(result: Result) -> str:
-    """The main number of a result with its interval, and the processor's time."""
+    """Returns the main number of a result with its interval, and the processor time."""
     name = "accuracy" if result.spec.world == "closed" else "r_precision"
     return (
         f"{name.replace('_', '-')} {_percent(result.metrics[name])}, {result.took['cpu_s']:.0f} s"
@@ -28,7 +28,7 @@ _NUMBERS = {"accuracy": "accuracy", "recall": "recall", "r_precision": "r-precis
 
 
 def pairs(found: Sequence[Result]) -> list[tuple[Result, Result, Difference]]:
-    """The first of several closed-world results beside each other one, on the loads of both."""
+    """Compares the first closed-world result with each other one, on their common loads."""
     from anabranch import metrics
 
     first, others = found[0], found[1:]
@@ -41,7 +41,7 @@ def pairs(found: Sequence[Result]) -> list[tuple[Result, Result, Difference]]:
 
 
 def show_several(found: Sequence[Result]) -> None:
-    """A row for each attack, then the first one less each of the others."""
+    """Prints a row for each attack, then the first one minus each of the others."""
     shown = [name for name in _NUMBERS if name in found[0].metrics]
     table = Table("attack", *(f"{_NUMBERS[name]} %" for name in shown), "time", box=None)
     for each in found:
@@ -72,7 +72,7 @@ def _show_pairs(found: Sequence[Result]) -> None:
 
 
 def show_report(report: Report) -> None:
-    """A row for each unit; settings that tell units of one run apart, numbers that any has."""
+    """Prints a row for each unit: the settings that distinguish units of a run, and numbers."""
     from anabranch import results
 
     rows = [(unit, results.load(file).metrics) for unit, file in report.files]
@@ -89,7 +89,7 @@ def show_report(report: Report) -> None:
 
 
 def _varied(units: list[Unit]) -> list[str]:
-    """Settings that are not the same in all units of some run: its name does not tell them."""
+    """Returns the settings that differ between units of one run, which its name does not show."""
     seen: dict[str, dict[str, set[str]]] = {}
     for unit in units:
         for name, value in unit.spec.to_dict().items():
@@ -98,7 +98,7 @@ def _varied(units: list[Unit]) -> list[str]:
 
 
 def show(result: Result) -> None:
-    """Every number of one result, and what they rest on."""
+    """Prints every number of one result, and its basis."""
     from anabranch import metrics, results
 
     table = Table("what", "value", "95 % interval by page", box=None)
@@ -119,13 +119,13 @@ def show(result: Result) -> None:
     for fold in result.facts["folds"]:
         if fold["overhead"] is not None:
             print(_cost(fold["overhead"]))
-            break  # the folds differ in which unmonitored pages test
+            break  # the folds differ in the unmonitored pages of the test
     if result.spec.world == "open":
         print(metrics.resolution(result.metrics, unseen=result.spec.protocol == "honest"))
 
 
 def _cost(overhead: dict[str, Any]) -> str:
-    """What padding adds to the test loads."""
+    """Describes the cost of padding the test loads."""
     bandwidth, time = _number(overhead["bandwidth"]), _number(overhead["time"])
     return f"padding adds {bandwidth} bytes and {time} time to {overhead['loads']} test loads"
 

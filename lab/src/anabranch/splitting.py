@@ -1,4 +1,4 @@
-"""Splits traces over paths: a thin form of the Rust trace splitter, and a door for others."""
+"""Splits traces over paths: a thin wrapper of the Rust trace splitter, open to other schedules."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ from anabranch.traces import Traces
 from anabranch.validate import TraceError, TraceWarning
 
 MOST_RESPLITS = 10_000
-"""Of one load: far more than help an attack."""
+"""Maximum number of splits of one load: far more than help an attack."""
 
 Delay = float | tuple[float, float]
-"""Seconds that a path adds: the same in both directions, or (up, down)."""
+"""Seconds of delay of a path: the same in both directions, or (up, down)."""
 
 
 class SplitError(ValueError):
@@ -27,20 +27,20 @@ class SplitError(ValueError):
 
 
 DEFAULT_SCHEDULE, DEFAULT_EVERY = _core.DEFAULT_SCHEDULE, _core.DEFAULT_EVERY
-"""What `anabranch split` does where nothing is named."""
+"""Defaults of `anabranch split`."""
 
 
 _TOGETHER = "mode together"
-"""What the warning of such a split begins with, and is known by."""
+"""Beginning of the warning of such a split, which identifies it."""
 
 _STREAM = 0x6465616C
-"""Keeps the draws of schedules from outside apart from all others of the same seed."""
+"""Separates the draws of schedules from outside from all others of the same seed."""
 
 
 class Schedule(ABC):
-    """A schedule of somebody else's, in Python: only recorded traces can be split by it.
+    """A third-party schedule in Python: it can only split recorded traces.
 
-    `str` of it stands in results, and should say its parameters.
+    Its `str` is stored in results, and should contain its parameters.
     """
 
     @abstractmethod
@@ -51,23 +51,24 @@ class Schedule(ABC):
         paths: int,
         chance: np.random.Generator,
     ) -> ArrayLike:
-        """The path of each packet of one load, whole numbers (packets,) from 0 to `paths` - 1.
+        """Assigns a path to each packet of a load: integers (packets,) from 0 to `paths` - 1.
 
         Args:
             times: float64 (packets,), seconds, ascending.
             sizes: int32 (packets,), + from client to server, - from server to client.
             paths: how many.
-            chance: the only source of chance, so that a seed replays; each load has its own.
+            chance: the only source of randomness, so that a seed is reproducible; each load has its
+                own.
         """
 
 
 def published_every(schedule: str | Schedule) -> str | None:
-    """The run length that a schedule was published with, or None if it has none of its own.
+    """Returns the run length that a schedule was published with, or None if it has none.
 
     One from outside ends its runs itself: `never`.
 
     Raises:
-        SplitError: if there is no such schedule.
+        SplitError: if the schedule does not exist.
     """
     if isinstance(schedule, Schedule):
         return "never"
@@ -83,12 +84,12 @@ def published_every(schedule: str | Schedule) -> str | None:
 
 
 def usual_mode(schedule: str | Schedule | None, path_defence: str | None = None) -> str:
-    """The `mode` where none is named: that of the program that can split so.
+    """Returns the default `mode`: that of the program that can make the split.
 
-    `follow`: an unaltered server, before which the splitter stands by default. `independent`: a far
-    end, without which nobody takes padding of a path off again, or deals in both directions as the
-    schedules of other systems do (`batched`, `hywf`). One from outside decides for both directions
-    itself: `together`, as does what is not split.
+    `follow`: an unmodified server with the splitter in front of it, the usual case. `independent`:
+    a far end. Without one, nothing removes a path's padding, or schedules both directions as other
+    systems do (`batched`, `hywf`). A schedule from outside decides for both directions itself:
+    `together`, like traces that are not split.
     """
     if isinstance(schedule, Schedule):
         return "together"
@@ -113,14 +114,14 @@ def warn_together(splits: int = 1, of: int = 1, stacklevel: int = 2) -> None:
 
 @contextmanager
 def after_warning() -> Iterator[None]:
-    """Within it `Split.split` does not warn: its caller has called `warn_together`."""
+    """Suppresses the warning of `Split.split`: the caller has called `warn_together`."""
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", _TOGETHER, TraceWarning)
         yield
 
 
 def _from_outside(schedule: str | Schedule) -> Schedule | None:
-    """The schedule of a text if it is from outside: what its package makes of the rest of it."""
+    """Returns the schedule of a text if it is from outside; its package parses the rest."""
     if isinstance(schedule, Schedule):
         return schedule
     name, _, rest = schedule.partition(":")
@@ -144,24 +145,26 @@ class Split:
 
     Attributes:
         schedule: as `anabranch split --schedule`: `weighted`, `weights:0.6,0.4`, `batched`, ...; or
-            one from outside, a `Schedule` or its name. That decides for both directions of each
-            load by itself: its `every` is `never`, its `mode` `together`, its `draw` `load`.
+            one from outside, a `Schedule` or its name. A schedule from outside decides for both
+            directions of each load itself: its `every` is `never`, its `mode` `together`, its
+            `draw` `load`.
         every: the length of a run: `50p`, `~50p`, `50-70p`, `100ms`, `~100ms`, `80-120ms`,
-            `grow:10-100ms` or `never`; None is the schedule's own (`batched`, `hywf`), which others
-            have not.
-        paths: how many, from 1.
-        mode: `follow` or `follow:20ms`: a schedule for the client's packets; an unaltered server
-            sends where it was last reached from, a round-trip time late (20 ms if not given), and
-            stays there while the client is silent. `independent`: a schedule for each direction, as
-            a splitter with a far end has. `together`: one for both, as in the CoMPS evaluation and
-            in no program. Empty: `usual_mode` of the schedule; so `together` has to be asked for.
-        delays: seconds added on each path, to both directions or (up, down); none if empty.
-        resplits: how many splits of each load `replicas` makes.
+            `grow:10-100ms` or `never`; None is the schedule's own, if it has one (`batched`,
+            `hywf`).
+        paths: number of paths, from 1.
+        mode: `follow` or `follow:20ms`: a schedule for the client's packets; an unmodified server
+            sends to the address of the last packet it received, a round-trip time late (20 ms by
+            default), and stays there while the client is silent. `independent`: a schedule for each
+            direction, as a splitter with a far end has. `together`: one for both, as in the CoMPS
+            evaluation and in no program. Empty: `usual_mode` of the schedule; `together` must be
+            given explicitly.
+        delays: seconds of delay on each path, in both directions or (up, down); none if empty.
+        resplits: number of splits of each load that `replicas` makes.
         seed: of all draws, 0 to 2^64 - 1.
-        draw: how long chances that a schedule draws are kept: `load`: each load has its own;
-            `session:20`: twenty loads of a run that follow by number have the same, as in a
-            splitter's session; `silence:1s`: anew after each silence of the scheduled packets, as
-            with `anabranch split --redraw 1s`.
+        draw: how long a schedule keeps its drawn probabilities: `load`: each load has its own;
+            `session:20`: twenty consecutive loads of a run have the same, as in a splitter's
+            session; `silence:1s`: redrawn after each silence of the scheduled packets, as with
+            `anabranch split --redraw 1s`.
 
     Raises:
         SplitError: if a setting is wrong.
@@ -195,7 +198,7 @@ class Split:
 
     @property
     def run_length(self) -> str:
-        """`every`, or the schedule's own."""
+        """`every`, or the schedule's own run length."""
         every = self.every or published_every(self.schedule)
         if every is None:
             raise SplitError(
@@ -205,7 +208,7 @@ class Split:
 
     @property
     def is_simulation_only(self) -> bool:
-        """Whether no program splits so: a schedule of ours, at both ends at once."""
+        """Whether no program can make this split: a schedule of ours, at both ends at once."""
         return self.mode == "together" != usual_mode(self.schedule)
 
     def __str__(self) -> str:
@@ -214,14 +217,14 @@ class Split:
         return text + "".join(f" --delay {_delay_text(delay)}" for delay in self.delays)
 
     def split(self, traces: Traces, replica: int = 0) -> Traces:
-        """The same packets with their paths, as split number `replica` of each load draws them.
+        """Returns the same packets with their paths, as drawn in split `replica` of each load.
 
         Without delays, times and sizes are shared with `traces`, not copied. With delays, each
         load's packets are sorted by their new times; packets of equal time keep their order. A
-        load's paths depend on its `load`, its `run` and `replica`, not on what else is there.
+        load's paths depend on its `load`, its `run` and `replica`, not on the other loads.
 
-        Where paths delay, each packet keeps the counter that it was sent with (`Traces.counted`).
-        A split that is a simulation only is made with a warning.
+        If paths delay, each packet keeps the counter that it was sent with (`Traces.counted`). A
+        split for simulation only gives a warning.
 
         Raises:
             TraceError: if the traces are split already, or have no times where runs end by time.
@@ -257,12 +260,12 @@ class Split:
         )
 
     def replicas(self, traces: Traces) -> Iterator[Traces]:
-        """Each of the `resplits` splits, one at a time."""
+        """Yields each of the `resplits` splits, one at a time."""
         for replica in range(self.resplits):
             yield self.split(traces, replica)
 
     def _assigned(self, own: Schedule, traces: Traces, replica: int) -> NDArray[np.int16]:
-        """int16 (packets,): paths by a schedule from outside, load by load."""
+        """Returns int16 (packets,): paths by a schedule from outside, load by load."""
         paths = np.zeros(traces.times.size, np.int16)
         for k, (load, run) in enumerate(zip(traces.load, traces.run, strict=True)):
             packets = traces.packets(k)
@@ -285,7 +288,7 @@ class Split:
 
     def _core(self) -> _core.TraceSplit:
         pairs = [delay if isinstance(delay, tuple) else (delay, delay) for delay in self.delays]
-        # Delays are the core's in any case; what is from outside only deals.
+        # The core applies delays in any case; a schedule from outside only assigns paths.
         ours = self.schedule if isinstance(self.schedule, str) else None
         if ours is None or _from_outside(ours) is not None:
             ours = "round-robin"
@@ -296,7 +299,7 @@ class Split:
             raise SplitError(str(error)) from error
 
     def _fits(self, traces: Traces) -> None:
-        # What was recorded on one path alone is whole.
+        # A recording on one path alone is unsplit.
         if traces.paths is not None and np.unique(traces.paths).size > 1:
             raise TraceError("these traces are already split", column="path")
         if traces.timeless and self.run_length.endswith("s"):
@@ -315,10 +318,10 @@ class Split:
 
 
 def merge(parts: Sequence[Traces]) -> Traces:
-    """What observers of several paths see together: packets of each load sorted by time.
+    """Merges the views of observers of several paths: packets of each load sorted by time.
 
-    Every part holds the same loads in the same order, as `Traces.on_paths` leaves them. Packets
-    of equal time stand in the order of `parts`.
+    Every part has the same loads in the same order, as `Traces.on_paths` returns them. Packets of
+    equal time are in the order of `parts`.
 
     Raises:
         TraceError: if the parts hold different loads.

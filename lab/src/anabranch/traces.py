@@ -21,14 +21,14 @@ WHOLE = -1
 
 @dataclass(frozen=True, slots=True)
 class Facts:
-    """What a file says of all its loads (docs/formats.md, "Metadata")."""
+    """Metadata of all loads of a file (docs/formats.md, "Metadata")."""
 
     size: str = "ip-packet"
-    """What sizes count: `ip-packet`, `cell` or `direction` (±1; such files may have no times)."""
+    """Unit of sizes: `ip-packet`, `cell` or `direction` (±1; such files may have no times)."""
     paths: tuple[str, ...] = ()
     """The names of path 0, 1, ..."""
     schedule: str | None = None
-    """How it was split, as on a command line."""
+    """The recorded split, as on a command line."""
     seed: int | None = None
     """The seed of the split."""
 
@@ -40,17 +40,17 @@ class Traces:
     Attributes:
         load: int64 (n,), unique within its run.
         run: int32 (n,), the repetition of the experiment.
-        label: int32 (n,), what was loaded: a place in `names`.
+        label: int32 (n,), the page: an index into `names`.
         names: the labels.
-        monitored: bool (n,), whether an attacker watches for the load's label.
+        monitored: bool (n,), whether the load's label is monitored.
         offsets: int64 (n + 1,), from 0, never decreasing; a load may be empty.
         times: float64 (packets,), seconds, ascending within a load.
         sizes: int32 (packets,), + from client to server, - from server to client, never 0.
         paths: int16 (packets,), or None where nothing is split.
-        counters: int64 (packets,), the number that each packet shows in clear, as its place from 1
-            among the packets of its load and direction, on all paths; 0 where it shows none. None
-            where no file tells: `counted` then makes them up.
-        facts: what is true of all.
+        counters: int64 (packets,), each packet's cleartext counter, as its position from 1 among
+            the packets of its load and direction, on all paths; 0 without one. None if the file has
+            no counters: `counted` then simulates them.
+        facts: metadata of all loads.
 
     Raises:
         TraceError: if the arrays do not fit together or break a rule of the schema.
@@ -75,7 +75,7 @@ class Traces:
         return self.offsets.size - 1
 
     def __getitem__(self, index: slice | ArrayLike) -> Traces:
-        """The loads that a slice, a boolean mask or an array of places selects; names stay."""
+        """Selects loads by a slice, a boolean mask or an array of indices; names stay."""
         chosen, offsets, packets = ragged.select(self.offsets, index)
         return replace(
             self,
@@ -92,7 +92,7 @@ class Traces:
 
     @property
     def shape(self) -> tuple[int]:
-        """(n,): by it scikit-learn takes this for what can be indexed, to divide and shuffle."""
+        """(n,): scikit-learn uses it to treat this as indexable, to divide and shuffle."""
         return (len(self),)
 
     @property
@@ -112,15 +112,15 @@ class Traces:
 
     @property
     def timeless(self) -> bool:
-        """Whether no packet has a time, as where only directions were recorded."""
+        """Whether no packet has a time, as in recordings of directions only."""
         return self.times.size > 0 and not self.times.any()
 
     def packets(self, k: int) -> slice:
-        """The place of load `k` in the flat arrays."""
+        """Returns the slice of load `k` in the flat arrays."""
         return slice(int(self.offsets[k]), int(self.offsets[k + 1]))
 
     def on_paths(self, paths: Sequence[int]) -> Traces:
-        """What an observer of `paths` sees. Every load stays, even if nothing of it is seen.
+        """Returns the view of an observer of `paths`. Every load stays, even an unseen one.
 
         Times keep the load's clock: an attacker who does not know it subtracts the first one.
         """
@@ -131,7 +131,7 @@ class Traces:
         return self.only(np.isin(self.paths, np.asarray(paths)))
 
     def only(self, kept: NDArray[np.bool_]) -> Traces:
-        """The packets that are `kept` (packets,). Every load stays, even without packets."""
+        """Returns the packets `kept` (packets,). Every load stays, even without packets."""
         return replace(
             self,
             offsets=ragged.keep(self.offsets, kept),
@@ -142,19 +142,19 @@ class Traces:
         )
 
     def counted(self) -> Traces:
-        """The same with counters: as they are, or as one tunnel for each load would show them.
+        """Returns the same with counters: recorded ones, or those of a simulated tunnel per load.
 
-        Made up, a packet's counter is its place among those of its load and direction, in the order
-        in which they stand, on all paths. That is what WireGuard and Mosh count, dummies included,
-        but for handshakes, which show no counter, and rekeying, which starts again: neither falls
-        into most loads, and an observer sees both.
+        A simulated counter is the packet's position among those of its load and direction, in
+        order, on all paths. That is what WireGuard and Mosh count, dummies included. The exceptions
+        are handshakes, which have no counter, and rekeying, which restarts it: most loads contain
+        neither, and an observer sees both.
         """
         if self.counters is not None:
             return self
         return replace(self, counters=_places(self.offsets, self.sizes))
 
     def shares(self, paths: int) -> Floats:
-        """float64 (n, paths): the part of each load's packets on each path; 0 where it is empty."""
+        """Returns float64 (n, paths): the share of each load's packets per path; 0 if empty."""
         if self.paths is None:
             raise TraceError(
                 "the traces are not split, so there are no shares of paths", column="path"
@@ -168,7 +168,7 @@ class Traces:
 
 
 class Builder:
-    """Collects loads one by one, in the order in which a file tells them."""
+    """Collects loads one by one, in the order of a file."""
 
     def __init__(self, facts: Facts | None = None) -> None:
         self.facts = facts or Facts()
@@ -190,7 +190,7 @@ class Builder:
         run: int = 0,
         monitored: bool = True,
     ) -> Self:
-        """Adds a load with `times` [s] and signed `sizes`; its number counts up if not given."""
+        """Adds a load with `times` [s] and signed `sizes`; its number counts up by default."""
         code = self._names.setdefault(label, len(self._names))
         number = len(self._rows) if load is None else load
         self._rows.append((number, run, code, monitored))
@@ -199,7 +199,7 @@ class Builder:
         return self
 
     def build(self) -> Traces:
-        """All loads added so far, names sorted.
+        """Returns all loads added so far, with sorted names.
 
         Raises:
             TraceError: as `Traces` does.
@@ -222,17 +222,17 @@ class Builder:
 
 
 def sizes_of(values: ArrayLike) -> Sizes:
-    """Sizes as int32.
+    """Returns sizes as int32.
 
     Raises:
-        TraceError: if one is no whole number of 32 bits.
+        TraceError: if one is not an integer of 32 bits.
     """
     return _int32(values, "size")
 
 
 def _int32(values: ArrayLike, column: str) -> NDArray[np.int32]:
     array: NDArray[Any] = np.asarray(values)
-    with np.errstate(invalid="ignore"):  # What is no such number differs then, NaN from all.
+    with np.errstate(invalid="ignore"):  # Other values, such as NaN, differ after the cast.
         whole = array.astype(np.int32)
     if not np.array_equal(whole, array):
         raise TraceError("holds values that are not whole numbers of 32 bits", column=column)
@@ -240,7 +240,7 @@ def _int32(values: ArrayLike, column: str) -> NDArray[np.int32]:
 
 
 def _places(offsets: NDArray[np.int64], sizes: Sizes) -> NDArray[np.int64]:
-    """int64 (packets,): each packet's place, from 1, in its load and direction."""
+    """Returns int64 (packets,): each packet's position, from 1, in its load and direction."""
     up = ragged.offsets_of(sizes > 0)
     down = np.arange(up.size) - up
     first = np.repeat(offsets[:-1], np.diff(offsets))
@@ -249,7 +249,7 @@ def _places(offsets: NDArray[np.int64], sizes: Sizes) -> NDArray[np.int64]:
 
 
 def loads(traces: Traces) -> Iterator[tuple[str, Floats, Sizes]]:
-    """Label, times and sizes of each load, as views."""
+    """Yields label, times and sizes of each load, as views."""
     for k, code in enumerate(traces.label):
         packets = traces.packets(k)
         yield traces.names[code], traces.times[packets], traces.sizes[packets]

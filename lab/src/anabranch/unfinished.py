@@ -1,7 +1,7 @@
-"""What a training keeps on disk while it is under way, so that one that is cut goes on.
+"""State of an unfinished training on disk, from which an interrupted one resumes.
 
-The parts of an evaluation (its folds, the members of an ensemble) each have a file beside the
-result's, named after both. They are pickles of NumPy arrays: the folder has to be one's own.
+The parts of an evaluation (its folds, the members of an ensemble) each have a file next to the
+result's, named after both. They are pickles of NumPy arrays: the folder must be trusted.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from anabranch.io import draft
 SUFFIX = ".training"
 
 EVERY_S = 300.0
-"""Seconds of a long epoch that a cut costs at most; writing a state takes one or two."""
+"""Seconds of a long epoch that an interruption costs at most; writing a state takes one or two."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,7 +31,7 @@ class Took:
 
     @classmethod
     def now(cls) -> Self:
-        """Both clocks; only differences mean something."""
+        """Returns both clocks; only differences are meaningful."""
         return cls(time.monotonic(), time.process_time())
 
     def __add__(self, other: Took) -> Took:
@@ -42,7 +42,7 @@ class Took:
 
 
 class Unfinished:
-    """The state of one training, or of parts that each have one.
+    """The state of one training, or of several parts with a state each.
 
     Args:
         stem: path of the files, to which the parts' names and `SUFFIX` are added.
@@ -57,24 +57,24 @@ class Unfinished:
         self._earlier = Took()
 
     def part(self, name: str) -> Unfinished:
-        """A part with a file of its own."""
+        """Returns a part with a file of its own."""
         part = Unfinished(self._stem.with_name(f"{self._stem.name}.{name}"), self._every_s)
         self._parts.append(part)
         return part
 
     def read(self) -> Any:
-        """What was last written, by whatever process; None if nothing was, or it is damaged."""
+        """Returns the last state, written by any process; None if it is missing or damaged."""
         try:
             took, content = joblib.load(self._file)
         except FileNotFoundError:
             return None
-        except Exception:  # unpickling garbage raises almost anything; it costs a new start
+        except Exception:  # unpickling garbage raises almost anything; it costs a restart
             return None
         self._earlier = took
         return content
 
     def write(self, content: Any) -> None:
-        """Replaces what was last written: wholly, or not at all."""
+        """Replaces the last state atomically."""
         now = Took.now()
         with draft.file(self._file) as part:
             joblib.dump((self._earlier + (now - self._began), content), part, compress=3)
@@ -82,15 +82,15 @@ class Unfinished:
 
     @property
     def due(self) -> bool:
-        """Whether this process has written nothing for so long that much would be lost."""
+        """Returns whether this process's last write is at least `every_s` seconds ago."""
         return time.monotonic() - self._wrote_s >= self._every_s
 
     def earlier(self) -> Took:
-        """What processes before this one spent on what was read here."""
+        """Returns the time that earlier processes spent on the state read here."""
         return sum((part.earlier() for part in self._parts), self._earlier)
 
     def forget(self) -> None:
-        """Removes all files, of earlier processes too, and drafts of those that were killed."""
+        """Removes all files, also of earlier processes, and drafts of killed processes."""
         stem, folder = glob.escape(self._stem.name), self._stem.parent
         patterns = (f"{stem}{SUFFIX}", f"{stem}.*{SUFFIX}", f".{stem}.*.part")
         for file in (file for pattern in patterns for file in folder.glob(pattern)):

@@ -1,7 +1,7 @@
-"""What makes traces sound, and errors that name the file and the column.
+"""Validity of traces, and errors that name the file and the column.
 
-The rules are those of docs/formats.md, "Validity". Structure is checked wherever traces come into
-being; labels only where they are to be learnt (`labels`), as a capture of one's own has none.
+The rules are those of docs/formats.md, "Validity". Structure is checked whenever traces are made;
+labels only where they are to be learnt (`labels`), as a user's own capture has none.
 """
 
 from __future__ import annotations
@@ -27,9 +27,9 @@ class TraceError(ValueError):
     """Traces or a file of traces cannot be used.
 
     Attributes:
-        problem: what is wrong, as the end of a sentence.
-        column: the column or array that is wrong, if it is one.
-        file: where it stands, if it stands in a file.
+        problem: the problem, as the end of a sentence.
+        column: the wrong column or array, if it is one.
+        file: the file, if there is one.
     """
 
     def __init__(
@@ -47,11 +47,11 @@ class TraceError(ValueError):
 
 
 class TraceWarning(UserWarning):
-    """Traces are read, though something of their file is doubtful."""
+    """Traces are read, though a part of their file is doubtful."""
 
 
 def doubt(problem: str, file: Source) -> None:
-    """Warns of what is doubtful in `file`."""
+    """Warns of a doubtful part of `file`."""
     warnings.warn(f"{file}: {problem}", TraceWarning, stacklevel=3)
 
 
@@ -59,7 +59,7 @@ def doubt(problem: str, file: Source) -> None:
 def source(file: Source) -> Iterator[None]:
     """Names `file` in every `TraceError` raised within, unless it names one already.
 
-    A file that is missing, damaged or not readable becomes a `TraceError` too.
+    A missing, damaged or unreadable file becomes a `TraceError` too.
     """
     try:
         yield
@@ -92,7 +92,7 @@ def structure(traces: Traces) -> None:
 
 
 def filled(traces: Traces, form: str) -> None:
-    """Refuses a load without packets, on behalf of a format that has no place for one.
+    """Refuses a load without packets, for a format that cannot hold one.
 
     Raises:
         TraceError: with the load.
@@ -108,7 +108,7 @@ def labels(traces: Traces, codes: NDArray[np.int64] | None = None) -> None:
 
     Args:
         traces: of these loads.
-        codes: of the labels that are to be learnt; None is those that are monitored.
+        codes: of the labels to learn; None means the monitored ones.
 
     Raises:
         TraceError: with the label.
@@ -126,7 +126,7 @@ def labels(traces: Traces, codes: NDArray[np.int64] | None = None) -> None:
 
 
 def watched(traces: Traces) -> None:
-    """Refuses a label that is monitored in some of its loads only: an attack knows it or not.
+    """Refuses a label that is monitored in only some of its loads: an attack knows it or not.
 
     Raises:
         TraceError: with the label.
@@ -144,7 +144,7 @@ def watched(traces: Traces) -> None:
 
 
 MOST_COUNTED = 2**40
-"""The greatest counter within a load: far more packets than any load has."""
+"""Maximum counter within a load: far more packets than any load has."""
 
 _COUNTED_TOO_FAR = "is above 2^40: does it count from the load's first packet?"
 _BAD_TIME = "is negative or not a finite number"
@@ -198,7 +198,7 @@ def _load_names(traces: Traces) -> None:
 
 
 def _earlier_than_before(traces: Traces) -> NDArray[np.bool_]:
-    """Which packets are earlier than the one before in their load."""
+    """Returns which packets are earlier than their predecessor in the load."""
     earlier = np.zeros(traces.times.size, dtype=np.bool_)
     earlier[1:] = np.diff(traces.times) < 0
     starts = traces.offsets[:-1]

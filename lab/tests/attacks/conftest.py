@@ -1,4 +1,4 @@
-"""Small data and small attacks, so that the suite needs seconds a network and not minutes."""
+"""Small data and small attacks, so that the suite needs seconds per network instead of minutes."""
 
 from __future__ import annotations
 
@@ -57,14 +57,15 @@ SMALL: dict[str, dict[str, Any]] = {
         "learning_rate": 0.005,
     },
 }
-"""Parameters that keep a network small; learning rates and epochs suit 40 training loads.
+"""Parameters for small networks; learning rates and epochs suit 40 training loads.
 
-Six seeds of each learn the whole test set."""
+With each of six seeds, every network learns the whole test set.
+"""
 
 
 @dataclass(frozen=True)
 class Data:
-    """A training and a test set of five pages that are easily told apart."""
+    """A training and a test set of five pages that are easy to distinguish."""
 
     train: Sequences
     train_labels: NDArray[np.str_]
@@ -74,7 +75,9 @@ class Data:
 
 
 def make_load(rng: np.random.Generator, page: int) -> tuple[NDArray[Any], NDArray[Any]]:
-    """One load: bursts whose length, pause and direction depend on the page, with jitter."""
+    """Returns one load: bursts whose length, pause and direction depend on the page,
+    with jitter.
+    """
     times, sizes, now = [0.0], [600], 0.0
     for burst in range(6):
         incoming = 3 + 4 * ((page + burst) % 5) + int(rng.integers(0, 2))
@@ -89,7 +92,7 @@ def make_load(rng: np.random.Generator, page: int) -> tuple[NDArray[Any], NDArra
 
 @pytest.fixture(scope="session")
 def data() -> Data:
-    """5 classes x 12 loads: 8 of each train, 4 test."""
+    """Returns 5 classes x 12 loads: 8 of each for training, 4 for the test."""
     rng = np.random.default_rng(7)
     loads = [[make_load(rng, page) for _ in range(LOADS)] for page in range(len(CLASSES))]
     parts = []
@@ -103,7 +106,7 @@ def data() -> Data:
 
 @pytest.fixture(scope="session", params=list(TABLE))
 def name(request: pytest.FixtureRequest) -> str:
-    """Every attack in turn."""
+    """Returns every attack in turn."""
     if issubclass(TABLE[request.param], NetworkAttack):
         pytest.importorskip("jax")
     return str(request.param)
@@ -111,10 +114,10 @@ def name(request: pytest.FixtureRequest) -> str:
 
 @pytest.fixture(scope="session")
 def fitted(name: str, data: Data) -> Attack:
-    """The small attack, trained once for all tests that only look at it."""
+    """Returns the small attack, trained once for all tests that do not change it."""
     return small(name).fit(data.train, data.train_labels, groups=data.groups)
 
 
 def small(name: str, **changes: Any) -> Attack:
-    """An attack of test size."""
+    """Returns an attack of test size."""
     return TABLE[name](**(SMALL[name] | changes))

@@ -18,7 +18,7 @@ before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
 numpy.ones(1 << 23)
 print(resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before)
 """
-"""How many pages an array of 64 MiB takes from the kernel, after one of its size was freed."""
+"""Prints the page faults of an array of 64 MiB, allocated after one of its size was freed."""
 
 glibc = pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="the C library is not glibc")
 

@@ -1,4 +1,4 @@
-"""What only the forest and the support vector machine have."""
+"""Properties of the forest and the support vector machine alone."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ SEED = 5
 
 @pytest.fixture(scope="module")
 def noisy() -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Features of two overlapping classes, so that leaves are deep and some impure."""
+    """Returns features of two overlapping classes, so that leaves are deep and some impure."""
     rng = np.random.default_rng(2)
     codes = rng.integers(0, 3, 300)
     train = rng.normal(size=(300, 6)) + codes[:, None] * 0.5
@@ -85,7 +85,7 @@ def test_an_unknown_decision_is_refused(data: Data) -> None:
 
 
 def test_a_search_takes_the_pair_that_the_validation_set_prefers(data: Data) -> None:
-    """Labels of the validation set are moved by one: the worst pair for the test set wins."""
+    """The validation set's labels are shifted by one: the worst pair for the test set wins."""
     right = Cumul(search=True).fit(
         data.train, data.train_labels, validation=(data.test, data.test_labels)
     )

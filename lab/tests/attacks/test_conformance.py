@@ -1,4 +1,4 @@
-"""The contract of every attack, in the way of scikit-learn's estimator checks."""
+"""The contract of every attack, in the manner of scikit-learn's estimator checks."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ NETWORKS = [name for name, attack in TABLE.items() if issubclass(attack, Network
 
 
 def quick(name: str, **changes: int) -> Attack:
-    """The small attack after few epochs, where it need not have learnt much."""
+    """Returns the small attack with few epochs, for tests that do not need its accuracy."""
     return small(name, **({"epochs": 2} if name in NETWORKS else {}), **changes)
 
 
@@ -180,7 +180,7 @@ def test_parameters_out_of_range_are_refused_before_any_work(name: str, data: Da
 
 
 def unsuitable(allowed: object) -> list[Any]:
-    """Values that a parameter cannot have."""
+    """Returns values that a parameter rejects."""
     values: list[Any] = [None, "oracle", math.nan, math.inf, -math.inf]
     if isinstance(allowed, Range):
         values += [allowed.least - 1, allowed.most * 2, True]
@@ -229,7 +229,9 @@ def test_loads_that_do_not_divide_are_told(name: str, data: Data) -> None:
 
 @pytest.mark.parametrize("name", NETWORKS, indirect=True)
 def test_one_epoch_lowers_the_loss(name: str, data: Data) -> None:
-    """At the published rate; the set six times over, since two mini-batches may lead anywhere."""
+    """At the published rate; the set is repeated six times, as two mini-batches may
+    lead anywhere.
+    """
     rate = TABLE[name]().get_params()["learning_rate"]
     X, y = Sequences.concatenate([data.train] * 6), np.tile(data.train_labels, 6)
     before, after = (
@@ -291,7 +293,9 @@ print(*[attack().get_params()["seed"] for attack in TABLE.values()])
 
 
 def counted(X: Sequences, hidden: np.ndarray) -> Sequences:
-    """With counters, as if each packet seen had that many unseen ones before it (sequences,)."""
+    """Returns X with counters, as if ``hidden`` unseen packets preceded each seen one
+    (sequences,).
+    """
     own = np.ones(X.times.size, np.int64)
     steps = own + hidden[X.owners]
     counts = np.zeros(X.times.size, np.int64)
@@ -304,7 +308,7 @@ def counted(X: Sequences, hidden: np.ndarray) -> Sequences:
 
 
 def test_counters_are_used_or_refused(name: str, data: Data) -> None:
-    """Equal packets, and counters that alone tell two pages apart."""
+    """Equal packets; only the counters distinguish the two pages."""
     same = Sequences.concatenate([data.train[:1]] * 40)
     labels = np.arange(40) % 2
     X = counted(same, labels * 3)

@@ -1,4 +1,4 @@
-"""Networks compute where JAX computes: nothing of the lab chooses a device."""
+"""Networks run on JAX's device: nothing in the lab chooses one."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ PINS = re.compile(
     r"jax_platform|JAX_PLATFORM|device_put|default_device|devices\(|backend=|jit\([^)]*device"
 )
 ASKS = {"doctor.py"}
-"""Files that ask which devices there are, and tell."""
+"""Files that may query the devices, to report them."""
 
 PROGRAM = """
 import sys, jax
@@ -49,7 +49,9 @@ print(sorted(each.id for each in used), len(before))
 
 
 def trained(place: int) -> list[str]:
-    """What two networks predict on device number `place` of two, and where their weights lie."""
+    """Returns two networks' predictions on device number `place` of two, and their
+    weights' device.
+    """
     two = os.environ | {"XLA_FLAGS": "--xla_force_host_platform_device_count=2"}
     two.pop("JAX_PLATFORMS", None)
     call = [sys.executable, "-c", PROGRAM, str(place)]

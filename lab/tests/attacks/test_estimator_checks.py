@@ -1,6 +1,6 @@
 """scikit-learn's own checks of estimators, on every attack; exceptions have reasons in one file.
 
-Of networks, whose checks train most, only the least is checked, unless EVERY_NETWORK is set.
+Networks train in most checks, so that only the smallest is checked, unless EVERY_NETWORK is set.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ from .conftest import SMALL
 FILE = Path(__file__).with_name("estimator_checks.toml")
 LISTED = tomllib.loads(FILE.read_text())["exception"]
 TINY = SMALL["p-fp"] | {"length": 16, "hidden": 8, "width": 4, "epochs": 20}
-"""A network whose every check needs seconds; what they share, it shows."""
+"""A network that needs seconds per check; it stands for all networks' common code."""
 
 
 def parameters() -> dict[str, dict[str, Any]]:
-    """Small ones of each attack that is checked, by its name."""
+    """Returns small parameters of each checked attack, by its name."""
     networks = {name for name, cls in TABLE.items() if issubclass(cls, NetworkAttack)}
     found = {name: SMALL[name] for name in TABLE if name not in networks}
     if missing_of_jax():
@@ -38,12 +38,14 @@ def parameters() -> dict[str, dict[str, Any]]:
 
 
 def chosen() -> list[Attack]:
-    """The attacks that are checked."""
+    """Returns the attacks to check."""
     return [TABLE[name](**each) for name, each in parameters().items()]
 
 
 def exceptions(attack: Attack) -> dict[str, str]:
-    """Names of checks that an attack does not pass, and why; the file has them by attack."""
+    """Returns the names of the checks that an attack fails, and why; the file has them
+    by attack.
+    """
     (name,) = (name for name, cls in TABLE.items() if cls is type(attack))
     return {each["check"]: each["reason"] for each in LISTED if name in each["attacks"]}
 

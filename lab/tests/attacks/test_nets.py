@@ -114,7 +114,7 @@ PUBLISHED = {
     "tik-tok": 3_978_911,
     "rf": 1_029_789,
 }
-"""Parameters at full size with 95 classes, counted by hand from the papers' layers."""
+"""Number of parameters at full size with 95 classes, counted by hand from the papers' layers."""
 
 
 @pytest.mark.parametrize("name", PUBLISHED)

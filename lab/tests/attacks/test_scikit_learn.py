@@ -1,4 +1,4 @@
-"""Attacks in scikit-learn's tools, and every form of input that they take."""
+"""Attacks in scikit-learn's tools, and every accepted form of input."""
 
 from __future__ import annotations
 
@@ -28,14 +28,14 @@ from .conftest import Data, small
 
 
 def pairs(X: Sequences) -> list[tuple[Any, Any]]:
-    """Times and sizes of each load."""
+    """Returns the times and sizes of each load."""
     bounds = zip(X.offsets, X.offsets[1:], strict=False)
     return [(X.times[begin:end], X.sizes[begin:end]) for begin, end in bounds]
 
 
 @pytest.fixture(scope="module")
 def traces(data: Data) -> Traces:
-    """The training set as recorded loads, labels in the order of their pages."""
+    """Returns the training set as recorded loads, with labels in the order of their pages."""
     builder = Builder()
     for (times, sizes), label in zip(pairs(data.train), data.train_labels, strict=True):
         builder.add(label, times, sizes)
@@ -43,7 +43,7 @@ def traces(data: Data) -> Traces:
 
 
 def rows(X: Sequences) -> np.ndarray:
-    """WFlib's form, padded with 0."""
+    """Returns X in WFlib's form, padded with 0."""
     table = np.zeros((len(X), int(X.lengths.max()) + 3))
     table[X.owners, X.positions] = X.directions * np.maximum(X.times, 1e-9)
     return table

@@ -120,7 +120,7 @@ def test_a_damaged_file_costs_a_new_start_and_all_parts_are_forgotten(tmp_path: 
 
 
 def squares(network: Any) -> Any:
-    """A penalty on all weights of `First`."""
+    """Returns a penalty on all weights of `First`."""
     return 0.1 * (network.inner.kernel**2).sum()
 
 
@@ -132,7 +132,9 @@ def test_without_progress_the_rate_falls_and_training_ends() -> None:
 
 
 def test_the_best_epoch_is_kept() -> None:
-    """Training goes towards the labels, validation asks for their opposite: the first is best."""
+    """Training moves towards the labels, validation wants their opposite: the first
+    epoch is best.
+    """
     kept, reports = run(RECIPE, validation=((X,), 1 - CODES))
     best = max(report[2] for report in reports)
     assert evaluate(kept, (X,), 1 - CODES)[0] == pytest.approx(best)

@@ -1,4 +1,4 @@
-"""Captures that tests make up: TCP connections, packet by packet."""
+"""Synthetic captures: TCP connections, packet by packet."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ FIN, SYN, ACK = 1, 2, 16
 
 @dataclass
 class Wire:
-    """A pcap file in the making, and the numbers of one connection.
+    """A pcap file under construction, and the sequence numbers of one connection.
 
-    `numbers` are those of the next byte of the client and of the server.
+    `numbers` are the next bytes' sequence numbers of the client and of the server.
     """
 
     packets: list[tuple[float, bytes]] = field(default_factory=list)
@@ -28,19 +28,19 @@ class Wire:
     numbers: list[int] = field(default_factory=lambda: [2**32 - 100, 7_000])
 
     def open(self, time: float, rtt: float = 0.1) -> Self:
-        """Both SYNs."""
+        """Adds both SYNs."""
         self.raw(time, 0, self.numbers[0] - 1, SYN)
         self.raw(time + rtt, 1, self.numbers[1] - 1, SYN | ACK)
         return self
 
     def say(self, time: float, side: int, payload: bytes) -> Self:
-        """The next bytes of the client (0) or the server (1)."""
+        """Adds the next bytes of the client (0) or the server (1)."""
         self.raw(time, side, self.numbers[side], ACK, payload)
         self.numbers[side] += len(payload)
         return self
 
     def raw(self, time: float, side: int, number: int, flags: int, payload: bytes = b"") -> Self:
-        """A packet of any sequence number."""
+        """Adds a packet of any sequence number."""
         ends = [(CLIENT, self.port), (SERVER, PORT)]
         (here, source), (there, target) = ends[side], ends[1 - side]
         tcp = struct.pack(
@@ -52,7 +52,7 @@ class Wire:
         return self
 
     def write(self, file: Path, snap: int = 65_535) -> Path:
-        """As a pcap file of raw IP."""
+        """Writes a pcap file of raw IP."""
         data = struct.pack("<IHHiIII", 0xA1B2C3D4, 2, 4, 0, 0, snap, 101)
         for time, packet in self.packets:
             seconds, rest = divmod(round(time * 1e6), 1_000_000)
@@ -68,7 +68,7 @@ def flow(
     times: list[float] | None = None,
     **more: object,
 ) -> Flow:
-    """A connection that never was."""
+    """Returns a made-up connection."""
     given = sizes if sizes is not None else [len(first)]
     at = times if times is not None else [0.1 * place for place in range(len(given))]
     values: dict[str, object] = {
@@ -80,5 +80,5 @@ def flow(
 
 
 def noise(length: int, seed: int = 1) -> bytes:
-    """Random bytes."""
+    """Returns random bytes."""
     return np.random.default_rng(seed).bytes(length)

@@ -19,7 +19,7 @@ def hits(first: bytes) -> set[str]:
 
 
 def test_random_bytes_are_hit_by_every_rule_of_first_packets() -> None:
-    """obfs4's and nosteg's first packets are such."""
+    """The first packets of obfs4 and nosteg are random bytes."""
     hit = [hits(noise(300, seed)) for seed in range(300)]
     for name in ("fully encrypted", "entropy", "not printable"):
         share = sum(name in each for each in hit) / len(hit)
@@ -71,7 +71,7 @@ def test_a_tls_handshake_inside_is_seen_by_sizes_and_directions() -> None:
 
 def test_a_first_cell_in_the_packet_that_ends_the_handshake_inside_hides_it_not() -> None:
     detector = DETECTORS["TLS in TLS"]
-    # Of webtunnel: its own TLS, the upgrade, and tor's TLS in it.
+    # From webtunnel: its own TLS, the upgrade, and tor's TLS inside.
     begin = [1483, -1237, 93, -51, 146, -165, 546, -1395]
     assert detector(flow(HELLO, [*begin, 109, 565, -1448]))
     assert detector(flow(HELLO, [*begin, 645, -1448]))

@@ -17,7 +17,7 @@ from covertness.captures import Wire, flow, noise
 
 
 def visit(chance: np.random.Generator, *, random: bool, connections: int) -> Wire:
-    """A session: requests and answers in clear, or the same lengths at random."""
+    """Returns a session: requests and responses in clear, or random bytes of the same lengths."""
     packets: list[tuple[float, bytes]] = []
     for number in range(connections):
         wire = Wire(packets, port=40_000 + number, numbers=[1, 1])
@@ -96,7 +96,7 @@ def test_requests_are_of_the_browser_as_one_and_of_every_other_class_in_clear(
 def test_the_sites_of_two_classes_are_drawn_together_and_no_session_is_in_two_folds(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """What a forest is asked of it has not learnt: of no connection of the site, or visit."""
+    """A forest is tested on connections of sites and visits outside its training set."""
     asked: list[tuple[int, np.ndarray]] = []
     whole = forest.scores
 

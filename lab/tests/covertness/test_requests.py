@@ -12,13 +12,13 @@ from covertness.captures import flow, noise
 
 
 def get(length: int) -> bytes:
-    """A GET of so many bytes."""
+    """Returns a GET of `length` bytes."""
     head = b"GET / HTTP/1.1\r\nHost: %s\r\n\r\n"
     return head % (b"a" * (length - len(head % b"")))
 
 
 def post(length: int, body: int) -> bytes:
-    """A POST with a head of so many bytes, and a body."""
+    """Returns a POST with a head of `length` bytes, and a body."""
     head = b"POST / HTTP/1.1\r\nContent-Length: %d\r\nHost: %s\r\n\r\n"
     return head % (body, b"a" * (length - len(head % (body, b"")))) + bytes(body)
 

@@ -12,7 +12,7 @@ from anabranch.validate import TraceError
 
 
 def sample(n: int = 400, sites: int = 40) -> Sample:
-    """Of each site as many connections of either class."""
+    """Returns a sample with the same number of connections of either class at each site."""
     return Sample(np.arange(n) % 2 == 0, np.repeat(np.arange(sites), n // sites), 300, 1)
 
 
@@ -39,15 +39,17 @@ def test_a_rate_is_that_above_the_lowest_threshold_that_few_negatives_pass() -> 
 
 
 def test_intervals_hold_what_is_so_of_other_sites() -> None:
-    """Scores are mostly the site's, so that an interval over connections would be far too narrow.
+    """Scores depend mostly on the site, so that an interval over connections would be far too
+    narrow.
 
-    A forest of no use is judged on ever new sites: in 95 % of such trials .5 has to lie within.
+    A useless forest is judged on new sites each time: in 95 % of such trials the interval contains
+    .5.
     """
     held = []
     for trial in range(300):
         chance = np.random.default_rng([3, trial])
         of = sample(n=400, sites=10)
-        # A site is harder for one class than for the other, by as much either way.
+        # A site is harder for one class than for the other, by the same amount either way.
         scores = chance.normal(size=10)[of.site] * of.positive + 0.1 * chance.normal(size=400)
         area = Sample(of.positive, of.site, 300, trial).area(scores)
         assert 0 <= area.low <= area.value <= area.high <= 1
@@ -72,7 +74,7 @@ def test_one_site_has_no_interval_and_a_resample_without_a_class_is_left_out() -
 
 
 def pool(shift: float, sites: int = 12, sessions: int = 3, connections: int = 8) -> Pool:
-    """Sessions of both classes at each site; positives' scores are higher by so much."""
+    """Returns sessions of both classes at each site; positives' scores are higher by `shift`."""
     chance = np.random.default_rng(5)
     site = np.repeat(np.arange(sites), 2 * sessions)
     positive = np.tile([True, False], sites * sessions)
@@ -97,7 +99,7 @@ def test_a_server_has_whole_sessions_and_two_of_a_class_can_be_apart() -> None:
     assert of.connections() == (48, 48)
     assert of.area(24, 20, 1) is not None
     assert of.area(25, 20, 1) is None
-    # A session of one hundred connections is not cut: it decides by all of them.
+    # A session of one hundred connections is not cut: all of them decide.
     scores = [np.full(100, 0.9), np.full(100, 0.1), np.array([0.2]), np.array([0.3])]
     one = Pool(scores, np.array([True, False, True, False]), np.array([0, 0, 1, 1]))
     found = one.area(2, 20, 1)
@@ -130,7 +132,7 @@ def test_a_forest_knows_what_holds_on_other_sites_and_not_what_holds_on_one(
     assert roc_auc_score(positive, good) > 0.98
     noise = forest.scores(chance.normal(size=(400, 3)), positive, site, 1)
     assert 0.4 < roc_auc_score(positive, noise) < 0.6
-    # A number that is each site's own tells within it, and nothing of other sites.
+    # A number unique to each site separates within it, and not for other sites.
     own = chance.normal(size=(10, 2))[site, positive.astype(int)][:, None]
     assert roc_auc_score(positive, forest.scores(own, positive, np.arange(400), 1)) > 0.98
     assert roc_auc_score(positive, forest.scores(own, positive, site, 1)) < 0.8

@@ -1,4 +1,4 @@
-"""Page loads that tests make up: requests, each with a burst of answers."""
+"""Synthetic page loads: requests, each with a burst of responses."""
 
 from __future__ import annotations
 
@@ -16,7 +16,9 @@ def bursty(
     pause: float = 0.3,
     seed: int = 5,
 ) -> Traces:
-    """Loads of `bursts` times 2 cells up and about `answers` down, at 0.5 ms, `pause` s apart."""
+    """Returns loads of `bursts` times 2 cells up and about `answers` down, at 0.5 ms, `pause` s
+    apart.
+    """
     chance = np.random.default_rng(seed)
     builder = Builder(Facts(size="cell"))
     for number in range(loads):
@@ -32,14 +34,14 @@ def bursty(
 
 
 def real(traces: Defended, k: int) -> tuple[np.ndarray, np.ndarray]:
-    """Times and sizes of the real packets of load `k`."""
+    """Returns times and sizes of the real packets of load `k`."""
     packets = traces.packets(k)
     kept = ~traces.padding[packets]
     return traces.times[packets][kept], traces.sizes[packets][kept]
 
 
 def equal(left: Defended, right: Defended) -> bool:
-    """Whether packets, paths and marks are the same."""
+    """Returns whether packets, paths and marks are the same."""
     names = ("load", "run", "offsets", "times", "sizes", "padding")
     same = all(np.array_equal(getattr(left, name), getattr(right, name)) for name in names)
     if left.paths is None or right.paths is None:

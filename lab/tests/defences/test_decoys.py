@@ -23,7 +23,7 @@ def test_decoys_cost_no_more_than_their_budget_and_go_by_paths_that_rest() -> No
         assert (cost.padding <= share * cost.real + 1e-9).all()
         assert cost.bandwidth > share / 4
         assert cost.time == 0
-        # What is real is where it was, and when.
+        # Real packets keep their path and time.
         real = ~done.padding
         assert before.paths is not None
         assert done.paths is not None
@@ -33,7 +33,7 @@ def test_decoys_cost_no_more_than_their_budget_and_go_by_paths_that_rest() -> No
     ties = 0
     for k in range(len(done)):
         own = done.packets(k)
-        # Decoys are sent on whole nanoseconds, before a packet of the same one or after it.
+        # Decoys are sent at whole nanoseconds, before or after a packet of the same nanosecond.
         times, sizes = np.rint(done.times[own] * 1e9), done.sizes[own]
         paths, fake = done.paths[own], done.padding[own]
         for sign in (1, -1):

@@ -13,7 +13,7 @@ def test_the_published_overhead() -> None:
     """FT-1 costs 33 % and FT-2 49 % on the paper's loads, some 5,000 cells of up to a minute.
 
     850 (1,250) dummies each way on average. The deviation of a mean over 200 loads is 1.0 (1.5)
-    points, and a longest window of 14 s puts few dummies behind the end of such loads.
+    points, and a longest window of 14 s puts few dummies after the end of such loads.
     """
     loads = bursty(200, bursts=160, pause=0.35)
     for budget, published in ((1700, 0.33), (2500, 0.49)):

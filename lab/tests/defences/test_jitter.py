@@ -11,7 +11,7 @@ from anabranch.traces import Builder, Traces
 
 
 def _late(loads: Traces, jitter: Jitter, up: bool) -> list[tuple[np.ndarray, np.ndarray]]:
-    """When the packets of one direction of each load came, and when they left."""
+    """Returns when the packets of one direction of each load arrived, and when they left."""
     done = jitter.apply(loads, 3)
     pairs = []
     for k in range(len(loads)):
@@ -56,13 +56,13 @@ def test_its_mean_is_that_of_a_packet_that_waits_for_no_other(delay: str) -> Non
 
 
 def test_it_is_the_queue_of_the_splitter() -> None:
-    """Direction by direction, behind which the split is one like any other."""
+    """By direction; the delayed load is then split like any other."""
     times = np.array([0.0, 0.001, 0.002, 0.5])
     left = _core.delayed("0-20ms", 5, times, np.full(4, 100, np.int32))
     assert (np.diff(left) >= 0).all()
     assert ((left - times >= 0) & (left - times <= 0.02)).all()
     assert left.tolist() == _core.delayed("0-20ms", 5, times, np.full(4, 100, np.int32)).tolist()
-    # More than 4 MiB do not wait.
+    # The queue holds at most 4 MiB.
     large = np.full(4, 2 << 20, np.int32)
     assert _core.delayed("100-200ms", 5, times, large)[0] == pytest.approx(0.002)
     with pytest.raises(ValueError, match="not sorted"):

@@ -1,4 +1,4 @@
-"""What holds of every defence."""
+"""Properties of every defence."""
 
 from __future__ import annotations
 
@@ -224,5 +224,5 @@ def test_a_defence_of_ones_own_fits_in(loads: Traces) -> None:
 
 
 def _only(traces: Traces, path: int) -> Traces:
-    """The packets of one path, as a trace that is split over that path only."""
+    """Returns the packets of one path, as a trace that is split over that path only."""
     return traces.on_paths([path])

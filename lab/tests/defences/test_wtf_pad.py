@@ -15,12 +15,12 @@ SURE = 1e12
 
 
 def one_way(*times: float) -> Traces:
-    """Packets of the client, then one of the server at 100 s, which ends the load."""
+    """Returns packets of the client, then one of the server at 100 s, which ends the load."""
     return Builder().add("a", [*times, 100.0], [*[514] * len(times), -514]).build()
 
 
 def stamps(loads: Traces, client: End, server: End, seed: int = 1) -> tuple[np.ndarray, ...]:
-    """When client and server sent dummies."""
+    """Returns the times of the dummies of client and server."""
     done = WtfPad(ends=(client, server)).apply(loads, seed)
     return tuple(done.times[done.padding & (sign * done.sizes > 0)] for sign in (1, -1))
 
@@ -36,7 +36,7 @@ def test_the_published_overhead() -> None:
     cost = overhead(loads, WtfPad().apply(loads, 1))
     assert 0.55 < cost.bandwidth < 1.03
     assert cost.time == 0
-    # Without answers to what is received, an end pads less: the reason for these histograms.
+    # Without responses to received packets, an end pads less: the reason for these histograms.
     assert overhead(loads, WtfPad("normal").apply(loads, 1)).bandwidth < 0.7 * cost.bandwidth
 
 
@@ -55,7 +55,9 @@ def test_the_published_configuration() -> None:
 
 
 def test_a_burst_times_out_into_a_gap_that_goes_on() -> None:
-    """Draws near 3 s lie in the bin from 2.5 to 5 s, near 0.1 s in that from 0.078 to 0.157 s."""
+    """Draws near 3 s are in the bin from 2.5 to 5 s, near 0.1 s in the bin from 0.078
+    to 0.157 s.
+    """
     client: End = {("snd", "burst"): Fit(SURE, 3.0, 0.01), ("snd", "gap"): Fit(SURE, 0.1, 0.001)}
     up, down = stamps(one_way(0.0), client, NEVER)
     assert down.size == 0

@@ -1,4 +1,4 @@
-"""Page loads made up from a seed, small enough that a whole evaluation takes seconds."""
+"""Synthetic page loads from a seed, small enough that a whole evaluation takes seconds."""
 
 from __future__ import annotations
 
@@ -16,7 +16,9 @@ RUNS = 5
 
 
 def page_loads(pages: int = 10, loads: int = 20, seed: int = 3) -> Traces:
-    """`loads` of each page in 5 runs; the pages differ in their objects' sizes and pauses."""
+    """Returns `loads` of each page in 5 runs; the pages differ in their objects' sizes
+    and pauses.
+    """
     chance = np.random.default_rng(seed)
     sites = [_site(chance) for _ in range(pages)]
     builder = Builder()
@@ -28,7 +30,9 @@ def page_loads(pages: int = 10, loads: int = 20, seed: int = 3) -> Traces:
 
 
 def _site(chance: np.random.Generator) -> tuple[NDArray[Any], NDArray[Any], NDArray[Any]]:
-    """Packets of each object of a page, the pause before it [s], and the size of its last."""
+    """Returns the packets of each object of a page, the pause before it [s], and its last packet's
+    size.
+    """
     objects = int(chance.integers(6, 14))
     packets = np.exp(chance.normal(3.0, 0.9, objects)).astype(np.int64) + 2
     return packets, chance.exponential(0.15, objects), chance.integers(100, 1400, objects)
@@ -40,7 +44,9 @@ def _load(
     pauses: NDArray[Any],
     lasts: NDArray[Any],
 ) -> tuple[NDArray[np.float64], NDArray[np.int64]]:
-    """A request up, an object down, an acknowledgement up for every second packet of it."""
+    """Returns a load: for each object a request up, the object down, and an acknowledgement up for
+    every second packet.
+    """
     now, speed = 0.0, chance.uniform(0.8, 1.25)
     times, sizes = [], []
     for count, pause, last in zip(packets, pauses, lasts, strict=True):
@@ -58,13 +64,13 @@ def _load(
 
 @pytest.fixture(scope="session")
 def pages() -> Traces:
-    """10 pages of 20 loads."""
+    """Returns 10 pages of 20 loads."""
     return page_loads()
 
 
 @pytest.fixture(scope="session")
 def data(pages: Traces, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The same in a file."""
+    """Returns the path of a file with `pages`."""
     path = tmp_path_factory.mktemp("data") / "pages.parquet"
     io.write(pages, path)
     return path

@@ -1,4 +1,4 @@
-"""Whole evaluations on 10 made-up pages of 20 loads, and the command line."""
+"""Whole evaluations on 10 synthetic pages of 20 loads, and the command line."""
 
 from __future__ import annotations
 
@@ -101,7 +101,7 @@ def test_the_papers_protocol_tests_loads_that_it_has_trained_on(pages: Traces) -
 
 
 def test_a_page_that_is_tested_but_not_learnt_is_named(pages: Traces) -> None:
-    """Each side had loads of it; what divides them, or what is seen of them, leaves it out."""
+    """Each side had loads of the page, but the division, or the observer's view, drops them."""
     own = np.flatnonzero(pages.label == 3)
     twice = first_packets(pages, own[0])[~np.isin(np.arange(len(pages)), own[2:])]
     with pytest.raises(TraceError, match="'page 03' is only in the test set"):
@@ -115,7 +115,7 @@ def test_a_page_that_is_tested_but_not_learnt_is_named(pages: Traces) -> None:
 
 
 def first_packets(traces: Traces, place: int) -> Traces:
-    """The traces, with one packet left of one load."""
+    """Returns the traces with one load reduced to one packet."""
     builder = Builder()
     for number in range(len(traces)):
         start, end = traces.offsets[number : number + 2]
@@ -130,7 +130,7 @@ def test_open_world_tests_every_unmonitored_page_once(pages: Traces) -> None:
     numbers = found.metrics
     assert (numbers["monitored_pages"], numbers["unmonitored_pages"]) == (4, 6)
     assert numbers["unmonitored_predictions"] == 6 * 4
-    # Both trainings test the monitored pages: what is told of these is the mean of the two.
+    # Both trainings test the monitored pages: their numbers are means of the two.
     assert numbers["monitored_predictions"] == 2 * 4 * 4
     assert numbers["recall"]["value"] > 0.5
     assert numbers["false_positive_rate"]["value"] < 0.5, "at a threshold of 0 it would be 1"
@@ -140,7 +140,7 @@ def test_open_world_tests_every_unmonitored_page_once(pages: Traces) -> None:
 
 
 def test_somebody_elses_npz_has_an_open_world(pages: Traces, tmp_path: Path) -> None:
-    """Its unmonitored loads have one number; each is a page of its own."""
+    """Its unmonitored loads have one label; each becomes a page of its own."""
     first = pages[pages.run != 2]
     inside = first.label < 4
     chosen = first[inside | (np.arange(len(first)) % 5 == 0)]
@@ -189,7 +189,7 @@ def test_a_recorded_split_is_taken_as_it_is(pages: Traces) -> None:
     plan = recorded.facts["recorded_split"]
     assert plan == str(split)
     assert f"split as {plan}" in recorded.spec.told(plan)
-    # One path, whatever its schedule is called, is no split.
+    # One path, whatever its schedule's name, is no split.
     whole = Split("round-robin", "never", 1).split(pages)
     assert run(whole, **FOREST).facts["recorded_split"] is None
 
@@ -302,7 +302,7 @@ def test_settings_that_do_not_go_together_are_refused(pages: Traces) -> None:
     padded = Split("weighted", "20p", 3).split(pages)
     with pytest.raises(SettingError, match="defence: these loads are already split"):
         run(padded, **FOREST, defence="front")
-    # The twin: what was recorded on one path alone is whole.
+    # The twin: a recording on one path alone is unsplit.
     assert run(Split("weighted", "20p", 1).split(pages), **FOREST, defence="front").outcomes
     with pytest.raises(SplitError, match="paths: 0 is not from 1 to"):
         Spec.from_dict({"paths": 0})
@@ -353,7 +353,7 @@ def test_bad_input_is_one_line_and_code_2_and_leaves_nothing(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     def told(*arguments: object) -> str:
-        """What the command says before it ends with code 2; in this process, to be quick."""
+        """Returns the command's error message, with exit code 2; in this process, to be quick."""
         monkeypatch.setattr(sys, "argv", ["anabranch-lab", "evaluate", *map(str, arguments)])
         with pytest.raises(SystemExit) as ended:
             main()

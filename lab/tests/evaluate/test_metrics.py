@@ -1,4 +1,4 @@
-"""Rates against counts made by hand, intervals against the binomial distribution."""
+"""Rates against counts by hand, intervals against the binomial distribution."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def test_rates_by_hand() -> None:
 
 
 def test_an_empty_subtrace_is_a_miss_or_a_true_negative() -> None:
-    """Even where every other rule would accept the guess."""
+    """Even where every other rule would accept the prediction."""
     found = rates(metrics.count(HAND, np.ones((9, 1), np.bool_)))
     assert found.true.tolist() == [3 / 5]
     assert found.false.tolist() == [3 / 4]
@@ -84,7 +84,7 @@ def test_closed_world_accuracy() -> None:
 
 
 def test_intervals_are_of_pages_not_of_loads() -> None:
-    """50 loads of each page, all alike: as uncertain as one load of each, unlike 50."""
+    """50 equal loads of each page are as uncertain as one load of each."""
     right = np.arange(40) % 4 > 0
     guess = np.where(right, np.arange(40), -5)
     once = metrics.closed_world(outcomes(np.arange(40), guess), 40, 4000, 1)["accuracy"]

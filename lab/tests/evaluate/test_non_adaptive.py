@@ -1,4 +1,4 @@
-"""Observers on every path, and attackers who have learnt on something else."""
+"""Observers on every path, and attackers trained on other data."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def pages() -> Traces:
 
 
 def outcomes(*rows: tuple[int, int, int, int, float]) -> Outcomes:
-    """Load, path, page, guess and score of each row."""
+    """Returns outcomes with load, path, page, guess and score of each row."""
     load, path, page, guess, score = (np.array(column) for column in zip(*rows, strict=True))
     many = len(rows)
     ones, truth = np.ones(many, np.int64), np.ones(many, np.bool_)
@@ -133,7 +133,7 @@ def test_what_such_an_attacker_cannot_be_is_refused(
 
 
 def test_results_keep_their_names() -> None:
-    """What came later is no part of the name of a result that does without."""
+    """Later settings are not part of the name of a result without them."""
     spec = Spec.from_dict({"attack": "k-fp"})
     old = {name: value for name, value in spec.to_dict().items() if name != "train_on"}
     assert results.key(Spec.from_dict(old), "d") == results.key(spec, "d")

@@ -161,7 +161,7 @@ def test_a_counter_tells_what_all_paths_have_carried(pages: Traces) -> None:
 
 
 def test_a_counter_is_that_of_sending_where_paths_delay(pages: Traces) -> None:
-    """A packet that was overtaken tells nothing new; none is counted by its arrival."""
+    """An overtaken packet reveals nothing new; no packet is counted by its arrival."""
     late = Split("uniform", "5p", 2, delays=(0.0, 0.5), seed=1).split(pages)
     assert late.counters is not None
     sent = pages.counted().counters
@@ -215,7 +215,7 @@ def test_earlier_loads_of_a_session_tell_about_how_much_all_paths_carry(pages: T
     assert (view.usual[first] == 1 / 3).all(), "nobody has seen an earlier one"
     late = np.array([k for k in order if split.load[k] % 20 >= 15])
     assert late.size > 5
-    # One even load counts beside fifteen or more that were seen.
+    # One assumed even load counts together with fifteen or more seen loads.
     assert np.abs(view.usual[late] - 0.68).max() < 0.06
     X = view.sequences
     assert X.counts is not None
@@ -224,7 +224,7 @@ def test_earlier_loads_of_a_session_tell_about_how_much_all_paths_carry(pages: T
     whole = [int((np.sign(split.sizes[split.packets(k)]) == np.sign(X.sizes[e])).sum())
              for k, e in zip(late, ends, strict=True)]  # fmt: skip
     assert 0.7 < np.median(X.counts[ends] / whole) < 1.4
-    # The twin: who has seen none takes each path for an even one, whatever it carries.
+    # The twin: an observer that has seen no loads assumes an even share for each path.
     alone = Observer.parse("largest+earlier").see(split, session=1)
     assert alone.usual is not None
     assert (alone.usual == 1 / 3).all()

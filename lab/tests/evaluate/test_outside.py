@@ -1,4 +1,4 @@
-"""Attacks, defences and schedules that are not ours, and never touch our tree."""
+"""Third-party attacks, defences and schedules, which never touch our tree."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ blocks = strangers:Blocks
 
 @pytest.fixture
 def package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
-    """An installed package with an entry point of each kind."""
+    """Yields an installed package with an entry point of each kind."""
     folder = tmp_path / "site"
     told = folder / "strangers-1.2.dist-info"
     told.mkdir(parents=True)
@@ -194,7 +194,7 @@ def test_a_schedule_from_outside_splits_by_its_seed(package: Path, pages: Traces
 
 
 class Bad(Schedule):
-    """Names a path that there is not."""
+    """A schedule that names a path that does not exist."""
 
     def __str__(self) -> str:
         return "bad"
@@ -209,7 +209,7 @@ def test_an_instance_of_a_schedule_is_checked(pages: Traces) -> None:
 
 
 class Fair(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
-    """Its own seed and its own validation."""
+    """An estimator with a seed and a validation of its own."""
 
     def __init__(self, seed: int = 9, wrong: str = "") -> None:
         self.seed = seed

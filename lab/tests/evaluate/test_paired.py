@@ -30,7 +30,7 @@ def test_a_difference_by_hand() -> None:
     assert (found.first.value, found.second.value) == pytest.approx((3 / 6, 5 / 6))
     assert found.gain.value == pytest.approx(2 / 6)
     assert (found.only_first, found.only_second) == (1, 3)
-    # Page 0 gains nothing, page 1 two loads of three: drawn again, from neither to both.
+    # Page 0 gains nothing, page 1 two loads of three: resampled, from neither to both.
     assert (found.gain.low, found.gain.high) == pytest.approx((0, 2 / 3))
 
 

@@ -64,7 +64,7 @@ def test_unmonitored_pages_of_one_run_are_on_the_side_of_their_half(pages: Trace
         assert sum(map(len, others)) == 6
         assert set.union(*others) == set(range(4, 10))
         tested += [*others[2]]
-        # Monitored pages are divided by run all the same.
+        # Monitored pages are divided by run nevertheless.
         assert set(once.run[fold.test[sides[2] < 4]]) == {5}
     assert sorted(tested) == list(range(4, 10))
 
@@ -72,7 +72,7 @@ def test_unmonitored_pages_of_one_run_are_on_the_side_of_their_half(pages: Trace
 def test_unmonitored_pages_of_runs_of_their_own_are_on_the_side_of_their_half(
     pages: Traces,
 ) -> None:
-    """A set of unmonitored pages is often recorded by itself, once and later."""
+    """A set of unmonitored pages is often recorded separately, once and later."""
     own = replace(pages, monitored=pages.label < 4)
     for late in ([6] * 4, [6, 7], [1, 4]):
         runs = np.where(own.monitored, own.run, np.resize(late, len(own)))
@@ -101,8 +101,8 @@ def test_the_pages_that_choose_are_drawn() -> None:
     for seed in range(60):
         for fold in folds(many, world="open", monitored=8, seed=seed):
             times[np.unique(many.label[fold.validation])] += 1
-    # A page is monitored in a sixth of the seeds, where it is in both folds; otherwise it is one of
-    # 20, of which 5 choose in one fold.
+    # A page is monitored in a sixth of the seeds, and then it is in both folds; otherwise it is one
+    # of 20 pages, with 5 of them for validation in one fold.
     expected = 60 * (2 * 8 / 48 + 40 / 48 * 5 / 20)
     assert np.abs(times - expected).max() < 5 * expected**0.5
 

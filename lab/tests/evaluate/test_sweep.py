@@ -51,7 +51,7 @@ def listing(data: Path, tmp_path: Path) -> Path:
 
 
 def stamps(folder: Path) -> dict[str, int]:
-    """When each file was written."""
+    """Returns the modification time of each file."""
     return {file.name: file.stat().st_mtime_ns for file in folder.iterdir()}
 
 
@@ -224,7 +224,9 @@ def test_a_fault_that_nobody_foresaw_stops_no_others(data: Path, tmp_path: Path,
 
 
 def units_of_which_one_breaks(data: Path) -> list[Unit]:
-    """The second has a setting that its checks, passed by, would have refused."""
+    """Returns three units; the second has a setting that its checks, bypassed here,
+    would refuse.
+    """
     specs = [Spec(parameters={"trees": 5}, loads=3, seed=seed) for seed in range(3)]
     object.__setattr__(specs[1], "bootstrap", "many")
     return [Unit(f"unit {spec.seed}", data, None, None, spec) for spec in specs]
@@ -239,7 +241,7 @@ def told_of_the_broken_one(report: Report) -> None:
 
 
 def start(listing: Path, *options: str) -> subprocess.Popen[str]:
-    # What a shell starts in the background is deaf to interrupts, and so are these tests there.
+    # A shell's background jobs ignore interrupts, and so do these tests there.
     hear = "import signal; signal.signal(signal.SIGINT, signal.default_int_handler)"
     program = f"{hear}; from anabranch.cli import main; main()"
     call = [sys.executable, "-c", program, "sweep", str(listing), *options]
@@ -252,8 +254,8 @@ def start(listing: Path, *options: str) -> subprocess.Popen[str]:
 def test_a_stopped_sweep_goes_on_where_it_was(
     listing: Path, tmp_path: Path, jobs: str, end: signal.Signals
 ) -> None:
-    # Later units take long enough to be killed in, and there are more than a pool takes at once:
-    # those under way are finished where the sweep is asked to stop.
+    # Later units take long enough to be killed during their run, and there are more than a pool
+    # takes at once: the running ones are finished if the sweep is asked to stop.
     more = "paths = [2, 3, 4, 5]\nparameters.trees = 400"
     text = listing.read_text().replace("paths = [2, 3]", more)
     listing.write_text(text)
@@ -302,7 +304,7 @@ def test_a_network_of_a_killed_sweep_goes_on_where_it_was(data: Path, tmp_path: 
 
 
 def wait_until(ready: object, seconds: float = 60) -> Iterator[None]:
-    """Yields while it is not so."""
+    """Yields until `ready()` is true."""
     assert callable(ready)
     until = time.monotonic() + seconds
     while not ready():
@@ -335,7 +337,7 @@ if __name__ == "__main__":
 
 
 def alive(process: int) -> bool:
-    """Whether it runs; one that has ended and was not waited for does not."""
+    """Returns whether it runs; a zombie does not."""
     try:
         state = Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[0]
     except FileNotFoundError:
@@ -398,7 +400,7 @@ def test_a_fault_that_nobody_foresaw_stops_no_others_on_ray(data: Path, tmp_path
 
 @pytest.fixture
 def cluster(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """A Ray of one node: 3 processors, 1 GiB for units, and this file to be found."""
+    """Runs a Ray of one node: 3 processors, 1 GiB for units, and this file importable."""
     import ray
 
     tests = str(Path(__file__).parent.parent)
@@ -452,7 +454,7 @@ def test_ray_tells_of_a_node_without_the_lab() -> None:
 
 
 class Elsewhere:
-    """What a node has no module for."""
+    """An object whose module a node lacks."""
 
     def __reduce__(self) -> tuple[object, tuple[str]]:
         return __import__, ("no_such_module",)
@@ -494,7 +496,7 @@ def test_no_more_runs_at_a_time_than_allowed(tmp_path: Path) -> None:
 
 
 def count_running(folder: str) -> int:
-    """How many are in this function now."""
+    """Returns the number of processes in this function now."""
     own = Path(folder) / str(time.monotonic_ns())
     own.touch()
     time.sleep(0.4)

@@ -1,4 +1,4 @@
-"""Results with known numbers, made without training anything."""
+"""Results with known numbers, made without training."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ WR: dict[str, Any] = {"schedule": "weighted", "every": "50p", "paths": 3, "mode"
 
 
 def outcomes(spec: Spec, accuracy: float, chance: np.random.Generator) -> Outcomes:
-    """Predictions of which about `accuracy` are right; more of them where more is seen."""
+    """Returns predictions with about `accuracy` right; more of them where more is seen."""
     n = PAGES * LOADS
     page = np.repeat(np.arange(PAGES, dtype=np.int32), LOADS)
     monitored = page < (spec.monitored or PAGES)
@@ -47,7 +47,7 @@ def outcomes(spec: Spec, accuracy: float, chance: np.random.Generator) -> Outcom
 
 
 def result(accuracy: float = 0.5, took: float = 2.0, **settings: Any) -> Result:
-    """A result of `settings`, as an evaluation would hold it; `together` where no mode is named."""
+    """Returns a result of `settings`, as of an evaluation; `together` if no mode is named."""
     usual: dict[str, Any] = {"bootstrap": 50, "mode": "together"}
     spec = Spec(**usual | settings)
     chance = np.random.default_rng([spec.seed, int(1000 * accuracy)])
@@ -82,7 +82,9 @@ def result(accuracy: float = 0.5, took: float = 2.0, **settings: Any) -> Result:
 
 
 def several() -> list[Result]:
-    """Two attacks, a full and a reduced design, two observers, both worlds, both protocols."""
+    """Returns results of two attacks, a full and a reduced design, two observers, both worlds, both
+    protocols.
+    """
     opened: dict[str, Any] = {"world": "open", "monitored": 5}
     return [
         result(0.97),
@@ -101,7 +103,7 @@ def several() -> list[Result]:
 
 
 def save_all(found: list[Result], folder: Path) -> Path:
-    """A folder of results whose names say nothing."""
+    """Returns a folder of results with meaningless file names."""
     folder.mkdir(exist_ok=True)
     for number, each in enumerate(found):
         results.save(each, folder / f"{number:04x}.json")
@@ -110,12 +112,12 @@ def save_all(found: list[Result], folder: Path) -> Path:
 
 @pytest.fixture(scope="session")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Of `several`."""
+    """Returns a folder with the results of `several`."""
     return save_all(several(), tmp_path_factory.mktemp("results") / "some.results")
 
 
 @pytest.fixture(scope="session")
 def built(folder: Path) -> page.Page:
-    """The page of `folder`, with all of the paper's places."""
+    """Returns the page of `folder`, with all of the paper's places."""
     found = Collection.read([folder], paper=True)
     return page.build(found, "anabranch-lab report some.results --paper")

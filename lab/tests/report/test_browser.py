@@ -1,4 +1,4 @@
-"""The page in a real browser, without a network: it shows, in light and in dark."""
+"""The page in a real browser, without a network, in light and in dark."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def picture(tmp_path: Path, text: str, *options: str) -> Image.Image:
 
 
 def ink(image: Image.Image, box: tuple[int, int, int, int]) -> float:
-    """The part of a box that is not background."""
+    """Returns the part of a box that is not background."""
     part, ground = image.crop(box), image.getpixel((1, 1))
     counts = part.getcolors(part.width * part.height) or []
     return 1 - sum(count for count, colour in counts if colour == ground) / (
@@ -65,7 +65,7 @@ def test_the_page_shows_in_light_and_in_dark(built: page.Page, tmp_path: Path) -
     for options, ground in (((), LIGHT), (("--blink-settings=preferredColorScheme=0",), DARK)):
         image = picture(tmp_path, text, *options)
         assert image.getpixel((1, 1)) == ground
-        # Text fills a page to some hundredths; a blank page or a black one does not.
+        # Text fills some hundredths of a page; a blank page or a black one fails.
         for top in range(0, 3000, 1000):
             assert 0.005 < ink(image, (0, top, 1300, top + 1000)) < 0.5, top
 
@@ -77,7 +77,7 @@ def test_the_browser_finds_every_figure_and_no_fault(built: page.Page, tmp_path:
         drawn = re.search(rf'<figure id="{figure.key}">.*?</figure>', done.stdout, re.DOTALL)
         assert drawn, figure.key
         assert drawn[0].count("<svg") == 1
-        assert drawn[0].count("<text") > 10  # text is text: it can be read out and searched
+        assert drawn[0].count("<text") > 10  # text stays text: readers can copy and search it
         assert "<path" in drawn[0]
     assert len(re.findall("<table>", done.stdout)) >= 8
 
@@ -89,7 +89,7 @@ const outside = [...document.querySelectorAll("svg text")].filter(text => {
 });
 document.body.dataset.outside = outside.map(text => text.textContent).join("; ");
 </script>"""
-"""Notes what text of a figure is beyond its edge."""
+"""Records figures' texts beyond their edges."""
 
 
 def test_no_text_leaves_its_figure(tmp_path: Path) -> None:

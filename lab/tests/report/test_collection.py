@@ -68,7 +68,7 @@ def test_equal_results_of_two_folders_are_one_and_different_ones_two(tmp_path: P
     assert len(Collection.read([first, same])) == 1
     found = Collection.read([first, same, other])
     assert len(found) == 2
-    # One question, one design, two answers: both stand, and their places tell them apart.
+    # One question, one design, two answers: both are kept, and their file names distinguish them.
     assert {entry.design for entry in found} == {
         "full · R 1 · seed 0 · a/0000",
         "full · R 1 · seed 0 · c/0000",

@@ -54,7 +54,7 @@ def test_equal_results_make_equal_files(folder: Path, tmp_path: Path) -> None:
     found = []
     for name in ("one", "two"):
         (tmp_path / name).mkdir()
-        # A process of its own: what one leaves behind must not show in the next.
+        # A process of its own: state left by one run must not show in the next.
         out, target = tmp_path / name / "out", tmp_path / name / "doc.md"
         assert lab(folder, "--out", out, "--markdown", target, "--paper").returncode == 0
         written = sorted(file for file in (tmp_path / name).rglob("*") if file.is_file())
@@ -73,7 +73,7 @@ def test_kept_numbers_make_the_same_page(folder: Path, tmp_path: Path) -> None:
     assert "--out out --numbers kept.jsonl" in plain_text(tmp_path / "out" / "report.html")
     first, again = (page.build(Collection.read([each]), "") for each in (folder, kept))
     assert document(again) == document(first)
-    # Equal results of both are one.
+    # Results that are equal in both are one.
     assert len(Collection.read([folder, kept])) == len(Collection.read([folder]))
     assert Collection.read([kept]).lines() == kept.read_text()
 
@@ -96,7 +96,7 @@ def test_what_others_wrote_is_text(built: page.Page) -> None:
 
 
 def test_prose_is_in_lines_of_a_hundred_columns(built: page.Page) -> None:
-    # The hundred columns would end at the minus.
+    # Column 100 would end at the minus.
     text = "* " + "word " * 19 + "ab - 12 " + "word " * 17 + "2. end"
     assert markdown.wrapped(text).split() == text.split()
     done = replace(built, origin=(("note", "word " * 40),))

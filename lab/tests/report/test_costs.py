@@ -1,4 +1,4 @@
-"""What is recognised beside what it costs: invented collections, whose fronts are known."""
+"""Recognition against cost: invented collections with known fronts."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from report.conftest import result, save_all
 def made(
     value: float, added: float = 0.0, time: float = 0.0, *, within: float = 0.03, **settings: Any
 ) -> Result:
-    """A result with a number, its interval `within` on both sides, and costs."""
+    """Returns a result with a value, its interval `within` on both sides, and costs."""
     found = result(value, **({"attack": "rocket"} | settings))
     (fold,) = found.facts["folds"]
     if fold["overhead"] is not None:
@@ -32,7 +32,7 @@ def made(
 
 
 def split(value: float, every: str, *prices: float, **settings: Any) -> Result:
-    """By the observer of the fullest path."""
+    """Returns a result of a split, by the observer of the fullest path."""
     ours: dict[str, Any] = {"schedule": "uniform", "every": every, "paths": 3}
     return made(value, *prices, **(ours | {"observer": "largest"} | settings))
 
@@ -58,13 +58,13 @@ def of(panel: Panel, defence: str) -> Point:
 def test_the_front_has_what_nothing_of_its_kind_beats(tmp_path: Path) -> None:
     found = [
         split(0.40, "50ms"),
-        split(0.41, "100ms"),  # as dear as the first, and recognised more
+        split(0.41, "100ms"),  # as expensive as the first, and recognised more
         split(0.30, "50ms", 0.0, 0.01, defence="jitter:0-20ms"),
-        split(0.35, "50ms", 0.0, 0.02, defence="jitter:0-50ms"),  # dearer, and no better
+        split(0.35, "50ms", 0.0, 0.02, defence="jitter:0-50ms"),  # more expensive, and no better
         split(0.20, "50ms", 0.0, 0.02, defence="jitter:0-40ms"),
         split(0.25, "50ms", 0.0, 0.02, defence="jitter:0-30ms"),  # the delay alone is less
         split(0.10, "50ms", 0.1, 0.0, path_defence="decoys:10%"),
-        split(0.10, "20ms", 0.2, 0.0, path_defence="decoys:20%"),  # dearer, and as good
+        split(0.10, "20ms", 0.2, 0.0, path_defence="decoys:20%"),  # more expensive, and as good
         made(0.70, 0.3, 0.0, defence="front"),
         made(0.80, 0.2, 0.0, defence="wtf-pad"),
         made(0.75, 0.4, 0.0, defence="maybenot:interspace"),
@@ -124,7 +124,7 @@ def test_ours_is_below_where_its_whole_interval_is(
 
 
 def test_ours_costs_at_most_what_the_defence_does(tmp_path: Path) -> None:
-    """In bytes, in time and in delay; each of the three by itself leaves a setting out."""
+    """In bytes, in time and in delay; each of the three by itself excludes a setting."""
     bytes_, time, delay = (
         split(0.10, "50ms", 0.30, 0.00, path_defence="decoys:20%"),
         split(0.20, "50ms", 0.00, 0.05, defence="jitter:0-50ms"),
@@ -178,7 +178,7 @@ def test_what_most_settings_were_attacked_by_judges(tmp_path: Path) -> None:
         split(0.50, "50ms", **size),  # the stronger one on this setting
         split(0.45, "20ms"),
         split(0.10, "20ms", **size),
-        split(0.30, "100ms"),  # not attacked by the size: nobody knows
+        split(0.30, "100ms"),  # not attacked by the size: unknown
         split(0.90, "20ms", attack="rf"),
         split(0.60, "50ms", seed=1),
         made(0.80, 0.1, defence="front"),
@@ -215,7 +215,7 @@ def test_an_attack_judges_where_half_of_both_kinds_have_it(tmp_path: Path) -> No
     more = made(0.9, 0.1, defence="wtf-pad", attack="k-fp")
     found += [more, replace(more, spec=replace(more.spec, defence="front"))]
     assert only(found, tmp_path / "b").judges == (("k-fp", 0), ("rocket", 0))
-    # The twin: nothing was asked of both.
+    # The twin: no attack on both.
     apart = [split(0.4, "20ms"), made(0.8, 0.1, defence="front", attack="size")]
     assert not costs.panels(collected(apart, tmp_path / "c"))
 
@@ -228,7 +228,7 @@ def test_results_that_do_not_compare_are_no_points(tmp_path: Path) -> None:
         split(0.06, "20ms", observer="largest+counter"),
         split(0.07, "20ms", loads=40),
         split(0.08, "20ms", pages=5),
-        split(0.09, "20ms", delays=[0.0, 0.1, 0.2]),  # nobody knows what these cost
+        split(0.09, "20ms", delays=[0.0, 0.1, 0.2]),  # the cost of these is unknown
         split(0.09, "20ms", 0.0, 0.0, defence="jitter:0-20ms", delays=[0.0, 0.1, 0.2]),
         split(0.10, "20ms", protocol="paper"),
         made(0.06, 0.0, defence="wtf-pad", protocol="paper"),
@@ -237,7 +237,7 @@ def test_results_that_do_not_compare_are_no_points(tmp_path: Path) -> None:
     panel = only([*plain, *others], tmp_path / "a")
     assert names(panel.front()) == ["UR 50 ms × 3", "undefended", "FRONT"]
     assert not panel.left
-    # Each data set by itself.
+    # Each data set separately.
     elsewhere = [replace(each, data="e" * 64) for each in plain[:2]]
     two = costs.panels(collected([*plain, *elsewhere], tmp_path / "b"))
     assert [len(panel.points) for panel in two] == [3, 2]

@@ -1,4 +1,4 @@
-"""A report of the results that it is given, and these results in other programs' forms."""
+"""Reports of the results given, and such results in other programs' forms."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def built(found: list[Result], folder: Path, *, paper: bool = False) -> page.Pag
 
 
 def test_a_report_has_no_place_for_what_it_was_not_given(tmp_path: Path) -> None:
-    """Two attacks, one setting that the paper does not know; the twin has all of its places."""
+    """Two attacks, one setting that is not in the paper; the twin has all of the paper's places."""
     found = [result(0.4, **FOUR), result(0.3, attack="size", **FOUR)]
     text = document(built(found, tmp_path / "a"))
     for word in ('class="missing"', "DF", "Var-CNN", "Table 3", "WR 50p", "CoMPS", "figure-6"):
@@ -179,12 +179,12 @@ def test_each_number_stands_beside_what_the_size_tells(tmp_path: Path) -> None:
     wanted = [percent(each.metrics["accuracy"]["value"]) for each in (*found[:2], elsewhere)]
     assert texts == [[wanted[0]], [wanted[1]], [wanted[2]], []]
     assert row[6].missing, "of the other data no size was measured"
-    # The twin: without a number of the size there is nothing to stand beside.
+    # The twin: without a number of the size there is nothing to compare with.
     assert of_key(built([found[0], found[2]], tmp_path / "b"), "sizes") is None
 
 
 def test_numbers_that_were_restored_from_tables_have_a_page(tmp_path: Path) -> None:
-    """They do not say how many loads test."""
+    """They lack the number of test loads."""
     both = [result(0.4, **FOUR), result(0.3, attack="size", **FOUR)]
     bare = [
         replace(each, metrics={key: part for key, part in each.metrics.items()
@@ -216,7 +216,7 @@ def test_a_report_says_what_of_a_sweep_is_missing(tmp_path: Path) -> None:
     assert "--planned sweep.toml" in text
     assert "2 of 4 planned evaluations are complete; not run: WR:4 20 ms × 2." in text
     assert "Lowest: WR:4 100 ms × 2, MiniRocket + LDA" in text
-    # The twin: all that is planned is there.
+    # The twin: all planned evaluations are present.
     other = {**FOUR, "every": "20ms"}
     more = [result(0.3, **other, **seen, attack=name) for name in ("rocket", "size")]
     save_all([*found, *more], folder)

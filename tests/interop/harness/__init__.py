@@ -1,4 +1,4 @@
-"""The interop harness: an emulated network, the splitter, and software that nobody here wrote.
+"""The interop harness: an emulated network, the splitter, and third-party software.
 
 Free of pytest, so that the demo and the benchmarks use the same pieces:
 

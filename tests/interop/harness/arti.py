@@ -1,4 +1,4 @@
-"""Arti, the Tor Project's own program in Rust, as a client and as a host of onion services."""
+"""Arti, the Tor Project's Rust implementation, as a client and as a host of onion services."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from harness.tools import Background, tool
 from harness.tornet import free_ports
 from harness.torours import OurRelay
 
-# Relays on loopback are all of one subnet, and too few for layers of vanguards.
+# All relays on loopback are in one subnet, and there are too few for layers of vanguards.
 CONFIG = """\
 [application]
 watch_configuration = false
@@ -62,9 +62,10 @@ proxy_ports = [["80", "127.0.0.1:{port}"]]
 class Arti(Closing):
     """``arti proxy`` with its state in ``folder``.
 
-    ``authority`` is the ``DirAuthority`` line of a network, whose relays ``caches`` are. With a
-    ``service``, a name and a port of this machine, it hosts that at port 80. With a ``bridge``, a
-    line and the command of its transport, it enters by that alone.
+    ``authority`` is the ``DirAuthority`` line of the network and ``caches`` are its relays. With a
+    ``service`` (a name and a port of this machine), it hosts that service at port 80. With a
+    ``bridge`` (a bridge line and the command of its transport), it enters the network by that
+    bridge only.
     """
 
     def __init__(
@@ -75,7 +76,7 @@ class Arti(Closing):
         service: tuple[str, int] | None = None,
         bridge: tuple[str, Sequence[str]] | None = None,
     ):
-        """Starts it."""
+        """Starts the client."""
         folder.mkdir(mode=0o700)
         (self.socks,) = free_ports(1)
         ident = re.search(r"v3ident=(\w{40})", authority)
@@ -98,11 +99,11 @@ class Arti(Closing):
 
     @property
     def proxy(self) -> str:
-        """How curl names it."""
+        """Proxy URL in curl's notation."""
         return f"socks5h://127.0.0.1:{self.socks}"
 
     def onion_address(self, name: str) -> str:
-        """The name that clients know a service of this one by."""
+        """Returns the onion address of the service with nickname ``name``."""
         command = [tool("arti"), "hss", "--nickname", name, "-c", str(self._config)]
         done = subprocess.run(
             [*command, "onion-address"], capture_output=True, text=True, check=True
@@ -110,12 +111,12 @@ class Arti(Closing):
         return done.stdout.split()[-1]
 
     def close(self) -> None:
-        """Ends it."""
+        """Stops the client."""
         self.process.stop()
 
 
 def _cache(relay: OurRelay) -> str:
-    """A relay as Arti's configuration has it."""
+    """Returns the entry of ``relay`` as a fallback cache in Arti's configuration."""
     key = (relay.data / "keys" / "ed25519_master_id_public_key").read_bytes()[-32:]
     ed = base64.b64encode(key).decode().rstrip("=")
     at = f"127.0.0.1:{relay.orport}"

@@ -1,4 +1,4 @@
-"""What an observer on an interface sees: tcpdump, and the packets in its file."""
+"""Captures with tcpdump, and a reader of the packets in their files."""
 
 from __future__ import annotations
 
@@ -20,7 +20,9 @@ UDP = 17
 
 @dataclass(frozen=True)
 class Packet:
-    """A UDP packet; ``size`` is that of the IP packet in bytes, ``time`` seconds since 1970."""
+    """A UDP packet; ``size`` is the size of the IP packet in bytes, ``time`` is in seconds since
+    1970.
+    """
 
     time: float
     size: int
@@ -29,14 +31,16 @@ class Packet:
     payload: bytes
 
     def is_to_port(self, port: int) -> bool:
-        """Whether it goes to the server that listens on ``port`` (and not from it)."""
+        """Returns whether the packet goes to the server that listens on ``port`` (and
+        not from it).
+        """
         return self.destination[1] == port
 
 
 class Tcpdump(Closing):
     """tcpdump on one interface of a host, from the start of the ``with`` block to its end.
 
-    After :meth:`stop`, :attr:`captured` is how many packets the filter let through.
+    After :meth:`stop`, :attr:`captured` is the number of packets that the filter accepted.
     """
 
     def __init__(
@@ -44,7 +48,8 @@ class Tcpdump(Closing):
     ):
         """Waits until the capture runs; ``wanted`` is a capture filter.
 
-        Of each packet ``snap`` bytes are kept: the fewer, the more packets can wait.
+        ``snap`` bytes of each packet are kept. A small ``snap`` lets more packets wait in the
+        buffer.
         """
         self.file = file
         command = ["tcpdump", "-Z", "root", "-n", "-i", interface, "-B", "32768"]
@@ -55,14 +60,14 @@ class Tcpdump(Closing):
         self.captured = 0
 
     def stop(self, most_lost: float = 0.0) -> list[Packet]:
-        """Ends the capture and reads it.
+        """Stops the capture and returns its packets.
 
-        ``most_lost`` is the share of the packets that may be missing where nothing is counted.
+        ``most_lost`` is the largest share of lost packets to accept, for tests that count nothing.
 
         Raises:
             PeerFailed: the kernel dropped more, so that the capture cannot be believed.
         """
-        time.sleep(0.3)  # what was sent last is on its way through the capture's buffer
+        time.sleep(0.3)  # the last packets are still in the capture's buffer
         self._process.interrupt_and_wait()
         said = self._process.output()
         self.close()
@@ -76,21 +81,21 @@ class Tcpdump(Closing):
         return list(read_pcap(self.file))
 
     def close(self) -> None:
-        """Ends the capture if it runs."""
+        """Stops the capture if it runs."""
         if not self._stopped:
             self._stopped = True
             self._process.stop(signal.SIGINT)
 
 
 def read_pcapng(host: Host, file: Path) -> list[Packet]:
-    """The UDP packets of a pcapng file, which tcpdump itself reads and rewrites for us."""
+    """Returns the UDP packets of a pcapng file; tcpdump converts it to pcap first."""
     plain = file.with_suffix(".converted.pcap")
     host.must(["tcpdump", "-Z", "root", "-r", str(file), "-w", str(plain)])
     return list(read_pcap(plain))
 
 
 def read_pcap(file: Path) -> Iterator[Packet]:
-    """The UDP packets of a pcap file, Ethernet or raw IP, with micro- or nanoseconds."""
+    """Yields the UDP packets of a pcap file (Ethernet or raw IP, microseconds or nanoseconds)."""
     data = file.read_bytes()
     order = "<" if data[0] in (0xD4, 0x4D) else ">"
     (magic,) = struct.unpack(order + "I", data[:4])

@@ -1,9 +1,9 @@
-"""An unaltered Chromium without a screen, told what to do over a pipe.
+"""An unmodified headless Chromium, controlled over a pipe.
 
-The pipe speaks the Chrome DevTools Protocol, one JSON message after the other with a zero byte
-between them (``--remote-debugging-pipe``). A library for it (Playwright, Selenium) would bring a
-browser or a driver of its own; what is needed here is to open a page, to ask it something, to take
-a picture, and to hear what it requested and complained of.
+The pipe carries the Chrome DevTools Protocol: JSON messages separated by zero bytes
+(``--remote-debugging-pipe``). A library for it (Playwright, Selenium) would bring a browser or a
+driver of its own. This module only opens a page, evaluates expressions in it, takes pictures, and
+records requests and complaints.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from harness.closing import Closing
 from harness.net import Host
 from harness.tools import PeerFailed, tool, wait_for
 
-# What a browser does of its own accord has no place in a test that counts packets or requests.
+# Switches off the browser's background activity: tests count packets and requests.
 QUIET = (
     "--headless=new", "--disable-gpu", "--no-first-run", "--no-default-browser-check",
     "--disable-background-networking", "--disable-component-update", "--disable-sync",
@@ -35,19 +35,22 @@ QUIET = (
 
 @dataclass(frozen=True)
 class Picture:
-    """Pixels of a page, row by row; each is red, green and blue from 0 to 255."""
+    """Pixels of a page, row by row; each is (red, green, blue) from 0 to 255."""
 
     width: int
     height: int
     pixels: list[tuple[int, int, int]]
 
     def share_near(self, colour: tuple[int, int, int], distance: int = 24) -> float:
-        """The share of pixels that differ from ``colour`` by at most ``distance`` in each part."""
+        """Returns the share of pixels that differ from ``colour`` by at most ``distance`` per
+        channel.
+        """
         near = sum(_near(pixel, colour, distance) for pixel in self.pixels)
         return near / max(len(self.pixels), 1)
 
     def extent_near(self, colour: tuple[int, int, int], distance: int = 24) -> tuple[float, float]:
-        """The first and the last column with a pixel near ``colour``, as shares of the width.
+        """Returns the first and the last column with a pixel near ``colour``, as shares of the
+        width.
 
         Raises:
             ValueError: there is none.
@@ -61,14 +64,15 @@ def _near(pixel: tuple[int, int, int], colour: tuple[int, int, int], distance: i
 
 
 class Chromium(Closing):
-    """A running browser with one empty page; ends with its ``with`` block.
+    """A running browser with one empty page, closed at the end of its ``with`` block.
 
-    ``requests`` are the addresses that the page asked for, ``blocked`` those of them that were not
-    fetched, each with the reason (``csp``); ``complaints`` are errors, warnings and console output.
+    ``requests`` are the addresses that the page requested. ``blocked`` are the requests that were
+    not fetched, each with the reason (``csp``). ``complaints`` are errors, warnings and console
+    output.
     """
 
     def __init__(self, host: Host, options: Sequence[str] = ()):
-        """Starts it on ``host`` with a profile of its own and ``options`` added.
+        """Starts the browser on ``host`` with a profile of its own and ``options`` added.
 
         Raises:
             MissingPeer: Chromium is not installed.
@@ -77,7 +81,7 @@ class Chromium(Closing):
         self.requests: list[str] = []
         self.blocked: dict[str, str] = {}
         self.complaints: list[str] = []
-        self._asked: dict[str, str] = {}  # addresses by the browser's number of the request
+        self._asked: dict[str, str] = {}  # addresses by the browser's request id
         self._answers: dict[int, dict[str, Any]] = {}
         self._events: list[str] = []
         self._count = 0
@@ -91,7 +95,8 @@ class Chromium(Closing):
             raise
 
     def _start(self, host: Host, options: Sequence[str]) -> None:
-        # Chromium reads from descriptor 3 and writes to 4. Not every sh knows descriptors above 9.
+        # Chromium reads from descriptor 3 and writes to 4. Not every sh supports descriptors above
+        # 9.
         to_it, self._in = os.pipe()
         self._out, from_it = os.pipe()
         sandbox = ["--no-sandbox"] if os.geteuid() == 0 else []
@@ -110,7 +115,9 @@ class Chromium(Closing):
         self._reader.start()
 
     def fresh(self) -> None:
-        """An empty page without the cache, cookies and connections of those before, which end."""
+        """Opens an empty page in a new context: earlier cache, cookies and connections
+        are dropped.
+        """
         self._session = ""
         if self._context:
             self.call("Target.disposeBrowserContext", browserContextId=self._context)
@@ -127,7 +134,7 @@ class Chromium(Closing):
         return target
 
     def call(self, method: str, seconds: float = 30.0, **parameters: Any) -> dict[str, Any]:
-        """One command of the protocol and its result.
+        """Sends one command of the protocol and returns its result.
 
         Raises:
             PeerFailed: the browser refused it, or is gone.
@@ -156,7 +163,7 @@ class Chromium(Closing):
         return result
 
     def show(self, address: str, *, seconds: float = 30.0) -> None:
-        """Opens ``address`` and waits until it has been loaded with all that belongs to it.
+        """Opens ``address`` and waits until the page and its resources have been loaded.
 
         Raises:
             PeerFailed: it cannot be loaded.
@@ -169,7 +176,7 @@ class Chromium(Closing):
         wait_for(f"{address} to be loaded", lambda: "Page.loadEventFired" in self._events, seconds)
 
     def ask(self, expression: str, *, seconds: float = 30.0) -> Any:
-        """The value of a JavaScript expression in the page, awaited where it is a promise.
+        """Evaluates a JavaScript expression in the page and returns its value; awaits a promise.
 
         Raises:
             PeerFailed: it throws.
@@ -183,21 +190,21 @@ class Chromium(Closing):
         return told["result"].get("value")
 
     def window(self, width: int, height: int) -> None:
-        """Gives the page this size in CSS pixels; a narrow one as a telephone has it."""
+        """Sets the page's size in CSS pixels; below a width of 600 it emulates a telephone."""
         self.call(
             "Emulation.setDeviceMetricsOverride", width=width, height=height,
             deviceScaleFactor=1, mobile=width < 600,
         )  # fmt: skip
 
     def prefer(self, scheme: str) -> None:
-        """The reader's preference: ``light`` or ``dark``."""
+        """Sets the preferred colour scheme: ``light`` or ``dark``."""
         features = [{"name": "prefers-color-scheme", "value": scheme}]
         self.call("Emulation.setEmulatedMedia", features=features)
 
     def read(self, width: int, scheme: str) -> None:
-        """Begins anew for a reader with a window of this width who prefers this scheme.
+        """Starts over for a reader with a window of ``width`` who prefers ``scheme``.
 
-        What was requested and complained of before is forgotten.
+        Clears the recorded requests and complaints.
         """
         self.requests.clear()
         self.complaints.clear()
@@ -205,7 +212,7 @@ class Chromium(Closing):
         self.prefer(scheme)
 
     def colours(self, selector: str) -> list[tuple[int, int, int]]:
-        """The backgrounds of all elements that match, as the browser computed them."""
+        """Returns the computed background colours of all elements that match ``selector``."""
         told: list[str] = self.ask(
             f"""[...document.querySelectorAll({json.dumps(selector)})]
                 .map(each => getComputedStyle(each).backgroundColor)"""
@@ -214,11 +221,11 @@ class Chromium(Closing):
         return [(int(red), int(green), int(blue)) for red, green, blue in split]
 
     def without_scripts(self) -> None:
-        """Pages opened from now on run no script."""
+        """Disables scripts in pages opened from now on."""
         self.call("Emulation.setScriptExecutionDisabled", value=True)
 
     def png(self, area: dict[str, float] | None = None, scale: float = 1.0) -> bytes:
-        """A picture of an area (``x``, ``y``, ``width``, ``height``), or of the whole page."""
+        """Returns a PNG of an area (``x``, ``y``, ``width``, ``height``), or of the whole page."""
         if area is None:
             size = self.call("Page.getLayoutMetrics")["cssContentSize"]
             area = {"x": 0, "y": 0, "width": size["width"], "height": size["height"]}
@@ -229,7 +236,9 @@ class Chromium(Closing):
         return base64.b64decode(told["data"])
 
     def place(self, selector: str) -> dict[str, float]:
-        """Where the first element that matches lies in the page, as :meth:`png` takes it."""
+        """Returns the area of the first element that matches ``selector``, as
+        :meth:`png` takes it.
+        """
         found: dict[str, float] | None = self.ask(
             f"""(() => {{
                 const found = document.querySelector({json.dumps(selector)});
@@ -243,7 +252,7 @@ class Chromium(Closing):
         return found
 
     def _read(self) -> None:
-        """Sorts what the browser says until it says no more."""
+        """Dispatches messages from the browser until it closes the pipe."""
         rest = b""
         while data := os.read(self._out, 1 << 16):
             *messages, rest = (rest + data).split(b"\0")
@@ -274,8 +283,8 @@ class Chromium(Closing):
         return self._log.read()[-3000:]
 
     def close(self) -> None:
-        """Ends the browser and removes its profile."""
-        os.close(self._in)  # the end of the pipe is its signal to go
+        """Closes the browser and removes its profile."""
+        os.close(self._in)  # the browser exits at the end of the pipe
         try:
             self._process.wait(10)
         except subprocess.TimeoutExpired:

@@ -1,4 +1,4 @@
-"""What ends with its ``with`` block."""
+"""A base class for objects that are closed at the end of their ``with`` block."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ from typing import Self
 
 
 class Closing(ABC):
-    """Something that is closed at the end of the ``with`` block, however the block ends."""
+    """An object that is closed at the end of the ``with`` block, also after an exception."""
 
     @abstractmethod
     def close(self) -> None:
-        """Ends it."""
+        """Closes the object."""
 
     def __enter__(self) -> Self:
         return self

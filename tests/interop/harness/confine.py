@@ -1,9 +1,9 @@
-"""Runs a program below the system call filter of a systemd unit, as systemd itself would set it.
+"""Runs a program under the system call filter of a systemd unit, as systemd would set it.
 
 Usage: confine.py RULES.json PROGRAM ARGUMENT...   (``harness.service`` writes the rules)
 
-Stands alone, because it runs as a user who can read nothing of the harness. The filter is made by
-libseccomp, which systemd uses too.
+Imports nothing of the harness, because it runs as a user who cannot read it. The filter is made
+with libseccomp, as systemd's is.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ PROT_WRITE, PROT_EXEC, SHM_EXEC = 2, 4, 0o100000
 
 
 class Comparison(ctypes.Structure):
-    """libseccomp's ``struct scmp_arg_cmp``: an argument of a system call against a value."""
+    """libseccomp's ``struct scmp_arg_cmp``: compares an argument of a system call with a value."""
 
     _fields_ = (
         ("argument", ctypes.c_uint),
@@ -34,7 +34,7 @@ class Comparison(ctypes.Structure):
 
 
 class Filter:
-    """Refuses (EPERM) every system call that no rule allows."""
+    """A filter that refuses (EPERM) every system call without a rule that allows it."""
 
     def __init__(self) -> None:
         self._library = ctypes.CDLL("libseccomp.so.2", use_errno=True)
@@ -42,7 +42,7 @@ class Filter:
         self._context = ctypes.c_void_p(self._library.seccomp_init(REFUSE))
 
     def allow(self, name: str, *comparisons: Comparison) -> None:
-        """Allows the call if all comparisons hold; unknown calls are passed by."""
+        """Allows the call if all comparisons hold; ignores unknown calls."""
         number = self._library.seccomp_syscall_resolve_name(name.encode())
         if number < 0:
             return
@@ -52,13 +52,13 @@ class Filter:
             raise OSError(-failed, f"{name}: {os.strerror(-failed)}")
 
     def load(self) -> None:
-        """From here on, for this process and all that it starts."""
+        """Loads the filter for this process and its future children."""
         if failed := self._library.seccomp_load(self._context):
             raise OSError(-failed, f"seccomp_load: {os.strerror(-failed)}")
 
 
 def memory(rules: Filter) -> None:
-    """MemoryDenyWriteExecute=yes: nothing writable becomes executable."""
+    """Applies MemoryDenyWriteExecute=yes: no writable memory becomes executable."""
     both = PROT_WRITE | PROT_EXEC
     for protection in (0, PROT_WRITE, PROT_EXEC):
         rules.allow("mmap", Comparison(2, MASKED_EQUAL, both, protection))
@@ -68,7 +68,7 @@ def memory(rules: Filter) -> None:
 
 
 def main() -> None:
-    """Sets the filter, and becomes the program."""
+    """Loads the filter, then executes the program."""
     rules = json.loads(Path(sys.argv[1]).read_text())
     special = {"socket", "mmap", "mprotect", "pkey_mprotect", "shmat"}
     made = Filter()

@@ -1,8 +1,8 @@
 """Captures of a browser and of transports on the same line, for `anabranch-lab covertness`.
 
-A server with nginx, and clients that reach it each by a line of its own, that of StegoTorus' paper
-(CCS 2012, section 6). A browser loads pages of sites; by each transport, tor's link is imitated
-(:mod:`harness.pages`), which loads as many bytes of the same pages at the same pace.
+A server runs nginx. Each client reaches it over a line of its own, with the line of StegoTorus'
+paper (CCS 2012, section 6). A browser loads pages of sites. Over each transport,
+:mod:`harness.pages` imitates tor's link and loads as many bytes of the same pages at the same pace.
 """
 
 from __future__ import annotations
@@ -27,17 +27,17 @@ from harness.tools import CACHE, INTEROP, Background, PeerFailed, anabranch, wai
 from harness.transports import OBFS4, WEBTUNNEL
 
 SERVER = "198.51.100.1"
-"""webtunnel goes to no private address."""
+"""Not a private address: webtunnel connects to none."""
 SNAP = 2_048
-"""Bytes of a packet that are captured: more than a line of 1,500 carries at once."""
+"""Bytes captured of each packet: more than the 1,500 that the line carries at once."""
 INNER = "127.0.0.1:9000"
-"""Where transports lead: a server behind which nothing more stands."""
+"""Destination of the transports: the server of :mod:`harness.pages`."""
 FIRST_PORT = 8000
 TLS_PORT = 443
 PAGES = 3
-"""Of a site: pages of so many packages."""
+"""Pages of a site; each is a package."""
 LEAST, MOST = 100_000, 600_000
-"""Bytes of a package whose page is taken."""
+"""Size limits of a package whose page is taken, in bytes."""
 OURS = (
     "nosteg", "nosteg-short", "nosteg-rr", "http-opaque", "http-opaque-short", "http-text",
     "http-text-short", "http-image", "http-site", "embed",
@@ -45,7 +45,7 @@ OURS = (
 STRANGERS = ("obfs4", "webtunnel")
 REAL = ("real-a", "real-b")
 CLASSES = (*REAL, *STRANGERS, *OURS)
-"""By the manifest's names; the first two are the browser, made alike."""
+"""Class names of the manifest; the first two are the same browser."""
 
 HTTP = """\
   include /etc/nginx/mime.types;
@@ -90,7 +90,7 @@ queue = "100kB"
 
 @dataclass(frozen=True)
 class Site:
-    """Pages that are visited one after the other, and the bytes of each page's objects."""
+    """Pages that are visited one after the other, and the sizes of each page's objects in bytes."""
 
     name: str
     addresses: list[str]
@@ -98,7 +98,7 @@ class Site:
 
 
 def sites_of(web: Path, count: int) -> list[Site]:
-    """The first ``count`` sites that the packages of a local web (``make web``) make."""
+    """Returns the first ``count`` sites built from the packages of a local web (``make web``)."""
     listing = tomllib.loads((web / "sites.toml").read_text())["site"]
     fit = [each for each in listing if LEAST <= each["bytes"] <= MOST and each["files"] > 4]
     made = [fit[at : at + PAGES] for at in range(0, len(fit) - PAGES + 1, PAGES)][:count]
@@ -107,7 +107,7 @@ def sites_of(web: Path, count: int) -> list[Site]:
 
 
 class World(Closing):
-    """A server with nginx and all transports, and so many clients."""
+    """A server with nginx and all transports, and ``clients`` clients."""
 
     def __init__(
         self,
@@ -117,9 +117,9 @@ class World(Closing):
         clients: int,
         classes: Sequence[str] = CLASSES,
     ):
-        """Starts everything; ``folder`` is for what the programs keep.
+        """Starts everything; the programs keep their files in ``folder``.
 
-        ``web`` is what nginx serves, and ``covers`` what :func:`crawl` made of it.
+        ``web`` is served by nginx; ``covers`` is the output of :func:`crawl` for it.
         """
         self.classes = classes
         self._covers = covers
@@ -148,7 +148,7 @@ class World(Closing):
             self._serve(name, FIRST_PORT + number)
 
     def _serve(self, name: str, port: int) -> None:
-        """Starts the server of a transport at a port."""
+        """Starts the server of the transport ``name`` at ``port``."""
         self.ports[name], at = port, f"{SERVER}:{port}"
         folder = self._folder / f"server-{name}"
         if name == "obfs4":
@@ -174,7 +174,7 @@ class World(Closing):
 
     @contextmanager
     def dial(self, name: str, host: Host) -> Iterator[Way]:
-        """A client of a transport runs on a host meanwhile, once for each; programs' way there."""
+        """Runs a client of a transport on ``host`` during the block; yields programs' way to it."""
         folder = self._folder / f"client-{name}-{host.name}"
         if name in STRANGERS:
             transport = {"obfs4": OBFS4, "webtunnel": WEBTUNNEL}[name]
@@ -196,37 +196,37 @@ class World(Closing):
         return self._stack.enter_context(process)
 
     def errors(self) -> str:
-        """What nginx complained of."""
+        """Returns nginx's error log."""
         return (self._folder / "errors").read_text()
 
     def close(self) -> None:
-        """Ends everything."""
+        """Stops everything."""
         self._stack.close()
 
 
 def pictures() -> Path:
-    """The folder of JPEGs for http-image: ``$PICTURES``, else those of our tests."""
+    """Returns the folder of JPEGs for http-image: ``$PICTURES``, or the one of our tests."""
     ours = INTEROP.parent.parent / "crates/stego/testdata"
     return Path(os.environ.get("PICTURES", ours))
 
 
 def web() -> Path:
-    """The local web of `make web`."""
+    """Returns the local web of `make web`."""
     return CACHE / "web"
 
 
 def crawl(web: Path, covers: Path) -> None:
-    """Makes covers of a web's objects, for http-site."""
+    """Makes covers for http-site from the objects of a web."""
     Host("here").must([anabranch(), "pt", "crawl", str(web), "--out", str(covers)], timeout=300)
 
 
 def load(host: Host, way: Way, site: Site, thinks: Sequence[float]) -> None:
-    """One session of a transport: every page of a site."""
+    """Runs one session of a transport that loads every page of a site."""
     play(host, {"at": way.at, "socks": way.socks, "pages": site.objects, "thinks": thinks})
 
 
 def play(host: Host, wish: Mapping[str, object], seconds: float = 300.0) -> None:
-    """Runs :mod:`harness.pages` on a host.
+    """Runs :mod:`harness.pages` on a host with ``wish`` as its input.
 
     Raises:
         PeerFailed: not all of it came.
@@ -236,12 +236,14 @@ def play(host: Host, wish: Mapping[str, object], seconds: float = 300.0) -> None
 
 
 def browse(browser: Chromium, site: Site, wait: Callable[[int], None]) -> None:
-    """One session of the browser: every page, ``wait`` after each with its number."""
+    """Runs one session of the browser: loads every page and calls ``wait`` after each with its
+    number.
+    """
     browser.fresh()
     for number, address in enumerate(site.addresses):
         browser.show(address, seconds=60.0)
         wait(number)
-    browser.fresh()  # ends the connections
+    browser.fresh()  # closes the connections
 
 
 SIZES = """[...performance.getEntriesByType('navigation'),
@@ -249,9 +251,9 @@ SIZES = """[...performance.getEntriesByType('navigation'),
 
 
 def surveyed(browser: Chromium, sites: Sequence[Site]) -> list[Site]:
-    """The sites with the bytes of their pages' objects as the browser got them, headers too.
+    """Returns the sites with the sizes of their objects as the browser received them, with headers.
 
-    A site with a page that does not load has none.
+    A site with a page that does not load gets no sizes.
     """
     found = []
     for site in sites:
@@ -269,9 +271,9 @@ def surveyed(browser: Chromium, sites: Sequence[Site]) -> list[Site]:
 
 
 def firsts(world: World, name: str, file: Path, links: int, length: int = 1) -> None:
-    """Captures what clients of a transport say at first: ``links`` links without a line between.
+    """Captures the first packets of ``links`` links of a transport, over no emulated line.
 
-    Each fetches ``length`` bytes. Packets to the server alone are kept.
+    Each link fetches ``length`` bytes. Only packets to the server are kept.
     """
     wanted = f"tcp and dst port {world.ports[name]} and dst host {SERVER}"
     with (
@@ -285,7 +287,7 @@ def firsts(world: World, name: str, file: Path, links: int, length: int = 1) -> 
 
 @dataclass(frozen=True)
 class Entry:
-    """A capture as a manifest has it (`lab/src/anabranch/covertness/manifest.py`)."""
+    """A capture as an entry of a manifest (`lab/src/anabranch/covertness/manifest.py`)."""
 
     file: str
     name: str
@@ -295,7 +297,7 @@ class Entry:
     purpose: str = "all"
 
     def line(self) -> str:
-        """As JSON, with the end of the line."""
+        """Returns the entry as a line of JSON."""
         who = {"file": self.file, "class": self.name, "site": self.site}
         server = f"{SERVER}:{self.port}"
         rest = {"session": self.session, "server": server, "for": self.purpose}
@@ -303,17 +305,17 @@ class Entry:
 
 
 def established(host: Host, port: int) -> int:
-    """How many TCP connections of a host go to the server's port and have not ended."""
+    """Returns the number of established TCP connections from ``host`` to the server's ``port``."""
     said = host.must(["ss", "-Htn", "state", "established", "dst", f"{SERVER}:{port}"])
     return len(said.splitlines())
 
 
 def settled(host: Host, port: int, seconds: float) -> None:
-    """Waits until no connection to a port is left; some stay longer than their link."""
+    """Waits until no connection to ``port`` is left; some outlive their link."""
     with suppress(TimeoutError):
         wait_for("connections to end", lambda: not established(host, port), seconds)
 
 
 def connections(name: str) -> int:
-    """How many connections a link of a transport makes at least: as many for one byte."""
+    """Returns the least number of connections of one link of a transport, even for one byte."""
     return 1 if name in STRANGERS else 6

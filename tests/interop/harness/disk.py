@@ -1,4 +1,4 @@
-"""A disk of a test's own that is small, and then full."""
+"""A small file system of a test's own, which the test can fill."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ FILLER = "filler"
 
 @contextmanager
 def small_disk(at: Path, kilobytes: int) -> Iterator[Path]:
-    """A folder on a file system of this size, while the block lasts.
+    """Yields a folder on a file system of ``kilobytes``, mounted during the block.
 
     Raises:
         MissingPeer: nobody but root may mount one.
@@ -34,14 +34,14 @@ def small_disk(at: Path, kilobytes: int) -> Iterator[Path]:
 
 
 def fill(disk: Path) -> None:
-    """Leaves no byte free: files can be made, and nothing written to them."""
+    """Fills the disk: files can be created, but nothing can be written to them."""
     with (disk / FILLER).open("ab", buffering=0) as filler, contextlib.suppress(OSError):
         while filler.write(bytes(BLOCK)):
             pass
 
 
 def contents(disk: Path) -> dict[str, bytes]:
-    """All files in any folder of it, the filler and locks aside, by their names."""
+    """Returns the contents of all files below ``disk`` by name, without the filler and locks."""
     files = [file for file in disk.rglob("*") if file.is_file()]
     kept = [file for file in files if file.name not in (FILLER, "lock")]
     return {str(file.relative_to(disk)): file.read_bytes() for file in kept}

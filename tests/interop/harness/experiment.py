@@ -1,4 +1,4 @@
-"""``anabranch experiment``: started, killed, gone on, and what its journal holds."""
+"""Runs of ``anabranch experiment``: start, kill, resume, and the records of its journal."""
 
 from __future__ import annotations
 
@@ -13,16 +13,18 @@ from typing import Any
 from harness.net import namespaces_allowed
 from harness.tools import MissingPeer, anabranch, tool, wait_for
 
-# Without programs, and without places where they might be.
+# An environment without programs.
 NOWHERE = {"PATH": "/nowhere", "HOME": "/nowhere", "XDG_CACHE_HOME": "/nowhere"}
 
-# A machine without other work, as records have it.
+# The records' fields on a machine without other load.
 CALM = {"steal": 0.0, "pressure": 0.5, "load": 1.0, "late": 0.1}
 
 
 @dataclass(frozen=True)
 class Experiment:
-    """One experiment in one folder; ``words`` follow the folder in every run."""
+    """One experiment in one folder; ``words`` follow the folder on the command line of
+    every run.
+    """
 
     name: str
     folder: Path
@@ -30,42 +32,44 @@ class Experiment:
 
     @property
     def journal(self) -> Path:
-        """Its file of measurements."""
+        """The file of measurements."""
         return self.folder / "units.jsonl"
 
     def command(self, *words: str) -> list[str]:
-        """The command of a run."""
+        """Returns the command of a run."""
         return [anabranch(), "experiment", self.name, str(self.folder), *self.words, *words]
 
     def start(self, **environment: str) -> subprocess.Popen[bytes]:
-        """Begins a run that is left to itself."""
+        """Starts a run in the background."""
         inherited = {**os.environ, **environment}
         return subprocess.Popen(self.command(), env=inherited, stderr=subprocess.DEVNULL)
 
     def run(self, *words: str, **environment: str) -> subprocess.CompletedProcess[str]:
-        """A run to its end, with its output."""
+        """Runs to the end and returns the completed process with its output."""
         return subprocess.run(
             self.command(*words), env={**os.environ, **environment}, capture_output=True,
             text=True, check=False, timeout=500,
         )  # fmt: skip
 
     def must(self, *words: str, **environment: str) -> None:
-        """A run that ends well."""
+        """Runs to the end and asserts success."""
         done = self.run(*words, **environment)
         assert done.returncode == 0, done.stderr
 
     def header(self) -> dict[str, Any]:
-        """What all its measurements have in common; the programs of the first run."""
+        """Returns the journal's header: the fields common to all measurements, and the programs of
+        the first run.
+        """
         first: dict[str, Any] = json.loads(self.journal.read_text().splitlines()[0])
         return first
 
     def records(self) -> list[dict[str, Any]]:
-        """What was measured so far; a line that notes further programs is none."""
+        """Returns the measurements so far, without lines that note further programs."""
         lines = [json.loads(line) for line in self.journal.read_text().splitlines()[1:]]
         return [line for line in lines if "unit" in line]
 
     def wait_records(self, count: int) -> None:
-        """Waits until so many units are done."""
+        """Waits until ``count`` units are done."""
 
         def there() -> bool:
             return self.journal.exists() and self.journal.read_text().count("\n") > count
@@ -73,18 +77,18 @@ class Experiment:
         wait_for(f"{count} records in {self.journal}", there, 120)
 
     def contents(self) -> dict[str, bytes]:
-        """Every file of the folder."""
+        """Returns the contents of every file of the folder."""
         return {file.name: file.read_bytes() for file in self.folder.iterdir()}
 
 
 def written(folder: Path, header: dict[str, Any], records: Sequence[dict[str, Any]]) -> None:
-    """A journal as a run writes it."""
+    """Writes a journal in the format of a run."""
     lines = [json.dumps(line) + "\n" for line in (header, *records)]
     (folder / "units.jsonl").write_text("".join(lines))
 
 
 def need(*programs: str) -> None:
-    """Says what experiments with these programs lack here.
+    """Checks that this machine has the prerequisites of experiments with ``programs``.
 
     Raises:
         MissingPeer: a program, or the right to networks.

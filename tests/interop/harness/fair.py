@@ -1,4 +1,4 @@
-"""How much of the traffic a path must carry under a schedule: the bounds that the tests assert.
+"""Bounds on a path's share of the traffic under a schedule, which the tests assert.
 
 The bounds follow from the schedule alone; only ``UNEVEN`` allows for traffic that is not constant.
 """
@@ -11,12 +11,12 @@ from collections.abc import Mapping
 from harness.net import Counts
 from harness.report import shares
 
-# One slice of time holds more packets than the next, because a congestion window grows and shrinks.
+# Time slices hold different numbers of packets, because a congestion window grows and shrinks.
 UNEVEN = 0.25
 
 
 def round_robin_bounds(paths: int, seconds: float, slice_s: float) -> tuple[float, float]:
-    """Least and greatest share of a path when slices of time go round in turn.
+    """Returns the least and greatest share of a path when time slices rotate round-robin.
 
     ``seconds`` hold k whole slices and touch at most k + 2. The paths take turns, so each has at
     least floor(k / n) whole ones and at most ceil((k + 2) / n), of a total between k and k + 2.
@@ -28,7 +28,7 @@ def round_robin_bounds(paths: int, seconds: float, slice_s: float) -> tuple[floa
 
 
 def weighted_bounds(weight: float, draws: float) -> tuple[float, float]:
-    """Least and greatest share of a path that is drawn with probability ``weight``.
+    """Returns the least and greatest share of a path that is drawn with probability ``weight``.
 
     Four standard deviations of ``draws`` independent draws (one test in 16,000 fails by chance),
     and ``UNEVEN`` as above.
@@ -38,7 +38,9 @@ def weighted_bounds(weight: float, draws: float) -> tuple[float, float]:
 
 
 def unfair(counts: Mapping[str, Counts], bounds: Mapping[str, tuple[float, float]]) -> list[str]:
-    """The paths whose share of the packets, up or down, is outside their bounds; empty if none."""
+    """Returns the paths whose share of the packets, up or down, is out of bounds; empty
+    if none is.
+    """
     return [
         f"{name} {way} {share:.3f} not in [{low:.3f}, {high:.3f}]"
         for name, both in shares(counts).items()
@@ -49,10 +51,10 @@ def unfair(counts: Mapping[str, Counts], bounds: Mapping[str, tuple[float, float
 
 
 def difference(later: Mapping[str, Counts], earlier: Mapping[str, Counts]) -> dict[str, Counts]:
-    """What each path carried between two readings."""
+    """Returns each path's counts between two readings."""
     return {name: later[name] - earlier[name] for name in later}
 
 
 def seconds_of(every: str) -> float:
-    """The length of a slice given as ``100ms``."""
+    """Returns the length in seconds of a slice given as ``100ms``."""
     return float(every.removesuffix("ms")) / 1000

@@ -1,4 +1,4 @@
-"""A running ``anabranch merge`` and its keys: the far end in front of an unaltered server."""
+"""A running ``anabranch merge`` and its keys: the far end in front of an unmodified server."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from harness.net import SERVER, Counts, Host
 from harness.tools import PeerFailed, anabranch, wait_for
 
 PORT = 4500
-# What a packet has more than the datagram in it.
+# Bytes that the far end's header adds to each datagram.
 OVERHEAD = 33
 
 
@@ -33,7 +33,8 @@ class FarEnd(Closing):
         schedule: str = "uniform",
         options: Sequence[str] = (),
     ):
-        """Starts it in front of the server at ``to``, or with what ``options`` say.
+        """Starts the far end in front of the server at ``to``, or without one, as ``options``
+        specify.
 
         Raises:
             PeerFailed: it ended before it was ready; the message holds its error.
@@ -59,7 +60,7 @@ class FarEnd(Closing):
             raise PeerFailed(f"merge ended:\n{self._errors.read()}")
 
     def of(self, kind: str) -> list[dict[str, Any]]:
-        """The events of one kind so far, oldest first."""
+        """Returns the events of one kind so far, oldest first."""
         return [event for event in list(self.events) if event["event"] == kind]
 
     def wait_event(self, kind: str, seconds: float = 10.0, **fields: Any) -> dict[str, Any]:
@@ -76,7 +77,9 @@ class FarEnd(Closing):
         return matching()[0]
 
     def counts(self) -> list[Counts]:
-        """What each path of the only client carried, as of the latest statistics (one a second)."""
+        """Returns the counts of each path of the only client, from the latest statistics (one a
+        second).
+        """
         client = (self.of("summary") or self.of("stats"))[-1]["clients"][0]
         return [
             Counts(each["in_packets"], each["in_bytes"], each["out_packets"], each["out_bytes"])
@@ -84,11 +87,11 @@ class FarEnd(Closing):
         ]
 
     def kill(self) -> None:
-        """Ends it without a farewell."""
+        """Kills the process without a goodbye message to its clients."""
         self._end(signal.SIGKILL)
 
     def close(self) -> None:
-        """Interrupts it as a person would."""
+        """Stops it with SIGINT."""
         self._end(signal.SIGINT)
         self._errors.close()
 
@@ -112,7 +115,7 @@ class FarEnd(Closing):
 
 
 def make_keys(folder: Path) -> tuple[Path, Path]:
-    """Key files of a far end and of its splitter, by the program itself."""
+    """Makes the key files of a far end and of its splitter with ``anabranch key``."""
     far, home = folder / "far.key", folder / "home.key"
     subprocess.run([anabranch(), "key", str(far), str(home)], check=True, capture_output=True)
     return far, home

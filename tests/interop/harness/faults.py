@@ -1,4 +1,4 @@
-"""Paths that fail and come back, in the two ways that a client can meet."""
+"""Path failures and recoveries, of the two kinds that a client can meet."""
 
 from __future__ import annotations
 
@@ -9,40 +9,40 @@ from harness.net import Host, Network
 
 
 class Fault(Protocol):
-    """A way in which a path fails."""
+    """A kind of path failure."""
 
     def cut(self) -> None:
-        """The path fails."""
+        """Makes the path fail."""
 
     def restore(self) -> None:
-        """The path works again."""
+        """Makes the path work again."""
 
 
 class SilentCut:
-    """The link swallows everything; no interface and no message tells of it."""
+    """A link that silently drops everything: no interface state and no message reports it."""
 
     def __init__(self, network: Network, link: str):
-        """Names the link; nothing happens yet."""
+        """Names the link; it works until :meth:`cut`."""
         self._network, self._link = network, link
 
     def cut(self) -> None:
-        """From now on nothing passes."""
+        """Drops every packet from now on."""
         self._network.set(self._link, down=True)
 
     def restore(self) -> None:
-        """From now on all passes again."""
+        """Lets packets pass again."""
         self._network.set(self._link, down=False)
 
 
 class InterfaceDown:
-    """The client's interface is switched off, as when a cable is pulled.
+    """An interface of the client that is switched off, as when a cable is pulled.
 
-    The kernel forgets the routes of an interface that goes down; they are put back with it, as a
-    DHCP client does.
+    The kernel forgets the routes of an interface that goes down. :meth:`restore` adds them again,
+    as a DHCP client does.
     """
 
     def __init__(self, network: Network, link: str):
-        """Notes the routes; nothing happens yet."""
+        """Records the routes; the interface stays up until :meth:`cut`."""
         self._host, self._link = network.client, link
         self._routes = routes(self._host, link)
 
@@ -51,14 +51,16 @@ class InterfaceDown:
         self._host.must(["ip", "link", "set", self._link, "down"])
 
     def restore(self) -> None:
-        """Switches the interface on and puts its routes back."""
+        """Switches the interface on and restores its routes."""
         self._host.must(["ip", "link", "set", self._link, "up"])
         for route in self._routes:
             self._host.must(["ip", "route", "replace", *route, "dev", self._link])
 
 
 def routes(host: Host, link: str) -> list[list[str]]:
-    """The IPv4 routes through an interface, as words for ``ip route``, without the kernel's own."""
+    """Returns the IPv4 routes through an interface, as arguments of ``ip route``, without the
+    kernel's.
+    """
     shown = host.must(["ip", "-4", "route", "show", "dev", link]).splitlines()
     kept = [line for line in shown if "proto kernel" not in line]
     return [[word for word in line.split() if word != "linkdown"] for line in kept]

@@ -1,16 +1,16 @@
-"""Whether a process keeps what it takes: samples of its memory, threads and files, and the rule.
+"""Checks for leaks: samples of a process's memory, threads and files, and the rule for them.
 
-The rule for memory. The first quarter of the samples is warming up: tables, buffers and the
-allocator's arenas grow until they have seen the busiest moment. From then on a process is flat if
+The rule for memory. The first quarter of the samples is the warm-up: tables, buffers and the
+allocator's arenas grow until the busiest moment. From then on a process is flat if
 
-* the line of least squares through the rest climbs no more, from its begin to its end, and
-* the median of the last quarter is no more above that of the second quarter,
+* the regression line (least squares) through the rest climbs, from its start to its end, and
+* the median of the last quarter exceeds the median of the second quarter
 
-than :data:`SHARE` of the second quarter's median and :data:`SLACK` beside. Two tests, because a
-line is bent by one peak at an edge, and medians do not see what begins late. The share is what an
-allocator's fragments come to while live bytes stay the same; the slack is for small processes, in
-which one burst of cells is more than any share. In the usual soak some 20,000 streams and as many
-circuits come and go after the first quarter: to leak a kilobyte of each is 40 MB, far above both.
+by at most :data:`SHARE` of the second quarter's median plus :data:`SLACK`. There are two tests,
+because one peak at an edge bends a line, and medians miss a late start. The share covers the
+allocator's fragmentation at constant live bytes; the slack is for small processes, where one burst
+of cells exceeds any share. In the usual soak some 20,000 streams and as many circuits open and
+close after the first quarter: a leak of a kilobyte each would be 40 MB, far above both.
 """
 
 from __future__ import annotations
@@ -24,13 +24,13 @@ from harness.seeded import MIB
 
 SHARE = 0.05
 SLACK = 4 * MIB
-# Of a process that did not live for ten minutes more than a quarter is warming up.
+# Fewest samples to judge: below ten minutes, more than a quarter of a run is warm-up.
 LEAST_SAMPLES = 60
 
 
 @dataclass(frozen=True)
 class Sample:
-    """A process at one moment, ``at`` seconds after the begin."""
+    """A process at one moment, ``at`` seconds after the start."""
 
     at: float
     rss: int
@@ -39,7 +39,7 @@ class Sample:
 
 
 def sample(pid: int, at: float) -> Sample | None:
-    """Process ``pid`` now; None if it has gone."""
+    """Returns a sample of process ``pid``, or None if it has exited."""
     folder = Path(f"/proc/{pid}")
     try:
         lines = (folder / "status").read_text().splitlines()
@@ -47,14 +47,14 @@ def sample(pid: int, at: float) -> Sample | None:
     except OSError:
         return None
     values = dict(line.split(":", 1) for line in lines)
-    if "VmRSS" not in values:  # it has ended, and nobody has looked yet
+    if "VmRSS" not in values:  # a zombie: exited, but not yet waited for
         return None
     return Sample(at, int(values["VmRSS"].split()[0]) * 1024, int(values["Threads"]), files)
 
 
 @dataclass(frozen=True)
 class Growth:
-    """How memory went after warming up, in bytes."""
+    """Growth of memory after the warm-up, in bytes."""
 
     early: float
     late: float
@@ -62,12 +62,12 @@ class Growth:
 
     @property
     def allowed(self) -> float:
-        """How much more may be there at the end."""
+        """Largest growth that counts as flat."""
         return SHARE * self.early + SLACK
 
     @property
     def is_flat(self) -> bool:
-        """By both tests."""
+        """Whether both tests pass."""
         return max(self.climb, self.late - self.early) <= self.allowed
 
     def __str__(self) -> str:
@@ -79,7 +79,7 @@ class Growth:
 
 
 def growth(samples: Sequence[Sample]) -> Growth | None:
-    """What became of a process's memory; None if it lived too short to tell."""
+    """Returns the growth of a process's memory, or None if there are too few samples to judge."""
     if len(samples) < LEAST_SAMPLES:
         return None
     quarter = len(samples) // 4

@@ -1,4 +1,4 @@
-"""The splitter's interface for any program (``--tun``), and what it leaves on a machine."""
+"""The splitter's TUN interface for any program (``--tun``), and its traces on a machine."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ from harness.splitter import Splitter
 from harness.tools import Background, anabranch
 
 TUN = "any0"
-# What the names of namespaces begin with that tests of this process let be made.
+# Prefix of the names of namespaces that this process's tests create.
 OURS = f"anabranch-browse-{os.getpid()}"
 ECHO_PORT = 60_500
 
-# What answers: whole datagrams by UDP; by TCP the address that the connection came from, after
-# all that the client has to say. Both families.
+# A server that echoes whole UDP datagrams. By TCP it replies, after the client's last byte, with
+# the client's address. It serves both families.
 _ECHO = """\
 import socket, sys, threading
 host, port = sys.argv[1], int(sys.argv[2])
@@ -46,8 +46,8 @@ with socket.create_server((host, port), family=family, backlog=64) as server:
         threading.Thread(target=serve, args=server.accept(), daemon=True).start()
 """
 
-# Sends datagrams of the given sizes from one socket, one after the other; tells of each what came
-# back: its length, or the error.
+# Sends datagrams of the given sizes from one socket, one after the other. Prints for each the
+# length of its reply, or the error.
 _UDP = """\
 import json, socket, sys
 host, port, flag, sizes = sys.argv[1], int(sys.argv[2]), sys.argv[3], json.loads(sys.argv[4])
@@ -71,7 +71,7 @@ with socket.socket(family, socket.SOCK_DGRAM) as s:
 print(json.dumps(outcomes))
 """
 
-# Connects, sends so many bytes, and prints what the server says.
+# Connects, sends the given number of bytes, and prints the server's reply.
 _TCP = """\
 import socket, sys
 with socket.create_connection((sys.argv[1], int(sys.argv[2])), timeout=20) as s:
@@ -98,13 +98,15 @@ with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as s:
 def interface(
     host: Host, paths: Sequence[str], *words: str, route: bool = True, **settings: Any
 ) -> Splitter:
-    """``anabranch split --tun any0`` on a host, with ``--route`` unless told otherwise."""
+    """Starts ``anabranch split --tun any0`` on a host, with ``--route`` unless ``route``
+    is false.
+    """
     options = ["--tun", TUN, *(["--route"] if route else []), *words]
     return Splitter(host, "", paths, listen="", options=options, **settings)
 
 
 def refused(host: Host, *words: str, before: Sequence[str] = ()) -> str:
-    """The one line by which ``anabranch split`` refuses what it is asked; its status must be 2."""
+    """Runs ``anabranch split``, asserts exit status 2, and returns its one line of error."""
     command = [*before, anabranch(), "split", *words]
     done = subprocess.run(
         host.command(command), capture_output=True, text=True, timeout=20, check=False
@@ -117,7 +119,7 @@ def refused(host: Host, *words: str, before: Sequence[str] = ()) -> str:
 
 @contextlib.contextmanager
 def echo(host: Host, address: str, port: int = ECHO_PORT) -> Iterator[None]:
-    """Answers what comes to a port, by UDP and TCP."""
+    """Runs an echo server on a port, by UDP and TCP, during the block."""
     with host.start([sys.executable, "-c", _ECHO, address, str(port)]) as server:
         server.wait_bound(port, "tcp")
         server.wait_bound(port, "udp")
@@ -128,7 +130,7 @@ def echo(host: Host, address: str, port: int = ECHO_PORT) -> Iterator[None]:
 def names(
     host: Host, address: str, answer: str = "192.0.2.80", delay: float = 0.0
 ) -> Iterator[None]:
-    """A name server that knows one address, and takes ``delay`` seconds to think of it."""
+    """Runs a name server with one address, which replies after ``delay`` seconds."""
     words = [sys.executable, "-c", _NAMES, address, answer, str(delay)]
     with host.start(words) as server:
         server.wait_bound(53)
@@ -137,12 +139,12 @@ def names(
 
 @dataclass(frozen=True)
 class WithNames(Host):
-    """A host whose programs ask the name servers of another file."""
+    """A host whose programs use the name servers of the file ``resolver``."""
 
     resolver: Path = Path("/etc/resolv.conf")
 
     def command(self, argv: Sequence[str]) -> list[str]:
-        """``argv`` in a mount namespace of its own, where ``resolver`` is /etc/resolv.conf."""
+        """Returns ``argv`` wrapped in a mount namespace where ``resolver`` is /etc/resolv.conf."""
         script = f'mount --bind {self.resolver} /etc/resolv.conf && exec "$0" "$@"'
         words = ["unshare", "--mount", "--propagation", "private", "sh", "-c", script, *argv]
         return super().command(words)
@@ -151,9 +153,9 @@ class WithNames(Host):
 def udp(
     host: Host, address: str, sizes: Sequence[int], *, port: int = ECHO_PORT, whole: bool = False
 ) -> list[Any]:
-    """Sends datagrams of these sizes; for each the size that came back, an errno, or an error.
+    """Sends datagrams of these sizes; returns for each the reply's size, an errno, or an error.
 
-    ``whole`` forbids fragments.
+    ``whole`` sets the "don't fragment" bit.
     """
     flag = "whole" if whole else "-"
     words = [sys.executable, "-c", _UDP, address, str(port), flag, json.dumps(list(sizes))]
@@ -162,19 +164,22 @@ def udp(
 
 
 def tcp(host: Host, address: str, *, port: int = ECHO_PORT, length: int = 10) -> tuple[str, int]:
-    """Sends ``length`` bytes by TCP; the address that the server saw, and the bytes it got."""
+    """Sends ``length`` bytes by TCP; returns the client's address and the byte count at
+    the server.
+    """
     words = [sys.executable, "-c", _TCP, address, str(port), str(length)]
     seen, count = host.must(words, timeout=40).split()
     return seen, int(count)
 
 
 def tcp_beside(host: Host, address: str, length: int) -> Background:
-    """The same, beside the test, whatever becomes of it."""
+    """Starts the same transfer in the background and ignores its outcome."""
     return host.start([sys.executable, "-c", _TCP, address, str(ECHO_PORT), str(length)])
 
 
-# Sends a few bytes each millisecond from each of its sockets, whatever comes of it: to ports that
-# are split and ports that are not, of both families. Ends with its input, and tells how many left.
+# Sends a few bytes each millisecond from each of its sockets and ignores errors. The ports are
+# split or not split, of both families. It ends at the end of its input and prints the number of
+# datagrams sent.
 _SENDER = """\
 import select, socket, sys
 sockets = []
@@ -196,10 +201,10 @@ print("sent", sent, flush=True)
 
 
 class Sender(Closing):
-    """A program that never rests: what it sends shows any gap, however short."""
+    """A program that sends without pause, so that a capture shows any gap, however short."""
 
     def __init__(self, host: Host, servers: Sequence[str], ports: Sequence[int]):
-        """Sends from each host's own socket to each port, until it is closed."""
+        """Sends from a socket for each server and port, until it is closed."""
         words = [",".join(servers), ",".join(map(str, ports))]
         self._process = subprocess.Popen(
             host.command([sys.executable, "-c", _SENDER, *words]),
@@ -211,12 +216,12 @@ class Sender(Closing):
         assert self._process.stdout.readline() == "begins\n"
 
     def stop(self) -> int:
-        """Ends it; how many datagrams left."""
+        """Stops the program and returns the number of datagrams sent."""
         said, _ = self._process.communicate(timeout=10)
         return int(said.split()[1])
 
     def close(self) -> None:
-        """Ends it if it runs."""
+        """Stops the program if it runs."""
         if self._process.poll() is None:
             self._process.communicate(timeout=10)
 
@@ -229,9 +234,10 @@ with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as s:
 
 
 def state(host: Host) -> str:
-    """All that ``--tun`` may change on a host, in the system's own words.
+    """Returns the state of a host that ``--tun`` may change, as the system's tools print it.
 
-    Of folders that all hosts share, only what is this host's: other tests may run at once.
+    Of folders that all hosts share, only this host's entries are listed: other tests may run at
+    once.
     """
     shown = [
         host.must(words)
@@ -258,7 +264,9 @@ def state(host: Host) -> str:
 
 @contextlib.contextmanager
 def unchanged(host: Host, wait: Callable[[], None] = lambda: None) -> Iterator[None]:
-    """Asserts that a host is at the end of the ``with`` block as it was at its beginning."""
+    """Asserts that a host's :func:`state` is the same at the end of the ``with`` block as at its
+    start.
+    """
     before = state(host)
     yield
     wait()

@@ -1,4 +1,4 @@
-"""Loopback that loses packets of some ports, or brings some late, before the receiver sees them."""
+"""Packet loss and reordering on loopback for some ports, before the receiver gets the packets."""
 
 from __future__ import annotations
 
@@ -19,36 +19,36 @@ from harness.seeded import MIB
 from harness.tools import MissingPeer, tool
 
 LONGEST = int(os.environ.get("LINKS_MIB", "20")) * MIB
-"""Bytes of the longest file over lines that lose. At 5 % TCP carries little: 20 MiB take a minute
-on a busy machine, ``LINKS_MIB=200`` ten."""
+"""Size in bytes of the longest file over lossy lines. At 5 % loss TCP is slow: 20 MiB take a minute
+on a busy machine, ``LINKS_MIB=200`` ten.
+"""
 LENGTHS = (1, 514, 100_000, 5 * MIB, LONGEST)
-"""What is fetched over such lines."""
+"""Sizes of the files fetched over such lines, in bytes."""
 PATIENCE = 300.0 + LONGEST / 100_000
-"""Seconds that one of them may take."""
+"""Timeout of one fetch in seconds."""
 LIMIT = 3 * int(PATIENCE)
-"""Seconds of a test over such lines."""
+"""Timeout of a test over such lines in seconds."""
 
 
-# Ethernet on loopback: what is behind its addresses, and where IPv4 begins.
+# Ethernet frames on loopback: the field after the addresses, and the offset of IPv4.
 ETHERTYPE, IPV4 = slice(12, 14), b"\x08\x00"
 ETHERNET = 14
-# Of <linux/if_tun.h>: makes an interface for a descriptor; with frames of Ethernet, and nothing
-# before them.
+# From <linux/if_tun.h>: creates an interface for a descriptor; Ethernet frames without a prefix.
 TUNSETIFF = 0x400454CA
 IFF_TAP, IFF_NO_PI = 0x0002, 0x1000
 
 
 class _Rules(Closing):
-    """A table of nftables for packets of these ports, until this is closed.
+    """A table of nftables for packets of some ports, removed when this is closed.
 
-    It needs root, or a network namespace of one's own. It forgets the ports after ``LIMIT``
-    seconds: what a killed test leaves behind would lose packets of whoever gets one of them next.
+    It needs root, or a network namespace. The set of ports expires after ``LIMIT`` seconds:
+    otherwise the rules of a killed test would drop packets of the next user of a port.
     """
 
     def __init__(
         self, family: str, table: str, hook: str, ports: Sequence[int], rules: Sequence[str]
     ):
-        """Puts the rules in force, in which ``@ports`` are the ports.
+        """Installs the rules; in them ``@ports`` is the set of ports.
 
         Raises:
             MissingPeer: nftables is missing, or forbidden.
@@ -65,19 +65,19 @@ class _Rules(Closing):
             raise MissingPeer(f"nftables: {done.stderr.strip()}")
 
     def _counted(self) -> int:
-        """Packets that the rules' counters have seen so far."""
+        """Returns the number of packets that the rules' counters have seen so far."""
         command = [tool("nft"), "list", "table", *self._table]
         words = subprocess.run(command, capture_output=True, text=True, check=True).stdout.split()
         return sum(int(words[at + 1]) for at, word in enumerate(words) if word == "packets")
 
     def close(self) -> None:
-        """All packets pass again."""
+        """Removes the rules."""
         command = [tool("nft"), "delete", "table", *self._table]
         subprocess.run(command, capture_output=True, check=False)
 
 
 def _of_ports(protocols: Sequence[str], one_in: int, fate: str) -> list[str]:
-    """Rules by which this happens to one in so many packets for or from the ports."""
+    """Returns rules that apply ``fate`` to one in ``one_in`` packets from or to the ports."""
     return [
         f"{protocol} {end} @ports numgen random mod {one_in} == 0 counter {fate}"
         for protocol in protocols
@@ -86,14 +86,14 @@ def _of_ports(protocols: Sequence[str], one_in: int, fate: str) -> list[str]:
 
 
 class Losing(_Rules):
-    """One in ``one_in`` packets of these ports is lost until this is closed; all, if it is 1.
+    """Drops one in ``one_in`` packets of these ports until this is closed; all, if it is 1.
 
-    The rule stands where packets come in: what a sender's own firewall drops is no loss, as TCP is
-    told of it there.
+    The rule is in the input hook: the kernel reports a drop in the sender's own output hook to TCP,
+    so that it would not act as loss.
     """
 
     def __init__(self, ports: Sequence[int], one_in: int = 20, protocols: Sequence[str] = ("tcp",)):
-        """Begins to lose; ``protocols`` are ``tcp`` and ``udp``.
+        """Starts to drop packets; ``protocols`` are ``tcp`` and ``udp``.
 
         Raises:
             MissingPeer: nftables is missing, or forbidden.
@@ -102,17 +102,17 @@ class Losing(_Rules):
         super().__init__("inet", table, "input", ports, _of_ports(protocols, one_in, "drop"))
 
     def lost(self) -> int:
-        """Packets that were lost so far."""
+        """Returns the number of packets dropped so far."""
         return self._counted()
 
 
 class Reordering(_Rules):
-    """One in ``one_in`` packets of these ports comes ``late`` ms later than it would have, behind
-    those that follow it, until this is closed.
+    """Delays one in ``one_in`` packets of these ports by ``late`` ms, past the packets that follow
+    it, until this is closed.
 
-    The kernel hands them over at loopback's entry, by an interface that is made for that, and gets
-    them back by a raw socket: they come in anew, and may be held again, or lost. ``netem`` is not
-    in every kernel.
+    The kernel hands them over at loopback's entry, through a TAP interface made for that, and gets
+    them back through a raw socket. They enter again, and may be delayed again, or lost. ``netem``
+    is not in every kernel.
     """
 
     def __init__(
@@ -122,7 +122,7 @@ class Reordering(_Rules):
         protocols: Sequence[str] = ("tcp",),
         late: tuple[float, float] = (2, 8),
     ):
-        """Begins to hold packets back.
+        """Starts to delay packets.
 
         Raises:
             MissingPeer: TUN interfaces or nftables are missing, or forbidden.
@@ -151,12 +151,12 @@ class Reordering(_Rules):
 
     def _hold(self) -> None:
         waiting: list[tuple[float, int, bytes]] = []
-        # What waits goes on its way before the end.
+        # Packets that still wait are sent before the thread ends.
         while waiting or not self._ended.is_set():
             timeout = waiting[0][0] - time.monotonic() if waiting else 0.1
             if select.select([self._tap], [], [], max(timeout, 0))[0]:
                 frame = os.read(self._tap, 1 << 17)
-                # The kernel itself says a few words of IPv6 there.
+                # The kernel itself sends a few IPv6 packets there.
                 if frame[ETHERTYPE] == IPV4:
                     self.held += 1
                     due = time.monotonic() + random.uniform(*self._late) / 1000
@@ -166,7 +166,7 @@ class Reordering(_Rules):
                 self._raw.sendto(packet, (socket.inet_ntoa(packet[16:20]), 0))
 
     def close(self) -> None:
-        """All packets come in order again."""
+        """Restores the order of all packets."""
         super().close()
         self._end()
 

@@ -1,4 +1,4 @@
-"""A forwarder between a transport's two ends that does to connections what hostile networks do."""
+"""A forwarder between a transport's two ends that disturbs connections as hostile networks do."""
 
 from __future__ import annotations
 
@@ -15,39 +15,39 @@ from harness.closing import Closing
 PIECE = 16384
 
 
-#: More bytes than any connection brings.
+#: More bytes than any connection transfers.
 ANY = 1 << 62
 
 
 @dataclass(frozen=True)
 class Fate:
-    """What becomes of a connection once it has brought so many bytes down, or when time is up."""
+    """The fate of a connection after ``down`` bytes of download, or at a point in time."""
 
     down: int
-    #: Closed at both ends; otherwise nothing passes any more, and nobody is told.
+    #: Closed at both ends; otherwise it stalls silently.
     killed: bool
-    #: Seconds between the moments at which it meets its fate together with all that live then,
-    #: counted from the meddler's start; 0: it is not a matter of time.
+    #: Seconds between the moments at which all live connections meet this fate together, counted
+    #: from the meddler's start; 0: never by time.
     every: float = 0.0
 
 
-#: It lives, as long as both ends want it to.
+#: Forwards until an end closes the connection.
 LIVES = Fate(down=ANY, killed=False)
-#: Nothing ever passes.
+#: Forwards nothing.
 HOLE = Fate(down=0, killed=False)
 
 
 class Meddler(Closing):
-    """Listens on a port of 127.0.0.1 and forwards to another; ``fate`` says what becomes of each.
+    """Forwards a port of 127.0.0.1 to another port; ``fate`` decides the fate of each connection.
 
-    ``fate`` is asked with the number of the connection, from 0.
+    ``fate`` is called with the number of the connection, from 0.
     """
 
     def __init__(self, to: int, fate: Callable[[int], Fate]):
         self._to, self._fate = to, fate
-        #: Connections that came, and those that met their fate.
+        #: Number of accepted connections, and of connections that met their fate.
         self.came = self.struck = 0
-        #: What was said first by each, up and down, by its number.
+        #: First bytes of each connection, up and down, by its number.
         self.up: dict[int, bytes] = {}
         self.down: dict[int, bytes] = {}
         self._began = time.monotonic()
@@ -58,11 +58,11 @@ class Meddler(Closing):
 
     @property
     def port(self) -> int:
-        """Where it listens."""
+        """The port it listens on."""
         return int(self._listener.getsockname()[1])
 
     def close(self) -> None:
-        """Ends it; connections end with the process."""
+        """Stops listening; connections end with the process."""
         self._over.set()
         self._listener.close()
 
@@ -119,11 +119,11 @@ class Meddler(Closing):
             self.struck += 1
         frozen.set()
         if fate.killed:
-            # A close alone would wait for the thread that reads.
+            # A close alone would wait for the reading thread.
             _shut(near, socket.SHUT_RDWR)
             _shut(far, socket.SHUT_RDWR)
         else:
-            # Both ends stay open, and hear nothing, until the test is over.
+            # Both ends stay open and receive nothing until the test is over.
             self._over.wait()
 
 

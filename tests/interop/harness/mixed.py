@@ -1,9 +1,9 @@
-"""A network of eight relays that are killed, and its twin of stock relays alone, at the same time.
+"""A network of eight relays that are killed, and a stock twin, run at the same time.
 
-Four stock clients fetch from behind exits and from a stock onion service. The same seed kills, in
-both networks, the relay of the same place at the same moment, and draws the same streams. In the
-mixed network each second place is ours, one of the two exits too. What is counted is which streams
-fail; what must hold is in :func:`judge`.
+Four stock clients fetch from servers through exits and from a stock onion service. In both networks
+the same seed kills the relay in the same place at the same moment, and draws the same streams. In
+the mixed network every second place is ours, including one of the two exits. The trial counts
+failed streams; :func:`judge` has the rules.
 """
 
 from __future__ import annotations
@@ -35,65 +35,65 @@ KINDS = ("mixed", "stock")
 RELAYS, EXITS = 6, 2
 EXIT = ("--exit", "accept *:*")
 PUBLISHED_S = 120.0
-# Worse than the twin is who fails more streams than chance explains once in twenty times.
+# The mixed network is worse if it fails more streams than the twin at this significance level.
 CHANCE = 0.05
 PLACES = {False: "by exits", True: "to the service"}
 OUR_WORDS = ("panicked at", '"event":"violation"', '"event":"out_of_memory"')
-# What any stock tor may say where relays die, and the twin need not have said in its turn.
+# Messages that any stock tor may log when relays die, even if the twin logged none.
 WHERE_RELAYS_DIE = re.compile(r"Tried for \d+ seconds to get a connection")
 _NAMES = re.compile(r"\$?[0-9A-F]{40}([~=]\w+)?|\b(relay|exit|ours|auth|client|host)\d+\b")
-# What a line is about, without its time and domains.
+# A line's prefix (time and domains), which is removed for comparison.
 _HEAD = re.compile(r"^.*?\[(warn|err|notice)\] (\{[^}]*\} )?")
 
 
 @dataclass(frozen=True)
 class MixedPlan:
-    """How long, how rough."""
+    """Duration and parameters of a trial."""
 
     seconds: int = 1200
     seed: int = 1
     clients: int = 4
-    #: Who has a stream each at a time, of each client.
+    #: Users of each client; each has one stream at a time.
     users: int = 4
-    #: Between two kills, in the mean.
+    #: Mean time between two kills.
     kill_s: float = 20.0
-    #: The mean pause of a user between streams.
+    #: Mean pause of a user between streams.
     pause_s: float = 4.0
-    #: The longest stream that is drawn out.
+    #: Duration of the longest slow stream.
     lasting_s: int = 10
 
 
 @dataclass
 class Seen:
-    """What one of the networks saw."""
+    """Results of one of the networks."""
 
     kind: str
-    #: Second, and name of the relay; ours begin with ``ours``.
+    #: Second, and name of the relay; our names begin with ``ours``.
     kills: list[tuple[float, str]] = field(default_factory=list)
     streams: list[dict[str, object]] = field(default_factory=list)
     complaints: list[str] = field(default_factory=list)
-    #: What relays of ours said that they may not say.
+    #: Forbidden lines in the logs of our relays.
     ours: list[str] = field(default_factory=list)
-    #: Relays that ended of themselves.
+    #: Relays that exited by themselves.
     gone: list[str] = field(default_factory=list)
     load: list[float] = field(default_factory=list)
 
     def to(self, onion: bool) -> list[dict[str, object]]:
-        """Streams to the onion service, or those that left by exits."""
+        """Returns the streams to the onion service, or the streams that left by exits."""
         return [one for one in self.streams if str(one["host"]).endswith(".onion") == onion]
 
     def killed(self, ours: bool) -> list[float]:
-        """When relays of ours were killed, or stock ones."""
+        """Returns the times when relays of ours, or stock relays, were killed."""
         return [at for at, name in self.kills if name.startswith("ours") == ours]
 
 
 def failed(streams: Sequence[dict[str, object]]) -> list[dict[str, object]]:
-    """Streams that were not complete."""
+    """Returns the streams that were not complete."""
     return [stream for stream in streams if stream["end"] != "complete"]
 
 
 def _after(streams: Sequence[dict[str, object]], kills: Sequence[float]) -> int:
-    """How many of these ended in the seconds after a kill."""
+    """Returns the number of streams that ended in the seconds after a kill."""
     ends = [float(str(stream["ended"])) for stream in streams]
     return sum(any(-1 <= end - kill <= AFTERMATH_S for kill in kills) for end in ends)
 
@@ -106,11 +106,11 @@ class _StockRelay:
         self._network, self._node = network, node
 
     def start(self) -> None:
-        """Starts it with the state that it has."""
+        """Starts the relay with its saved state."""
         self._network.restart(self._node)
 
     def end(self, how: signal.Signals) -> int:
-        """Ends it; its exit status."""
+        """Sends a signal, waits, and returns the exit status."""
         assert self._node.process, "it runs"
         status = self._node.process.stop(how)
         self._node.process = None
@@ -118,7 +118,7 @@ class _StockRelay:
 
 
 class _OurRelay:
-    """One of ours; what it said in each life is kept."""
+    """A relay of ours; the output of each life is kept."""
 
     def __init__(self, relay: OurRelay):
         self.name = relay.name
@@ -126,16 +126,16 @@ class _OurRelay:
         self._said: list[str] = []
 
     def start(self) -> None:
-        """Starts it with the state that it has."""
+        """Starts the relay with its saved state."""
         self._relay.start()
 
     def end(self, how: signal.Signals) -> int:
-        """Ends it; its exit status."""
+        """Sends a signal, waits, and returns the exit status."""
         self._said.append(self._relay.process.output())
         return self._relay.process.stop(how)
 
     def faults(self) -> list[str]:
-        """What it said that it may not say."""
+        """Returns the forbidden lines of its output."""
         lives = [*self._said, self._relay.process.output()]
         lines = [line for life in lives for line in life.splitlines()]
         told = [line for line in lines if any(word in line for word in OUR_WORDS)]
@@ -145,7 +145,7 @@ class _OurRelay:
 def trial(
     plan: MixedPlan, folder: Path, say: Callable[[str], None] = lambda _: None
 ) -> dict[str, Seen]:
-    """Runs both networks at once, so that the machine is as busy for one as for the other."""
+    """Runs both networks at once, so that both see the same load of the machine."""
     begin = Barrier(len(KINDS))
 
     def run(kind: str) -> Seen:
@@ -156,7 +156,7 @@ def trial(
                 world.run(lambda line: say(f"{kind}: {line}"))
                 return world.seen
         finally:
-            # Nobody waits for one that did not come up.
+            # Releases the other network if this one did not start.
             begin.abort()
 
     with ThreadPoolExecutor(len(KINDS)) as pool:
@@ -222,7 +222,7 @@ class _World(ExitStack):
         return not fetch(url, client.proxy, self.folder / "scouted").fault(1)
 
     def run(self, say: Callable[[str], None]) -> None:
-        """All streams, and all kills beside them."""
+        """Runs all streams, and the kills at the same time."""
         plan, ports = self.plan, self.folder / "ports"
         ports.write_text("\n".join(f"127.0.0.1:{client.socks}" for client in self.clients))
         command = [helper(), "load", "--clients", str(ports), "--seconds", str(plan.seconds)]
@@ -256,12 +256,14 @@ class _World(ExitStack):
 
 
 def kind_of(line: str) -> str:
-    """A line of a log without what differs from run to run: names, addresses, numbers."""
+    """Returns a log line without the parts that vary: names, addresses, numbers."""
     return re.sub(r"\d+", "#", _NAMES.sub("NAME", _HEAD.sub("", line.partition(": ")[2])))
 
 
 def new_complaints(seen: dict[str, Seen]) -> list[str]:
-    """What stock tors say in the mixed network, and none in the twin: the first line of each."""
+    """Returns the first line of each complaint of stock tors in the mixed network that the twin
+    lacks.
+    """
     usual = {kind_of(line) for line in seen["stock"].complaints}
     first: dict[str, str] = {}
     for line in seen["mixed"].complaints:
@@ -273,8 +275,8 @@ def new_complaints(seen: dict[str, Seen]) -> list[str]:
 def by_chance(mixed: tuple[int, int], stock: tuple[int, int]) -> float:
     """Fisher's exact test, one-sided.
 
-    How often as many of the mixed network's streams or more would fail if both failed alike; each
-    pair is how many failed, of how many.
+    Returns the probability that at least as many of the mixed network's streams fail if both
+    networks fail alike; each pair is (failed, total).
     """
     (failed, count), (others_failed, others) = mixed, stock
     all_failed, total = failed + others_failed, count + others
@@ -286,13 +288,13 @@ def by_chance(mixed: tuple[int, int], stock: tuple[int, int]) -> float:
 
 
 def judge(seen: dict[str, Seen]) -> list[str]:
-    """What does not hold.
+    """Returns the violated rules.
 
-    In neither network does a stream bring wrong bytes. The mixed one fails no more streams by exits
-    than its twin, but for what chance explains. Those to the service are counted only: where its
+    No stream in either network delivers wrong bytes. The mixed network fails no more streams by
+    exits than its twin, except by chance. Streams to the service are only counted: when its
     directories have lost its descriptor, all fail together, and chance explains any number. No
-    stock log complains of what none says in the twin; none of ours panics, tells of a neighbour
-    that breaks rules, or ends of itself.
+    stock log has a complaint that the twin lacks. None of our relays panics, reports a neighbour
+    that breaks rules, or exits by itself.
     """
     mixed, stock = (seen[kind] for kind in KINDS)
     faults = [
@@ -310,7 +312,7 @@ def judge(seen: dict[str, Seen]) -> list[str]:
 
 
 def report(seen: dict[str, Seen]) -> str:
-    """For a person."""
+    """Returns the results as tables."""
     rows = [
         (
             one.kind, named, len(one.to(onion)), len(bad := failed(one.to(onion))),

@@ -25,21 +25,21 @@ from harness.tools import PeerFailed, tool
 PORT = 60001
 COLUMNS, ROWS = 100, 30
 LOCALE = {"LC_ALL": "C.UTF-8", "TERM": "xterm"}
-# Without predictions, what is on the screen has made the round trip.
+# Without predictions, text on the screen has made the round trip.
 CLIENT = {"MOSH_PREDICTION_DISPLAY": "never"}
 
 
 @dataclass
 class LoginResult:
-    """What a scripted login saw."""
+    """The result of a scripted login."""
 
     commands: int = 0
-    missing: list[str] = field(default_factory=list)  # output that never came to the screen
+    missing: list[str] = field(default_factory=list)  # output that never appeared on the screen
     slowest_s: float = 0.0  # longest wait for the output of one command
     exit_status: int | None = None  # of mosh-client; None if it did not end
 
     def fault(self) -> str:
-        """What is wrong with the login; empty if nothing is."""
+        """Returns a description of the login's fault; empty if there is none."""
         if self.missing:
             return f"{len(self.missing)} of {self.commands} outputs missing: {self.missing[:3]}"
         if not self.commands:
@@ -48,13 +48,13 @@ class LoginResult:
 
 
 class MoshServer:
-    """A mosh-server that waits for one client; its key is in :attr:`key`."""
+    """A mosh-server that waits for one client; its key is :attr:`key`."""
 
     def __init__(self, host: Host, *, address: str = SERVER, port: int = PORT):
         """Starts ``mosh-server new`` as ssh would, with a plain bash to log in to."""
         shell = ["--", "bash", "--norc", "--noprofile"]
         command = ["mosh-server", "new", "-i", address, "-p", str(port), *shell]
-        # A server whose client never comes back must not stay behind for ever.
+        # A server whose client never returns must not run for ever.
         environment = {**os.environ, **LOCALE, "MOSH_SERVER_NETWORK_TMOUT": "120", "PS1": "$ "}
         done = subprocess.run(
             host.command(command), env=environment, capture_output=True, text=True, timeout=20,
@@ -68,7 +68,7 @@ class MoshServer:
         self.port, self.key, self.pid = int(connect[1]), connect[2], int(detached[1])
 
     def stop(self) -> bool:
-        """Ends the server if it is still there; True if it had ended by itself."""
+        """Stops the server if it still runs; returns True if it had exited by itself."""
         try:
             os.kill(self.pid, signal.SIGTERM)
         except ProcessLookupError:
@@ -83,7 +83,7 @@ class MoshServer:
 
 
 class _Answering(pyte.Screen):
-    """Tells where its cursor is: programs that draw in a part of their terminal ask for that."""
+    """Reports the cursor's position: programs that draw in a part of their terminal query it."""
 
     def __init__(self, terminal: int):
         super().__init__(COLUMNS, ROWS)
@@ -94,7 +94,7 @@ class _Answering(pyte.Screen):
 
 
 class Screen(Closing):
-    """A program in a pseudo-terminal whose screen is kept in memory."""
+    """A program in a pseudo-terminal, with its screen in memory."""
 
     def __init__(self, command: Sequence[str], environment: Mapping[str, str]):
         """Starts ``command`` with ``environment`` added to this process's own."""
@@ -103,7 +103,7 @@ class Screen(Closing):
         self._stream = pyte.ByteStream(self._screen)
         fcntl.ioctl(inner, termios.TIOCSWINSZ, struct.pack("HHHH", ROWS, COLUMNS, 0, 0))
         self._process = subprocess.Popen(
-            # A session of its own, whose terminal this is, as a shell's is.
+            # A session of its own with this controlling terminal, as a shell has.
             [tool("setsid"), "--ctty", *command],
             stdin=inner, stdout=inner, stderr=inner,
             env={**os.environ, **LOCALE, **CLIENT, **environment},
@@ -126,7 +126,7 @@ class Screen(Closing):
     def _command(self, result: LoginResult) -> None:
         result.commands += 1
         number = result.commands * 7919
-        # The line typed does not hold the text waited for. Each fifth output is a screenful.
+        # The typed line does not contain the expected text. Each fifth output is a screenful.
         prefix = "seq 1 200; " if result.commands % 5 == 0 else ""
         start = time.monotonic()
         self.enter(f"{prefix}echo out-$(({number}+1))-end\n")
@@ -139,11 +139,11 @@ class Screen(Closing):
         os.write(self._terminal, text.encode())
 
     def text(self) -> str:
-        """What the screen shows now."""
+        """Returns the screen's current text."""
         return "\n".join(self._screen.display)
 
     def wait_text(self, wanted: str, seconds: float) -> bool:
-        """Whether ``wanted`` comes to the screen within ``seconds``."""
+        """Returns whether ``wanted`` appears on the screen within ``seconds``."""
         end = time.monotonic() + seconds
         while wanted not in self.text():
             if time.monotonic() > end or not self._pump(0.05):
@@ -151,7 +151,9 @@ class Screen(Closing):
         return True
 
     def _pump(self, seconds: float) -> bool:
-        """Feeds the screen for a while; False once the client has closed the terminal."""
+        """Feeds the screen for ``seconds``; returns False once the client has closed the
+        terminal.
+        """
         end = time.monotonic() + seconds
         while (left := end - time.monotonic()) > 0:
             ready, _, _ = select.select([self._terminal], [], [], left)
@@ -162,30 +164,30 @@ class Screen(Closing):
     def _feed(self) -> bool:
         try:
             piece = os.read(self._terminal, 65536)
-        except OSError:  # EIO: nobody holds the inner end any more
+        except OSError:  # EIO: the inner end is closed everywhere
             return False
         self._stream.feed(piece)
         return bool(piece)
 
     @property
     def pid(self) -> int:
-        """The program's number."""
+        """Process id of the program."""
         return self._process.pid
 
     def is_cooked(self) -> bool:
-        """Whether the terminal shows what is typed and gives it to programs by the line."""
+        """Returns whether the terminal echoes input and is line-buffered."""
         local: int = termios.tcgetattr(self._terminal)[3]
         return bool(local & termios.ECHO) and bool(local & termios.ICANON)
 
     def wait_exit(self, seconds: float) -> int | None:
-        """The program's exit status, once it ends; None if it does not within ``seconds``."""
+        """Returns the program's exit status, or None if it does not exit within ``seconds``."""
         end = time.monotonic() + seconds
         while self._process.poll() is None and time.monotonic() < end:
             self._pump(0.1)
         return self._process.poll()
 
     def close(self) -> None:
-        """Ends the client if it is still there."""
+        """Kills the client if it still runs."""
         if self._process.poll() is None:
             self._process.kill()
         self._process.wait()
@@ -193,8 +195,8 @@ class Screen(Closing):
 
 
 class Login(Screen):
-    """A mosh-client on its own."""
+    """A running mosh-client."""
 
     def __init__(self, host: Host, address: str, port: int, key: str):
-        """Connects to ``address``:``port``, where the splitter or the server is."""
+        """Connects to ``address``:``port``, the address of the splitter or of the server."""
         super().__init__(host.command(["mosh-client", address, str(port)]), {"MOSH_KEY": key})

@@ -1,4 +1,4 @@
-"""A name server on loopback (RFC 1035): what exits ask for the names that clients want to reach."""
+"""A name server on loopback (RFC 1035), which exits ask for the names of clients' destinations."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class _Server(socketserver.ThreadingUDPServer):
 
 
 class _Handler(socketserver.BaseRequestHandler):
-    """Answers one question; what cannot be read is left unanswered."""
+    """Answers one question; leaves a malformed one unanswered."""
 
     def handle(self) -> None:
         """Sends the answer."""
@@ -50,32 +50,32 @@ class _Handler(socketserver.BaseRequestHandler):
 
 
 class NameServer(Closing):
-    """Knows the addresses of some names, and the names of their addresses, and nothing else."""
+    """A name server with the addresses of some names, and their reverse entries."""
 
     def __init__(self, names: Mapping[str, str]):
-        """``names`` are IPv4 addresses by name."""
+        """Serves ``names``: IPv4 addresses by name."""
         back = {ipaddress.ip_address(at).reverse_pointer: name for name, at in names.items()}
         self._server = _Server({**names, **back})
         threading.Thread(target=self._server.serve_forever, daemon=True).start()
 
     @property
     def port(self) -> int:
-        """Its port of 127.0.0.1."""
+        """Its port on 127.0.0.1."""
         return self._server.server_address[1]
 
     @property
     def asked(self) -> list[str]:
-        """The names that it was asked for so far, in lower case."""
+        """Returns the names queried so far, in lower case."""
         return list(self._server.asked)
 
     def close(self) -> None:
-        """Ends it."""
+        """Stops the server."""
         self._server.shutdown()
         self._server.server_close()
 
 
 def _labels(query: bytes) -> tuple[list[str], int]:
-    """The labels of the question, and where its type begins."""
+    """Returns the labels of the question, and the offset of its type."""
     labels, at = [], 12
     while length := query[at]:
         labels.append(query[at + 1 : at + 1 + length].decode("latin-1"))
@@ -84,7 +84,7 @@ def _labels(query: bytes) -> tuple[list[str], int]:
 
 
 def _record(names: Mapping[str, str], name: str, kind: int) -> bytes | None:
-    """The data of the record that answers; ``None`` if there is none of this type."""
+    """Returns the data of the answering record; ``None`` if there is none of this type."""
     found = names.get(name)
     if found is None:
         return None

@@ -1,5 +1,5 @@
-"""Nebula at both ends: its server follows a client to a new address, but not back to the one
-before within two seconds.
+"""Nebula at both ends. Its server follows a client to a new address, but back to the previous one
+only after two seconds.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ firewall:
 
 @contextlib.contextmanager
 def tunnel(server: Host, client: Host, folder: Path, endpoint: str) -> Iterator[None]:
-    """A tunnel to ``endpoint`` (ADDRESS:PORT); the server listens on ``PORT``."""
+    """Runs a tunnel to ``endpoint`` (ADDRESS:PORT); the server listens on ``PORT``."""
     ca = ["-out-crt", str(folder / "ca.crt"), "-out-key", str(folder / "ca.key")]
     server.must(["nebula-cert", "ca", "-name", "test", *ca])
     ends = {"neb-s": INSIDE_SERVER, "neb-c": INSIDE_CLIENT}

@@ -20,7 +20,7 @@ SERVER6 = "fd99::1"
 
 @dataclass(frozen=True)
 class Link:
-    """One path between client and server; the same in both directions. Strings as in the TOML."""
+    """One path between client and server, the same in both directions. Strings as in the TOML."""
 
     name: str
     rate: str = "100mbit"
@@ -31,12 +31,12 @@ class Link:
 
 
 def links(count: int, **settings: Any) -> list[Link]:
-    """``count`` equal links named p0, p1 and so on."""
+    """Returns ``count`` equal links named p0, p1 and so on."""
     return [Link(f"p{i}", **settings) for i in range(count)]
 
 
 def topology(paths: Sequence[Link], *, seed: int = 1, default_routes: bool = False) -> str:
-    """The TOML of a client with one address on each link, and a server with a single one.
+    """Returns the TOML of a client with one address on each link, and a server with a single one.
 
     Link i is 10.77.i.0/24 on the client's side. ``default_routes`` gives the client a default
     route by each link (metric 100, 101, …), as a machine with several uplinks has; otherwise it
@@ -56,8 +56,8 @@ address = ["{SERVER}/32", "{SERVER6}/128"]
 
 
 def add_uplinks(client: Host, count: int) -> None:
-    """The rules by which a multi-homed machine keeps to the uplink that a source address belongs
-    to; for a network with ``default_routes``.
+    """Adds policy rules that keep a source address on its own uplink, as on a multi-homed machine;
+    for a network with ``default_routes``.
     """
     for i in range(count):
         table = str(101 + i)
@@ -92,7 +92,7 @@ mtu = {path.mtu}
 
 @dataclass(frozen=True)
 class Counts:
-    """What went through one path: packets and IP bytes, to the server (up) and from it (down)."""
+    """Traffic of one path: packets and IP bytes, to the server (up) and from it (down)."""
 
     up_packets: int
     up_bytes: int
@@ -110,26 +110,26 @@ class Counts:
 
 @dataclass(frozen=True)
 class Host:
-    """A machine to run programs on: a network namespace, or (``netns`` None) this one."""
+    """A machine to run programs on: a network namespace, or this machine (``netns`` None)."""
 
     name: str
     netns: str | None = None
 
     def command(self, argv: Sequence[str]) -> list[str]:
-        """``argv`` as it must be started to run on this host."""
+        """Returns the command that runs ``argv`` on this host."""
         found = [tool(argv[0]), *argv[1:]]
-        # nsenter replaces itself by the program: its process number is the program's.
+        # nsenter executes the program in its own process: its process id is the program's.
         return found if self.netns is None else [tool("nsenter"), f"--net={self.netns}", *found]
 
     def start(self, argv: Sequence[str], **environment: str) -> Background:
-        """Starts a program that goes on beside the caller."""
+        """Starts a program in the background."""
         return Background(self.command(argv), environment)
 
     def run(
         self, argv: Sequence[str], *, text: str = "", timeout: float = 30.0
     ) -> subprocess.CompletedProcess[str]:
-        """Runs a program to its end with ``text`` on its standard input; its status is the caller's
-        to judge.
+        """Runs a program to its end with ``text`` on its standard input; the caller checks its
+        status.
 
         Raises:
             subprocess.TimeoutExpired: it took longer than ``timeout`` seconds.
@@ -144,7 +144,7 @@ class Host:
         )
 
     def must(self, argv: Sequence[str], *, text: str = "", timeout: float = 30.0) -> str:
-        """Runs a program that has to succeed and returns what it printed.
+        """Runs a program that must succeed and returns its output.
 
         Raises:
             PeerFailed: it did not succeed.
@@ -156,10 +156,10 @@ class Host:
 
 
 class Network(Closing):
-    """A running ``anabranch emulate``; ends with its ``with`` block, and all namespaces with it."""
+    """A running ``anabranch emulate``; it and its namespaces end with its ``with`` block."""
 
     def __init__(self, toml: str):
-        """Starts the network that ``toml`` describes (see :func:`topology`)."""
+        """Starts the network described by ``toml`` (see :func:`topology`)."""
         with tempfile.NamedTemporaryFile("w", suffix=".toml", delete=False) as file:
             file.write(toml)
         self._file = Path(file.name)
@@ -170,33 +170,33 @@ class Network(Closing):
             stdout=subprocess.PIPE,
             stderr=self._errors,
             text=True,
-            start_new_session=True,  # Ctrl-C ends us first, then we end it
+            start_new_session=True,  # Ctrl-C stops us first, then we stop it
         )
         ready = self._event("ready")
         self.hosts = {name: Host(name, each["netns"]) for name, each in ready["hosts"].items()}
 
     @property
     def client(self) -> Host:
-        """Where sessions start."""
+        """The host of the clients."""
         return self.hosts["client"]
 
     @property
     def server(self) -> Host:
-        """Where the unaltered servers run."""
+        """The host of the unmodified servers."""
         return self.hosts["server"]
 
     def set(self, link: str, **changes: Any) -> None:
-        """Changes a link at once: ``rate``, ``delay``, ``loss``, ``queue``, ``down``."""
+        """Changes a running link: ``rate``, ``delay``, ``loss``, ``queue``, ``down``."""
         self._say({"set": link, **changes})
         self._event("set")
 
     def stats(self) -> dict[str, Counts]:
-        """What an observer at the client's end of each link saw so far, by name."""
+        """Returns the counts so far at the client's end of each link, by name."""
         self._say({"get": "stats"})
         return {name: _counts(each) for name, each in self._event("stats")["links"].items()}
 
     def censored(self, link: str) -> int:
-        """Packets that the link brought to a censor who let them not pass, both directions."""
+        """Returns the number of the link's packets that a censor dropped, in both directions."""
         self._say({"get": "stats"})
         ways = self._event("stats")["links"][link].values()
         return sum(way["dropped"]["censored"] for way in ways)
@@ -219,9 +219,9 @@ class Network(Closing):
         raise PeerFailed(f"anabranch emulate exited:\n{self._errors.read()}")
 
     def close(self) -> None:
-        """Ends the network; processes on its hosts lose it."""
+        """Stops the network; processes on its hosts lose it."""
         assert self._process.stdin is not None, "opened as a pipe"
-        self._process.stdin.close()  # end of input is its signal to go
+        self._process.stdin.close()  # it exits at the end of its input
         try:
             self._process.wait(5)
         except subprocess.TimeoutExpired:
@@ -237,9 +237,9 @@ def _counts(link: Mapping[str, Any]) -> Counts:
 
 
 def namespaces_allowed() -> bool:
-    """Whether this process may make network namespaces and TUN interfaces.
+    """Returns whether this process may make network namespaces and TUN interfaces.
 
-    As root only: in a user namespace the emulator works, but wireguard-go and wg-quick do not.
+    Requires root: in a user namespace the emulator works, but wireguard-go and wg-quick do not.
     """
     command = [anabranch(), "emulate", "check"]
     checked = os.geteuid() == 0 and subprocess.run(command, capture_output=True, check=False)

@@ -25,7 +25,8 @@ http {
 
 
 def nginx(folder: Path, http: str) -> list[str]:
-    """Its command, with this in the block ``http`` of its settings, where FOLDER is the folder.
+    """Returns nginx's command, with ``http`` in its ``http`` block; FOLDER there stands for
+    ``folder``.
 
     Raises:
         MissingPeer: there is no nginx.

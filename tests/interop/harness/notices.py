@@ -1,12 +1,12 @@
-"""What stock tors say at the level of notices where all others are stock tors, too.
+"""Usual notices of stock tors in networks of stock tors only.
 
-Anything else that one says beside our relays is a complaint: what is odd about a neighbour is often
-worth no more than a notice to tor, and yet it never uses that neighbour again.
+Any other notice of a stock tor near our relays is a complaint: tor often logs an odd neighbour at
+level notice only, and yet never uses that neighbour again.
 
-The list is learnt from networks of stock tors alone, with every line looked at: each belongs to a
-group that says why it tells nothing of others. ``test_tor_baseline.py`` fails if a stock network
-says what is not in it, so that the list cannot be too short; ``python -m harness.notices LOG...``
-prints what would have to be added.
+The list comes from networks of stock tors alone. Every line was reviewed, and each belongs to a
+group that explains why it does not concern others. ``test_tor_baseline.py`` fails if a stock
+network logs a notice outside the list, so that the list is complete; ``python -m harness.notices
+LOG...`` prints the missing lines.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from collections.abc import Iterable
 from pathlib import Path
 
 NOTICE = re.compile(r"\[notice\] (?:\{[^}]*\} )?(?P<message>.*)")
-# Beginnings of messages, by what they are about.
+# Beginnings of messages, by topic.
 USUAL = {
     "how it was built, what it was told, and its end": (
         r"Tor [\d.]+ (running on|opening (new )?log file)",
@@ -55,7 +55,7 @@ USUAL = {
     ),
     "among so few relays a guard is often an exit's neighbour, and an exit alone of its kind": (
         r"All current guards excluded by path restriction",
-        # What it says behind the warning that none of its vanguards fits.
+        # Follows the warning that none of its vanguards fits.
         r"Failed to find node for hop #\d+ of our path",
         r"All routers are down or won't exit -- choosing a doomed exit at random",
         r"Our circuit \d+ \(id: \d+\) died due to an invalid selected path",
@@ -64,8 +64,8 @@ USUAL = {
         r"Set buildtimeout to low value",
     ),
 }
-# So says whoever knows no exit's descriptor yet: anybody while it comes up, relays and authorities
-# until exits are voted for. A client that is up and says so has given all exits up.
+# Logged by any tor without an exit's descriptor: by all during start-up, by relays and authorities
+# until exits are voted for. A client that logs it after bootstrap has given up all exits.
 NO_EXITS = "The current consensus has no exit nodes"
 EXITS_AGAIN = "The current consensus contains exit nodes"
 _KNOWN = re.compile(
@@ -74,7 +74,7 @@ _KNOWN = re.compile(
 
 
 def unusual(lines: Iterable[str], *, is_client: bool) -> list[str]:
-    """The notices among these lines of a log that no stock tor among its own kind says."""
+    """Returns the lines with notices that no stock tor logs among its own kind."""
     found, is_up = [], False
     for line in lines:
         notice = NOTICE.search(line)
@@ -90,7 +90,7 @@ def unusual(lines: Iterable[str], *, is_client: bool) -> list[str]:
 
 
 def main() -> None:
-    """Prints the unusual lines of logs, without times and numbers, and how often they came."""
+    """Prints the unusual lines of logs, without times and numbers, and their counts."""
     logs = [Path(name).read_text(errors="replace").splitlines() for name in sys.argv[1:]]
     lines = [line for log in logs for line in unusual(log, is_client=True)]
     bare = [re.sub(r"[0-9A-F]{40}|\d+", "#", line.partition("[notice]")[2]) for line in lines]

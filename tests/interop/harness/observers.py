@@ -1,4 +1,4 @@
-"""What the observer of each path saw, from the splitter's trace by ``anabranch report``."""
+"""The observations on each path, from the splitter's trace by ``anabranch report``."""
 
 from __future__ import annotations
 
@@ -17,7 +17,8 @@ from harness.tools import anabranch
 
 
 def seen_by_observers(trace: Path) -> list[dict[str, Any]]:
-    """The ``paths`` of a trace's summary: number, and packets, bytes, share, gaps up and down.
+    """Returns the ``paths`` of a trace's summary: number, and packets, bytes, share, gaps up and
+    down.
 
     Empty if there is no trace.
     """
@@ -29,8 +30,8 @@ def seen_by_observers(trace: Path) -> list[dict[str, Any]]:
 
 
 def joined(traces: Mapping[str, Path], target: Path) -> None:
-    """Writes one trace, ``target``, of several that splitters wrote one after the other over the
-    same paths. Their names become labels; sessions are numbered anew.
+    """Joins the traces of splitters that ran one after the other over the same paths into
+    ``target``. Their names become labels; sessions are renumbered.
     """
     tables = [_labelled(pq.read_table(trace), name) for name, trace in traces.items()]
     starts = [_start(table) for table in tables]
@@ -45,14 +46,16 @@ def joined(traces: Mapping[str, Path], target: Path) -> None:
 
 
 def _start(table: pa.Table) -> int:
-    """When a trace began: nanoseconds since 1970."""
+    """Returns the start of a trace in nanoseconds since 1970."""
     text = table.schema.metadata[b"anabranch.start"].decode()
     nanoseconds: int = pa.scalar(text).cast(pa.timestamp("ns", "UTC")).value
     return nanoseconds
 
 
 def _moved(table: pa.Table, seconds: float, sessions: int) -> pa.Table:
-    """The same rows, so much later and with so many sessions before them."""
+    """Returns the rows with ``seconds`` added to their times and ``sessions`` to their session
+    numbers.
+    """
     later = _with(table, "time", pc.add(table["time"], seconds))
     return _with(later, "load", pc.add(table["load"], sessions))
 
@@ -67,7 +70,9 @@ def _with(table: pa.Table, column: str, values: pa.Array | pa.ChunkedArray) -> p
 
 
 def observers_table(seen: Mapping[str, Sequence[Mapping[str, Any]]], names: Sequence[str]) -> str:
-    """A row for each session and path; ``names`` are the paths' by number."""
+    """Returns a table with a row for each session and path; ``names`` are the paths' names by
+    number.
+    """
     head = ["session", "path", "up packets", "up bytes", "up %", "down packets", "down bytes"]
     head += ["down %", "longest gap s"]
     return table(head, (_row(name, path, names) for name, paths in seen.items() for path in paths))

@@ -13,26 +13,26 @@ from harness.tools import Background, wait_for
 PORT = 1194
 INSIDE_SERVER = "10.9.0.1"
 INSIDE_CLIENT = "10.9.0.2"
-# Buffers of a fast link; Debian's OpenVPN takes the kernel's, which are small.
+# Buffers of a fast link; Debian's OpenVPN uses the kernel's defaults, which are small.
 _BUFFERS = ["--sndbuf", "1000000", "--rcvbuf", "1000000"]
 
 
 @dataclass(frozen=True)
 class Identity:
-    """A self-signed certificate, its key, and the fingerprint by which the other end knows it."""
+    """A self-signed certificate, its key, and the fingerprint that the other end checks."""
 
     certificate: Path
     key: Path
     fingerprint: str
 
     def words(self, of_the_other: Identity) -> list[str]:
-        """What an end with this identity is told, to speak to the other alone."""
+        """Returns the options of an end with this identity, which accepts only the other end."""
         files = ["--cert", str(self.certificate), "--key", str(self.key)]
         return [*files, "--peer-fingerprint", of_the_other.fingerprint]
 
 
 def identity(host: Host, folder: Path, name: str) -> Identity:
-    """A fresh one, by ``openssl``."""
+    """Makes an identity with ``openssl``."""
     certificate, key = folder / f"{name}.crt", folder / f"{name}.key"
     kind = ["-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes"]
     out = ["-keyout", str(key), "-out", str(certificate)]
@@ -47,8 +47,8 @@ def tunnel(
 ) -> Iterator[Background]:
     """A tunnel to ``endpoint`` (ADDRESS:PORT); yields the server, which listens on ``PORT``.
 
-    In server mode unless ``point_to_point``, which is told ``--float``: without that it takes
-    packets from the address alone from which the first one came.
+    In server mode, unless ``point_to_point``, which uses ``--float``: without it OpenVPN accepts
+    packets only from the address of the first one.
     """
     own, other = identity(server, folder, "server"), identity(client, folder, "client")
     address, port = endpoint.rsplit(":", 1)

@@ -1,9 +1,9 @@
-"""Page loads as one link of tor would carry them: TLS, in which pages are asked for.
+"""Page loads as one link of tor carries them: requests and pages inside TLS.
 
-As a program, one session: it reads from standard input a line of JSON, ``{"at": [ADDRESS, PORT],
-"socks": null or [USER, ADDRESS, PORT], "pages": [[BYTES, …], …], "thinks": [SECONDS, …]}``. Of a
-page the first object comes alone, the others are asked for together; each request has the length
-of a cell. With ``sessions`` N and ``together`` M it does so N times, M at a time.
+As a program it runs one session. It reads a line of JSON from standard input, ``{"at": [ADDRESS,
+PORT], "socks": null or [USER, ADDRESS, PORT], "pages": [[BYTES, …], …], "thinks": [SECONDS, …]}``.
+It requests the first object of a page alone, then the others together; each request has the length
+of a cell. With ``sessions`` N and ``together`` M it runs N sessions, M at a time.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from pathlib import Path
 CELL = 514
 PATIENCE = 60.0
 
-# Answers each request, a length in 4 bytes and padding, with so many bytes.
+# Answers each request (a length in 4 bytes, and padding) with that number of bytes.
 SERVER = f"""\
 import os, socket, ssl, sys, threading
 context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
@@ -48,13 +48,13 @@ while True:
 
 @dataclass(frozen=True)
 class Way:
-    """Where a program's connection goes: to a port, or by SOCKS5 with a user to an address."""
+    """A program's route to the server: a port, or SOCKS5 with a user and a destination."""
 
     at: tuple[str, int]
     socks: tuple[str, str, int] | None = None
 
     def connect(self) -> socket.socket:
-        """A connection to the far server, as far as the way goes."""
+        """Connects to the far server."""
         link = socket.create_connection(self.at, PATIENCE)
         if self.socks is not None:
             user, address, port = self.socks
@@ -63,7 +63,9 @@ class Way:
 
 
 def _socks(link: socket.socket, user: bytes, to: bytes) -> None:
-    """RFC 1928 and 1929; what does not fit into the user stands in the password (pt-spec)."""
+    """Performs RFC 1928 and 1929; bytes that exceed the user field go into the password
+    (pt-spec).
+    """
     name, rest = user[:255], user[255:] or b"\0"
     for said, wanted in (
         (b"\x05\x01\x02", b"\x05\x02"),
@@ -78,7 +80,7 @@ def _socks(link: socket.socket, user: bytes, to: bytes) -> None:
 
 
 def session(way: Way, pages: Sequence[Sequence[int]], thinks: Sequence[float]) -> None:
-    """Loads the pages one after the other, with a pause after each, by one connection."""
+    """Loads the pages one after the other over one connection, with a pause after each."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
     with context.wrap_socket(way.connect()) as link:
@@ -100,14 +102,16 @@ def _fetch(link: ssl.SSLSocket, objects: Sequence[int]) -> None:
 
 
 def certificate(folder: Path, openssl: str) -> list[str]:
-    """A command that leaves ``tls.pem``, for 198.51.100.1, and ``tls.key`` in a folder."""
+    """Returns a command that writes ``tls.pem`` (for 198.51.100.1) and ``tls.key`` to
+    ``folder``.
+    """
     command = [openssl, "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "30"]
     command += ["-keyout", str(folder / "tls.key"), "-out", str(folder / "tls.pem")]
     return [*command, "-subj", "/CN=www.example.net", "-addext", "subjectAltName=IP:198.51.100.1"]
 
 
 def main() -> None:
-    """What the module's text says."""
+    """Runs the sessions that the module's docstring describes."""
     wish = json.loads(sys.stdin.readline())
     socks = tuple(wish["socks"]) if wish["socks"] else None
     way = Way(tuple(wish["at"]), socks)

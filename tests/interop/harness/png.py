@@ -1,4 +1,4 @@
-"""The pixels of a PNG as Chromium writes it: eight bits a channel, not interlaced (RFC 2083)."""
+"""A decoder for PNGs as Chromium writes them: eight bits a channel, not interlaced (RFC 2083)."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ CHANNELS = {2: 3, 6: 4}  # colour type: red, green, blue; the same with opacity
 
 
 def picture(data: bytes) -> Picture:
-    """Decodes a PNG; opacity is left out.
+    """Decodes a PNG and drops its alpha channel.
 
     Raises:
         ValueError: it is none, or of a kind that Chromium does not write.
@@ -40,7 +40,7 @@ def _chunks(data: bytes) -> Iterator[tuple[bytes, bytes]]:
 
 
 def _lines(raw: bytes, width: int, size: int) -> Iterator[bytearray]:
-    """Rows with their filters undone: each byte is a difference to those before and above."""
+    """Yields rows with their filters undone: each byte is a difference to earlier bytes."""
     above = bytearray(width)
     for start in range(0, len(raw), width + 1):
         kind, line = raw[start], bytearray(raw[start + 1 : start + 1 + width])

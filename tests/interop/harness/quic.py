@@ -1,4 +1,4 @@
-"""Unaltered QUIC servers and clients."""
+"""Unmodified QUIC servers and clients."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from harness.tools import INTEROP, PEERS, MissingPeer, PeerFailed
 from harness.transfer import Transfer, client
 
 PORT = 4433
-# quiche follows as many addresses as its operator lets a client have connection IDs; 2 by default.
+# quiche follows as many addresses as the client may have connection IDs (2 by default).
 QUICHE_PATHS = "4"
 CADDYFILE = """\
 {{
@@ -34,7 +34,7 @@ CADDYFILE = """\
 
 @dataclass(frozen=True)
 class Setting:
-    """What a server is started with. ``folder`` holds certificate, key and ``site/``."""
+    """Settings of a server. ``folder`` holds the certificate, the key and ``site/``."""
 
     address: str
     port: int
@@ -43,7 +43,7 @@ class Setting:
 
 @dataclass(frozen=True)
 class Kind:
-    """A server program: the protocol it is asked with and the command that starts it."""
+    """A server program: the protocol of its requests, and its command."""
 
     protocol: str  # "h3" or "hq"
     command: Callable[[Setting], list[str]]
@@ -51,7 +51,7 @@ class Kind:
 
 @dataclass(frozen=True)
 class Request:
-    """A download of ``/bytes/length`` from ``endpoint``, where ``protocol`` is spoken."""
+    """A download of ``/bytes/length`` from ``endpoint`` over ``protocol``."""
 
     endpoint: str
     protocol: str
@@ -150,7 +150,7 @@ def _quinn_client(host: Host, asked: Request) -> Transfer:
 
 
 def _ngtcp2_client(host: Host, asked: Request) -> Transfer:
-    """ngtcp2's example: it saves what comes, and speaks HTTP/3 alone."""
+    """Runs ngtcp2's example client, which saves the response and speaks HTTP/3 only."""
     if asked.protocol != "h3":
         raise MissingPeer("ngtcp2's client speaks HTTP/3 alone, this server HTTP/0.9")
     address, _, port = asked.endpoint.rpartition(":")
@@ -176,7 +176,7 @@ def _s2n_client(host: Host, asked: Request) -> Transfer:
     return client(host, command, asked.seconds)
 
 
-# Clients by what they do with connection IDs of their own; a socket for each connection needs none.
+# Clients by their use of connection IDs; one with a socket for each connection needs none.
 CLIENTS: dict[str, Callable[[Host, Request], Transfer]] = {
     "quinn": _quinn_client,
     "aioquic": _aioquic_client,
@@ -193,11 +193,11 @@ def serving(
 ) -> Iterator[None]:
     """Runs a server of :data:`KINDS` until the end of the ``with`` block.
 
-    For those that serve files, ``folder`` needs ``site/`` (see :func:`harness.transfer.site`).
+    Servers of files need ``site/`` in ``folder`` (see :func:`harness.transfer.site`).
     """
     make_certificate(host, folder)
     command = KINDS[kind].command(Setting(address, port, folder))
-    # Caddy keeps files in its home; aioquic's script takes the seeded bytes from this package.
+    # Caddy keeps files in its home; aioquic's script imports the seeded bytes from this package.
     environment = {"HOME": str(folder), "XDG_DATA_HOME": str(folder), "PYTHONPATH": str(INTEROP)}
     with host.start(command, **environment) as process:
         process.wait_bound(port)
@@ -205,7 +205,9 @@ def serving(
 
 
 def make_certificate(host: Host, folder: Path) -> None:
-    """A self-signed certificate for ``localhost``; clients do not check it, they compare hashes."""
+    """Makes a self-signed certificate for ``localhost``; clients compare hashes instead of checking
+    it.
+    """
     if (folder / "certificate.pem").exists():
         return
     made = ["openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256"]
@@ -218,8 +220,8 @@ def make_certificate(host: Host, folder: Path) -> None:
 def download(
     host: Host, kind: str, endpoint: str, length: int, *, seconds: float = 60.0, version: int = 1
 ) -> Transfer:
-    """Fetches ``/bytes/length`` from ``endpoint``, where a server of this kind answers, within
-    ``seconds``; ``version`` is QUIC's, 1 or 2.
+    """Fetches ``/bytes/length`` from ``endpoint``, a server of this kind, within ``seconds``;
+    ``version`` is QUIC's, 1 or 2.
     """
     command = ["quic-client", "-server", endpoint, "-protocol", KINDS[kind].protocol]
     command += ["-path", f"/bytes/{length}", "-version", str(version), "-timeout", f"{seconds}s"]
@@ -227,7 +229,7 @@ def download(
 
 
 def goodput(host: Host, kind: str, endpoint: str, length: int, seconds: int) -> float:
-    """Mbit/s of a download that is cut off after ``seconds``, and is longer than that.
+    """Returns the Mbit/s of a download that is stopped after ``seconds`` and would last longer.
 
     Raises:
         PeerFailed: it ended early, or nothing came.

@@ -23,9 +23,9 @@ class LongHeader:
 
 
 def long_headers(datagram: bytes) -> list[LongHeader]:
-    """All packets with long headers in a UDP payload, coalesced ones included, in order.
+    """Returns all packets with long headers in a UDP payload, also coalesced ones, in order.
 
-    A datagram that ends in the middle of a header gives what was readable before.
+    If a datagram ends in the middle of a header, returns the headers before it.
     """
     found: list[LongHeader] = []
     at = 0
@@ -39,7 +39,7 @@ def long_headers(datagram: bytes) -> list[LongHeader]:
 
 
 def _read(data: bytes, start: int) -> tuple[LongHeader, int]:
-    """The header at ``start`` and where the next packet begins."""
+    """Returns the header at ``start`` and the offset of the next packet."""
     version = int.from_bytes(data[start + 1 : start + 5], "big")
     at = start + 5
     for _ in range(2):  # destination and source connection ID
@@ -57,12 +57,12 @@ def _read(data: bytes, start: int) -> tuple[LongHeader, int]:
 
 
 def _varint(data: bytes, at: int) -> tuple[int, int]:
-    """A variable-length integer (RFC 9000, section 16) and where it ends."""
+    """Returns a variable-length integer (RFC 9000, section 16) and the offset after it."""
     size = 1 << (data[at] >> 6)
     value = int.from_bytes(data[at : at + size], "big") & ((1 << (8 * size - 2)) - 1)
     return value, at + size
 
 
 def is_handshake(datagram: bytes) -> bool:
-    """Whether a datagram holds an Initial or a Handshake packet."""
+    """Returns whether a datagram holds an Initial or a Handshake packet."""
     return any(header.kind in HANDSHAKE_TYPES for header in long_headers(datagram))

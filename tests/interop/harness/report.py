@@ -9,7 +9,7 @@ from harness.net import Counts
 
 
 def table(head: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
-    """A table with aligned columns: numbers to the right, words to the left."""
+    """Returns a table with aligned columns: numbers to the right, words to the left."""
     cells = [list(head), *([_cell(value) for value in row] for row in rows)]
     widths = [max(len(row[i]) for row in cells) for i in range(len(head))]
     lines = [
@@ -29,20 +29,20 @@ def _pad(cell: str, width: int) -> str:
 
 
 def median_and_spread(values: Sequence[float], digits: int = 1) -> str:
-    """``median (lowest–highest)``."""
+    """Returns ``median (lowest–highest)``."""
     middle, low, high = statistics.median(values), min(values), max(values)
     return f"{middle:.{digits}f} ({low:.{digits}f}–{high:.{digits}f})"
 
 
 def shares(counts: Mapping[str, Counts]) -> dict[str, tuple[float, float]]:
-    """Each path's share of all packets, up and down, from 0 to 1."""
+    """Returns each path's share of all packets, up and down, from 0 to 1."""
     up = sum(each.up_packets for each in counts.values()) or 1
     down = sum(each.down_packets for each in counts.values()) or 1
     return {name: (each.up_packets / up, each.down_packets / down) for name, each in counts.items()}
 
 
 def path_table(counts: Mapping[str, Counts]) -> str:
-    """Packets, bytes and shares of each path in both directions."""
+    """Returns a table of packets, bytes and shares of each path in both directions."""
     share = shares(counts)
     head = ["path", "up packets", "up bytes", "up %", "down packets", "down bytes", "down %"]
     return table(

@@ -1,4 +1,4 @@
-"""The bytes that every test server hands out, so that a hash is known without asking a server.
+"""The bytes that every test server serves, so that their hash is known in advance.
 
 The stream of a seed is SHA-256("anabranch" || seed || i) for i = 0, 1, 2, …, one after another,
 with seed and i as big-endian 64-bit numbers. The Go and the Rust peers make the same bytes.
@@ -15,7 +15,7 @@ MIB = 1024 * 1024
 
 @functools.lru_cache(maxsize=4)
 def seeded_bytes(length: int, seed: int = SEED) -> bytes:
-    """The first ``length`` bytes of the stream of ``seed``."""
+    """Returns the first ``length`` bytes of the stream of ``seed``."""
     prefix = b"anabranch" + seed.to_bytes(8, "big")
     blocks = range((length + 31) // 32)
     made = b"".join(hashlib.sha256(prefix + i.to_bytes(8, "big")).digest() for i in blocks)
@@ -24,5 +24,5 @@ def seeded_bytes(length: int, seed: int = SEED) -> bytes:
 
 @functools.cache
 def seeded_sha256(length: int, seed: int = SEED) -> str:
-    """Hexadecimal SHA-256 of the first ``length`` bytes of the stream of ``seed``."""
+    """Returns the hexadecimal SHA-256 of the first ``length`` bytes of the stream of ``seed``."""
     return hashlib.sha256(seeded_bytes(length, seed)).hexdigest()

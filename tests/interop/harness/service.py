@@ -1,6 +1,6 @@
 """The systemd unit's confinement without systemd: its user, capabilities, files, system calls.
 
-What cannot be had without systemd as the first process is named in ``tests/interop/README.md``.
+``tests/interop/README.md`` lists the parts that need systemd as the first process.
 """
 
 from __future__ import annotations
@@ -31,7 +31,9 @@ exec "$@"
 
 
 def settings(*files: Path) -> dict[str, list[str]]:
-    """Each setting of a unit and its drop-ins, in order; an empty value clears those before."""
+    """Returns each setting of a unit and its drop-ins, in order; an empty value clears earlier
+    ones.
+    """
     found: dict[str, list[str]] = {}
     for line in "\n".join(each.read_text() for each in files).splitlines():
         name, equals, value = line.partition("=")
@@ -45,7 +47,7 @@ def settings(*files: Path) -> dict[str, list[str]]:
 
 
 def allowed_calls(filters: list[str]) -> set[str]:
-    """The system calls that ``SystemCallFilter=`` lines leave, by systemd's own lists."""
+    """Returns the system calls that ``SystemCallFilter=`` lines allow, by systemd's own lists."""
     calls: set[str] = set()
     for line in filters:
         for word in line.removeprefix("~").split():
@@ -65,10 +67,10 @@ def _expanded(word: str) -> set[str]:
 
 @contextmanager
 def confined(unit: Path = UNIT, *drop_ins: Path) -> Iterator[list[str]]:
-    """The words that run what follows them as the unit would, with these drop-ins.
+    """Yields a command prefix that runs a program as the unit would, with these drop-ins.
 
-    Their user cannot read what lies in root's home: :func:`program` is the program under test, and
-    :func:`state` the only folder to which it may write.
+    The unit's user cannot read root's home: :func:`program` is the program under test, and
+    :func:`state` the only writable folder.
 
     Raises:
         MissingPeer: systemd-analyze, libseccomp or a tool for it is not there.
@@ -105,10 +107,10 @@ def confined(unit: Path = UNIT, *drop_ins: Path) -> Iterator[list[str]]:
 
 
 def program(before: Sequence[str]) -> str:
-    """The copy of the program under test that :func:`confined` made."""
+    """Returns the copy of the program under test that :func:`confined` made."""
     return str(Path(before[-1]).with_name("anabranch"))
 
 
 def state(before: Sequence[str]) -> str:
-    """The folder to which what :func:`confined` runs may write."""
+    """Returns the only folder writable to programs that :func:`confined` runs."""
     return str(Path(before[-1]).with_name("state"))

@@ -14,13 +14,13 @@ from harness.quic import make_certificate
 PORT = 8443
 LOCAL = 1080
 _PASSWORD = "of-a-test"
-# 16 bytes in base64, as 2022-blake3-aes-128-gcm takes it.
+# 16 bytes in base64, the key size of 2022-blake3-aes-128-gcm.
 _KEY = "AAECAwQFBgcICQoLDA0ODw=="
 _UUID = "2dd61d93-75d8-4da4-ac0e-6aece7eac365"
 
 
 def _protocols(folder: Path) -> dict[str, tuple[dict[str, Any], dict[str, Any]]]:
-    """The server's inbound and the client's outbound of each protocol."""
+    """Returns the server's inbound and the client's outbound for each protocol."""
     files = {
         "certificate_path": str(folder / "certificate.pem"),
         "key_path": str(folder / "key.pem"),
@@ -51,10 +51,10 @@ def _protocols(folder: Path) -> dict[str, tuple[dict[str, Any], dict[str, Any]]]
 def proxy(
     kind: str, server: Host, client: Host, folder: Path, endpoint: str, *, udp_to: int = 0
 ) -> Iterator[None]:
-    """A proxy of this kind at ``PORT`` of the server, which the client is told is at ``endpoint``.
+    """Runs a proxy of this kind at ``PORT`` of the server; the client connects to ``endpoint``.
 
-    It is reached by SOCKS5 at ``LOCAL``; with ``udp_to`` what comes by UDP to ``LOCAL`` goes to
-    that port of the server.
+    It accepts SOCKS5 at ``LOCAL``; with ``udp_to`` it forwards UDP datagrams for ``LOCAL`` to that
+    port of the server instead.
     """
     make_certificate(server, folder)
     own, other = _protocols(folder)[kind]

@@ -1,8 +1,8 @@
-"""A soak: many clients in one process, a network whose nodes are killed, and what must hold.
+"""A soak: many clients in one process, a network whose nodes are killed, and the rules.
 
-What must hold: each stream is complete with the right hash or failed with an error, and none
-hangs; nobody panics, breaks the protocol or runs out of memory; memory is flat
-(:mod:`harness.flat`); files and threads are, when all is over, what they were at rest.
+The rules: each stream is complete with the right hash or failed with an error, and none hangs. No
+process panics, breaks the protocol or runs out of memory. Memory is flat (:mod:`harness.flat`). At
+the end, files and threads are back at their counts at rest.
 """
 
 from __future__ import annotations
@@ -23,58 +23,58 @@ from harness.soaknet import Killer, Network, Node
 from harness.tools import MissingPeer, anabranch, wait_for
 
 SAMPLE_S = 10.0
-# Of all streams: with fewer there was no network to speak of. Who is cut by a kill is in the rest.
+# Least share of complete streams; with fewer, the network hardly worked. Kills cut the rest.
 LEAST_COMPLETE = 0.8
-# Ends that no kill excuses: the last passes for a whole one if a program does not know the length.
+# Stream ends that no kill excuses: "ended early" passes for complete if a program lacks the length.
 NEVER = ("hung", "wrong bytes", "ended early")
-# How long after a kill its streams fail at the latest; on a machine that has time, at once.
+# Longest time after a kill until its streams fail; at once on an idle machine.
 AFTERMATH_S = 5.0
-# The longest stream, and the longest wait for one that hangs.
+# Duration of the longest stream, and timeout of a hanging stream.
 LAST_STREAMS_S = 600.0
-# Clients' circuits that nobody uses, links without circuits, and questions to the authority end.
+# Time until clients' unused circuits, links without circuits, and directory requests have ended.
 REST_S = 300.0
 
 
 @dataclass(frozen=True)
 class Plan:
-    """How large, how long, how rough."""
+    """Size, duration and parameters of a soak."""
 
     clients: int = 200
     seconds: int = 1200
     seed: int = 1
-    #: Between two kills, in the mean.
+    #: Mean time between two kills.
     kill_s: float = 15.0
-    #: Relays that are never killed, to see what becomes of their memory.
+    #: Relays that are never killed, to observe their memory.
     spared: Sequence[str] = ("relay1", "relay6")
-    #: The mean pause of a client's user between streams.
+    #: Mean pause of a client's user between streams.
     pause_s: float = 15.0
     interval: int = 120
 
 
 @dataclass
 class Found:
-    """What a soak saw."""
+    """Results of a soak."""
 
     plan: Plan
     kills: list[tuple[float, str]] = field(default_factory=list)
     streams: list[dict[str, object]] = field(default_factory=list)
-    #: By process, and there for each of its lives.
+    #: Samples by process, a list for each of its lives.
     lives: dict[str, list[list[Sample]]] = field(default_factory=dict)
     numbers: list[dict[str, object]] = field(default_factory=list)
     load: list[float] = field(default_factory=list)
-    #: What is not as it must be.
+    #: Violated rules.
     faults: list[str] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
 
     def check(self, holds: bool, what: str) -> None:
-        """Notes something that must hold, and whether it does."""
+        """Records a rule and whether it holds."""
         self.notes.append(f"{'ok' if holds else 'FAULT'}: {what}")
         if not holds:
             self.faults.append(what)
 
 
 def helper() -> str:
-    """The program ``soak``, which lies beside the program under test.
+    """Returns the path of the program ``soak``, in the folder of the program under test.
 
     Raises:
         MissingPeer: it has not been built.
@@ -86,7 +86,7 @@ def helper() -> str:
 
 
 def soak(plan: Plan, folder: Path, say: Callable[[str], None] = lambda _: None) -> Found:
-    """Runs one with all state and logs in ``folder``; ``say`` gets a line now and then."""
+    """Runs a soak with all state and logs in ``folder``; calls ``say`` with lines of progress."""
     found = Found(plan)
     program = helper()
     with Network(folder / "network", plan.interval) as network:
@@ -98,7 +98,7 @@ def soak(plan: Plan, folder: Path, say: Callable[[str], None] = lambda _: None) 
             _Run(plan, folder, network, clients, found, say).all()
         for node in network.nodes:
             _judge_rest(node, own[node.name], found)
-        # Who was never killed lived all the time.
+        # A node that was never killed must have run all the time.
         killed = {name for _, name in found.kills}
         for node in network.nodes:
             same = node.process and node.process.pid == at_first[node.name]
@@ -113,7 +113,7 @@ def soak(plan: Plan, folder: Path, say: Callable[[str], None] = lambda _: None) 
 
 @dataclass
 class _Run:
-    """The clients' side: from their start to their end."""
+    """The clients' side of a soak."""
 
     plan: Plan
     folder: Path
@@ -123,7 +123,7 @@ class _Run:
     say: Callable[[str], None]
 
     def all(self) -> None:
-        """Everything, in its order."""
+        """Runs all steps in order."""
         assert self.clients.process, "it runs"
         ready = lambda: self._number("with_circuit") == self.plan.clients  # noqa: E731
         self.clients.process.wait_until("a circuit of every client", ready, 600)
@@ -183,7 +183,7 @@ class _Run:
         )
 
     def _rest(self, bare: int, each: int) -> None:
-        """Back to what was there before the first stream."""
+        """Waits for the counts from before the first stream."""
 
         def quiet() -> bool:
             seen = self._numbers_and_files()
@@ -198,7 +198,7 @@ class _Run:
         self.found.lives["clients"] = self.clients.lives
 
     def _end(self, bare: dict[str, int]) -> None:
-        """Ends the clients, but not their process."""
+        """Stops the clients, but not their process."""
         assert self.clients.process, "it runs"
         os.kill(self.clients.process.pid, signal.SIGTERM)
         ended = lambda: bool(self.clients.events("stopped"))  # noqa: E731
@@ -225,7 +225,9 @@ class _Run:
         return {**numbers, "files": taken.files if taken else 0}
 
     def _files_of_each(self, bare: int) -> int:
-        """Files of a client at rest, besides links: all have as many."""
+        """Returns the number of open files of a client at rest, besides links; it is the same for
+        all.
+        """
         last: list[int] = []
 
         def settled() -> bool:
@@ -239,7 +241,7 @@ class _Run:
 
 
 def _files_besides_links(node: Node) -> int:
-    """Files of a node that has no circuits, less one for each link: it has as many in each life."""
+    """Returns the open files of a node without circuits, minus its links; the same in each life."""
     last: list[int] = []
 
     def settled() -> bool:
@@ -258,7 +260,7 @@ def _files_besides_links(node: Node) -> int:
 
 
 def _judge_rest(node: Node, own: int, found: Found) -> None:
-    """Without clients a relay holds what it began with, and its links."""
+    """Checks that a relay without clients holds only its initial files, and links."""
     try:
         held = _files_besides_links(node)
     except TimeoutError as error:
@@ -286,13 +288,13 @@ def _judge_streams(found: Found) -> None:
     told = "streams that failed with no kill in the seconds before"
     found.check(not strays, f"{told}: {len(strays)} of {len(found.streams) - ends['complete']}")
     proxies = {stream["proxy"] for stream in found.streams if stream["end"] == "complete"}
-    # In a short run a client may have wanted nothing.
+    # In a short run a client may have requested nothing.
     wanted = {stream["proxy"] for stream in found.streams}
     found.check(proxies == wanted, f"{len(proxies)} of {len(wanted)} clients completed streams")
 
 
 def _strays(found: Found) -> list[dict[str, object]]:
-    """Streams that failed, and not because of a kill."""
+    """Returns the streams that failed for another reason than a kill."""
     kills = [at for at, _ in found.kills]
 
     def is_stray(stream: dict[str, object]) -> bool:
@@ -318,7 +320,7 @@ def _judge_memory(found: Found) -> None:
 
 
 def _judge_logs(found: Found, folder: Path) -> None:
-    """Nobody says that it panicked, that a neighbour broke the rules, or that cells filled it."""
+    """Checks the logs for panics, protocol violations of neighbours, and memory limits."""
     logs = sorted(folder.rglob("*.log"))
     for word in ("panicked at", '"event":"violation"', '"event":"out_of_memory"', "soak:"):
         lines = [
@@ -335,7 +337,7 @@ def _some(lines: Sequence[str]) -> str:
 
 
 def report(found: Found) -> str:
-    """For a person."""
+    """Returns the results as tables."""
     by_end = Counter((str(one["end"]), bool(one["opened"])) for one in found.streams)
     rows = [(end, opened, count) for (end, opened), count in sorted(by_end.items())]
     parts = [table(["end of stream", "was open", "streams"], rows)]

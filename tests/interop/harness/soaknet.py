@@ -1,4 +1,4 @@
-"""The nodes of ``anabranch up`` as processes of their own, so that each can be killed alone."""
+"""The nodes of ``anabranch up`` as separate processes, so that each can be killed alone."""
 
 from __future__ import annotations
 
@@ -19,15 +19,14 @@ from harness.torours import events_of
 
 RELAYS, EXITS = 7, 2
 INTERVAL = 120
-# Second bytes of addresses, which no ``anabranch up`` on this machine has.
+# Second bytes of addresses, which no ``anabranch up`` on this machine uses.
 FIRST = 61
-# What relays say that they carry: as in ``anabranch up``.
+# Bandwidth that relays advertise, as in ``anabranch up``.
 CLAIM = "104857600"
 DOWN_S = (1.0, 8.0)
-# The allocator's defaults suit programs of few threads: with 400, its pools, what each thread
-# caches and the holes between what stays fill for an hour while no more is in use; in a relay the
-# holes do. So: two pools, no caches, and large pieces straight from the kernel, to which they go
-# back.
+# glibc's defaults suit programs of few threads. With 400 threads, its arenas, thread caches and
+# fragmentation grow for an hour at constant use; in a relay the fragmentation does. Hence two
+# arenas, no thread caches, and large blocks by ``mmap``, which return to the kernel.
 FRUGAL = {
     "GLIBC_TUNABLES": "glibc.malloc.arena_max=2:glibc.malloc.tcache_count=0"
     ":glibc.malloc.mmap_threshold=65536"
@@ -35,10 +34,10 @@ FRUGAL = {
 
 
 class Node(Closing):
-    """A process that is started again and again on the same folder; nothing it said is lost."""
+    """A process that is restarted on the same folder; its output is kept."""
 
     def __init__(self, name: str, command: Sequence[str], log: Path):
-        """Starts it the first time."""
+        """Starts the process."""
         self.name = name
         self.command = command
         self.log = log
@@ -47,17 +46,17 @@ class Node(Closing):
         self.start()
 
     def start(self) -> None:
-        """Starts it, the first time or again."""
+        """Starts the process, the first time or again."""
         self.process: Background | None = Background(self.command, FRUGAL)
         self.lives.append([])
 
     def events(self, kind: str) -> list[dict[str, object]]:
-        """What it told in this life."""
+        """Returns the events of one kind in this life."""
         return events_of(self.process, kind) if self.process else []
 
     def latest(self, kind: str) -> dict[str, object]:
-        """The last of them, from the end of what it said."""
-        # The last line may be half written.
+        """Returns the latest event of one kind, searching the output from its end."""
+        # The last line may be incomplete.
         whole, _, _ = self.said().rpartition("\n")
         lines = reversed(whole.splitlines())
         last = next((line for line in lines if f'"event":"{kind}"' in line), None)
@@ -65,23 +64,23 @@ class Node(Closing):
         return found
 
     def sample(self, at: float) -> Sample | None:
-        """Takes one, if it lives."""
+        """Takes a sample and returns it, if the process lives."""
         taken = sample(self.process.pid, at) if self.process else None
         if taken:
             self.lives[-1].append(taken)
         return taken
 
     def wait_listening(self) -> None:
-        """Waits for its ports."""
+        """Waits until it listens on its ports."""
         assert self.process, "it runs"
         self.process.wait_until("ports", lambda: '"listening"' in self.said(), 60)
 
     def said(self) -> str:
-        """All that it said in this life."""
+        """Returns its output in this life."""
         return self.process.output() if self.process else ""
 
     def end(self, how: signal.Signals = signal.SIGTERM) -> int:
-        """Ends it; its exit status (negative: the signal that killed it)."""
+        """Stops it and returns its exit status (negative: the signal that killed it)."""
         assert self.process, "it runs"
         process, self.process = self.process, None
         if process.is_running:
@@ -100,7 +99,7 @@ class Node(Closing):
             file.write("\n".join([*lines, ""]))
 
     def close(self) -> None:
-        """Ends it if it runs."""
+        """Stops it if it runs."""
         if self.process:
             self.end()
 
@@ -109,7 +108,7 @@ class Network(Closing):
     """The authority and seven relays, two of them exits, each on a /16 of its own."""
 
     def __init__(self, folder: Path, interval: int = INTERVAL):
-        """Starts them, and waits for a consensus of all."""
+        """Starts them, and waits for a consensus with all relays."""
         self.folder = folder
         folder.mkdir(exist_ok=True)
         self.authority = self._authority(interval)
@@ -136,7 +135,7 @@ class Network(Closing):
         (port,) = free_ports(1)
         options = ["--address", address, "--listen", f"{address}:{port}", "--authority", self.line]
         options += ["--rate", CLAIM, "--allow-private", "--grace", "0"]
-        # Relays of one shard and of two: what is between shards is put to the test as well.
+        # Relays with one and two shards, to test the traffic between shards too.
         options += ["--threads", str(1 + number % 2)]
         if number > RELAYS - EXITS:
             options += ["--exit", "accept *:*"]
@@ -157,31 +156,31 @@ class Network(Closing):
         self.authority.process.wait_until("a consensus of all relays", listed, 120)
 
     def close(self) -> None:
-        """Ends them all."""
+        """Stops all nodes."""
         for node in [self.authority, *getattr(self, "relays", [])]:
             node.close()
 
 
 class Victim(Protocol):
-    """A relay that can be killed and started again."""
+    """A relay that can be killed and restarted."""
 
     @property
     def name(self) -> str:
-        """What it is called."""
+        """Name of the relay."""
 
     def start(self) -> None:
-        """Starts it with the state that it has."""
+        """Starts the relay with its saved state."""
 
     def end(self, how: signal.Signals) -> int:
-        """Ends it; its exit status (negative: the signal that killed it)."""
+        """Sends a signal and returns the exit status (negative: the signal that killed it)."""
 
 
 @dataclass
 class Killer:
-    """Kills one of ``victims`` now and then, and starts it again a few seconds later.
+    """Kills one of ``victims`` now and then, and restarts it a few seconds later.
 
-    When, whom and for how long is drawn beforehand, so that a seed names a run: who is down
-    already when its turn comes is passed over.
+    Times, victims and durations are drawn beforehand, so that a seed identifies a run. A victim
+    that is down already at its time is skipped.
     """
 
     victims: Sequence[Victim]
@@ -189,7 +188,7 @@ class Killer:
     mean_s: float
     until: float
     done: list[tuple[float, str]] = field(default_factory=list)
-    #: Who was gone before it was killed.
+    #: Victims that had exited before they were killed.
     gone: list[str] = field(default_factory=list)
     _back: dict[str, float] = field(default_factory=dict)
 
@@ -201,7 +200,7 @@ class Killer:
         return at, self.chance.choice(self.victims), self.chance.uniform(*DOWN_S)
 
     def work(self, now: float) -> None:
-        """Does what is due, ``now`` seconds after the begin."""
+        """Performs the due actions, ``now`` seconds after the start."""
         for node in self.victims:
             if self._back.get(node.name, now + 1) <= now:
                 del self._back[node.name]
@@ -218,7 +217,7 @@ class Killer:
         self._next = self._draw(at)
 
     def restore(self) -> None:
-        """Has everybody back."""
+        """Restarts every victim that is down."""
         for node in self.victims:
             if self._back.pop(node.name, None) is not None:
                 node.start()

@@ -1,4 +1,4 @@
-"""Dante, an unaltered SOCKS5 proxy, on a host between client and server."""
+"""Dante, an unmodified SOCKS5 proxy, on a host between client and server."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from typing import Self
 from harness.net import SERVER, Host, Link, topology
 from harness.tools import Background
 
-# Where the proxy listens, and what the server sees of whom it relays for.
+# Address of the proxy, and the source address that the server sees for its clients.
 PROXY, PORT = "10.77.9.1", 1080
 OUTER = "10.78.0.2"
 USER, PASSWORD = "anabranch-anna", "correct horse"
@@ -34,26 +34,26 @@ socks pass {{ from: 0.0.0.0/0 to: 0.0.0.0/0 command: udpreply }}
 """
 
 
-# A public address of the proxy, of the network for documentation (RFC 5737), and one that means
-# something behind its translator alone.
+# A public address of the proxy (documentation range, RFC 5737), and its private one, which is
+# meaningless outside its NAT.
 PUBLIC, INSIDE = "203.0.113.1", "10.0.0.9"
 
 
 def translated_topology(direct: Sequence[Link]) -> str:
-    """:func:`proxied_topology` with the proxy at :data:`PUBLIC`."""
+    """Returns :func:`proxied_topology` with the proxy at :data:`PUBLIC`."""
     near, public = (address.rpartition(".")[0] + "." for address in (PROXY, PUBLIC))
     return proxied_topology(direct).replace(near, public)
 
 
 @contextlib.contextmanager
 def translated_proxy(host: Host) -> Iterator[None]:
-    """A proxy behind a network address translator: it says that it relays at :data:`INSIDE`."""
+    """Runs a proxy that advertises the relay address :data:`INSIDE`, as if it were inside a NAT."""
     with host.start([sys.executable, "-c", _TRANSLATED, PUBLIC, str(PORT), INSIDE]) as proxy:
         proxy.wait_bound(PORT, "tcp")
         yield
 
 
-# SOCKS5 (RFC 1928) without a login, for one UDP association after another.
+# SOCKS5 (RFC 1928) without authentication, for one UDP association after another.
 _TRANSLATED = """\
 import selectors, socket, sys, threading
 at, port, named = sys.argv[1], int(sys.argv[2]), sys.argv[3]
@@ -90,7 +90,7 @@ while True:
 
 
 def proxied_topology(direct: Sequence[Link], *, default_routes: bool = False) -> str:
-    """``direct`` links from client to server, and a way round by a third host, ``proxy``."""
+    """Returns ``direct`` links from client to server, and a route by a third host, ``proxy``."""
     near, far = Link(NEAR), Link(FAR, delay="1ms")
     return (
         topology(direct, default_routes=default_routes)
@@ -122,10 +122,10 @@ mtu = {far.mtu}
 
 
 class Dante:
-    """A proxy that relays UDP for :data:`USER`, who exists nowhere but in its mount namespace."""
+    """A proxy that relays UDP for :data:`USER`, a user of its mount namespace only."""
 
     def __init__(self, host: Host, folder: Path):
-        """Starts it; its files go to ``folder``."""
+        """Starts the proxy; its files go to ``folder``."""
         self._host, self._folder = host, folder
         (folder / "danted.conf").write_text(CONFIGURATION.format(near=NEAR, far=FAR, port=PORT))
         hashed = host.must(["openssl", "passwd", "-6", "-stdin"], text=PASSWORD).strip()
@@ -141,23 +141,23 @@ class Dante:
         self.start()
 
     def start(self) -> None:
-        """Starts it (again)."""
+        """Starts the proxy (again)."""
         script = (
             'mount --bind "$0/passwd" /etc/passwd && mount --bind "$0/shadow" /etc/shadow && '
             'exec danted -f "$0/danted.conf" -p "$0/danted.pid"'
         )
-        # In a process namespace of its own, so that its children, which relay, die with it.
+        # In a process namespace of its own, so that its relaying children die with it.
         command = ["unshare", "--mount", "--propagation", "private", "--pid", "--fork"]
         command += ["sh", "-c", script]
         self._process = self._host.start([*command, str(self._folder)])
         self._process.wait_bound(PORT, "tcp")
 
     def kill(self) -> None:
-        """Ends it, and with it every association."""
+        """Kills the proxy, and every association with it."""
         assert self._process is not None, "it runs"
         pid = self._process.pid
         first = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
-        for process in first:  # it is the first of its namespace: the kernel kills the others
+        for process in first:  # the first process of its namespace: the kernel kills the others
             os.kill(int(process), signal.SIGKILL)
         self._process.stop()
         self._process = None
@@ -171,7 +171,7 @@ class Dante:
 
 
 def path(folder: Path, name: str = "prx", password: str = PASSWORD) -> str:
-    """The ``--path`` argument for the proxy, reached by its link; the password is in a file."""
+    """Returns the ``--path`` argument for the proxy over its link; the password is in a file."""
     file = folder / "password"
     file.write_text(password + "\n")
     return f"{name}=socks5:{USER}:@{file}@{PROXY}:{PORT},if:{NEAR}"

@@ -1,4 +1,4 @@
-"""A running ``anabranch split`` and what it says about itself."""
+"""A running ``anabranch split`` and its events."""
 
 from __future__ import annotations
 
@@ -36,10 +36,10 @@ class Splitter:
     ):
         """Starts splitting towards ``to``; ``paths`` as on the command line (``p0=if:p0``).
 
-        Without ``to`` or ``listen``, ``options`` or the program itself say.
-        ``every``, ``schedule`` and ``seed`` are left to ``options`` where they are None.
-        ``before`` are words that confine the program (:func:`harness.service.confined`).
-        ``watch`` sees every event as it comes, on a thread of its own.
+        Without ``to`` or ``listen``, ``options`` or the program's defaults apply. ``every``,
+        ``schedule`` and ``seed`` are left to ``options`` where they are None. ``before`` is a
+        command prefix that confines the program (:func:`harness.service.confined`). ``watch``
+        receives every event on a thread of its own.
 
         Raises:
             PeerFailed: it ended before it was ready; the message holds its error.
@@ -70,15 +70,15 @@ class Splitter:
 
     @property
     def pid(self) -> int:
-        """The process's number."""
+        """Process id."""
         return self._process.pid
 
     def of(self, kind: str) -> list[dict[str, Any]]:
-        """The events of one kind so far, oldest first."""
+        """Returns the events of one kind so far, oldest first."""
         return [event for event in list(self.events) if event["event"] == kind]
 
     def changes(self, path: str) -> list[str]:
-        """The states that a path was reported in, oldest first: ``up``, ``down``."""
+        """Returns the reported states of a path, oldest first: ``up``, ``down``."""
         return [event["state"] for event in self.of("path") if event["path"] == path]
 
     def wait_event(self, kind: str, seconds: float = 10.0, **fields: Any) -> dict[str, Any]:
@@ -99,12 +99,12 @@ class Splitter:
         return matching()[0]
 
     def counts(self) -> dict[str, Counts]:
-        """What each path carried, as of the latest statistics (one a second, and the summary)."""
+        """Returns each path's counts in the latest statistics (one a second, and the summary)."""
         latest = (self.of("summary") or self.of("stats"))[-1]
         return {path["name"]: _counts(path) for path in latest["paths"]}
 
     def errors(self) -> str:
-        """What it wrote to standard error."""
+        """Returns its standard error so far."""
         self._errors.seek(0)
         return self._errors.read()
 
@@ -113,7 +113,7 @@ class Splitter:
         self._process.send_signal(what)
 
     def stop(self) -> dict[str, Any]:
-        """Interrupts it as a person would and returns its summary.
+        """Interrupts it with SIGINT and returns its summary.
 
         Raises:
             PeerFailed: it did not end cleanly.
@@ -127,11 +127,11 @@ class Splitter:
         return summaries[-1]
 
     def wait_end(self, seconds: float = 10.0) -> None:
-        """Waits until it ends by itself."""
+        """Waits until it exits by itself."""
         self._process.wait(seconds)
 
     def end_by(self, how: signal.Signals) -> int:
-        """Sends a signal and waits; its status, negative where the signal killed it."""
+        """Sends a signal, waits, and returns the status (negative: the signal that killed it)."""
         return self._end(how)
 
     def _end(self, how: signal.Signals) -> int:
@@ -168,7 +168,7 @@ class Splitter:
 
 
 def interfaces(count: int) -> list[str]:
-    """The ``--path`` arguments for the links p0, p1, … by interface."""
+    """Returns the ``--path`` arguments for the links p0, p1, … by interface."""
     return [f"p{i}=if:p{i}" for i in range(count)]
 
 

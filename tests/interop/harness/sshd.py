@@ -1,4 +1,4 @@
-"""OpenSSH's server on a host of the emulated network, with keys made for it, and no passwords."""
+"""OpenSSH's server on a host of the emulated network, with fresh keys and without passwords."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ PORT = 2222
 
 
 class Sshd:
-    """A running sshd that lets one key in, as the user who runs the tests."""
+    """A running sshd that accepts one key, for the user who runs the tests."""
 
     def __init__(self, host: Host, folder: Path):
-        """``folder`` gets the keys and the configuration; nothing elsewhere is read or written."""
+        """Starts sshd with its keys and configuration in ``folder``; it uses no other files."""
         self.user = getpass.getuser()
         self._folder = folder
         for name in ("host", "user"):
@@ -26,7 +26,7 @@ class Sshd:
             host.must(key)
         (folder / "authorized").write_text((folder / "user.pub").read_text())
         if os.geteuid() == 0:
-            # The package's own start makes it: an empty folder to be confined in.
+            # The package's service creates this empty folder for privilege separation.
             Path("/run/sshd").mkdir(exist_ok=True)
         settings = folder / "sshd_config"
         settings.write_text(f"""\
@@ -44,7 +44,7 @@ PermitRootLogin prohibit-password
         self._process: Background = host.start([tool("sshd"), "-D", "-e", "-f", str(settings)])
 
     def ssh(self, *addresses: str, key: str = "user") -> str:
-        """The command that logs in here and trusts this server only, at these addresses."""
+        """Returns the command that logs in here and trusts this server only, at these addresses."""
         host_key = " ".join((self._folder / "host.pub").read_text().split()[:2])
         known = self._folder / "known"
         known.write_text("".join(f"[{each}]:{PORT} {host_key}\n" for each in addresses))

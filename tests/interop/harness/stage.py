@@ -1,4 +1,4 @@
-"""Where the demo plays: emulated paths, or loopback addresses where those are not allowed."""
+"""The stage of the demo: emulated paths, or loopback addresses where those are not allowed."""
 
 from __future__ import annotations
 
@@ -39,12 +39,12 @@ class Stage:
     path_names: tuple[str, ...] = PATH_NAMES
 
     def port(self, usual: int) -> int:
-        """A UDP port for a server: the usual one, unless this machine itself is the server."""
+        """Returns a UDP port for a server: ``usual``, unless this machine itself is the server."""
         return usual if self.emulated else free_port()
 
     @contextlib.contextmanager
     def split(self, name: str, port: int) -> Iterator[str]:
-        """Runs the splitter towards the server's ``port`` and yields where it listens.
+        """Runs the splitter towards the server's ``port`` and yields its listening address.
 
         It shows its live view or prints a line a second, and writes ``name.parquet``.
         """
@@ -64,7 +64,7 @@ class Stage:
 
     @contextlib.contextmanager
     def _live(self, listen: str, to: str, options: list[str]) -> Iterator[None]:
-        """The splitter with the terminal to itself."""
+        """Runs the splitter with the terminal to itself."""
         command = [anabranch(), "split", "--listen", listen, "--to", to, *options]
         command += ["--schedule", SCHEDULE, "--every", self.every, "--seed", str(SEED)]
         command += [word for path in self.paths for word in ("--path", path)]
@@ -85,7 +85,7 @@ class Stage:
 
 
 def emulated(stack: contextlib.ExitStack, folder: Path) -> Stage:
-    """Three links of 100 Mbit/s and 10 ms one way, and two network namespaces.
+    """Returns a stage of three links of 100 Mbit/s and 10 ms one way, in two network namespaces.
 
     Raises:
         MissingPeer: namespaces or TUN interfaces are not allowed here.
@@ -101,11 +101,11 @@ def emulated(stack: contextlib.ExitStack, folder: Path) -> Stage:
 
 
 def loopback(folder: Path) -> Stage:
-    """Three source addresses on this machine's loopback interface."""
+    """Returns a stage of three source addresses on this machine's loopback interface."""
     here = Host("here")
     paths = [f"{name}=addr:127.0.0.{2 + i}" for i, name in enumerate(PATH_NAMES)]
     about = "loopback addresses " + ", ".join(path.replace("addr:", "") for path in paths)
-    # Without a rate or a delay a download is over in a blink: more bytes and shorter slices.
+    # Without a rate or a delay a download is over at once: more bytes and shorter slices.
     return Stage(
         here, here, "127.0.0.1", paths, folder, about, ["--same-egress"],
         emulated=False, every="20ms", length=100 * MIB,
@@ -113,7 +113,7 @@ def loopback(folder: Path) -> Stage:
 
 
 def free_port() -> int:
-    """A UDP port of the loopback interface that nobody has just now."""
+    """Returns a free UDP port of the loopback interface."""
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
         probe.bind(("127.0.0.1", 0))
         port: int = probe.getsockname()[1]
@@ -121,7 +121,7 @@ def free_port() -> int:
 
 
 def _print_stats(event: dict[str, Any]) -> None:
-    """A line a second for those without a terminal."""
+    """Prints a line a second if there is no terminal."""
     if event["event"] == "stats":
         each = (f"{p['name']} {p['up_packets']}/{p['down_packets']}" for p in event["paths"])
         print(f"  {event['time']:5.1f} s, packets up/down: {', '.join(each)}", flush=True)

@@ -1,4 +1,4 @@
-"""What anybody sees of a relay who opens a TLS connection to it, by ``openssl``."""
+"""The visible properties of a relay's TLS, by ``openssl``."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from datetime import UTC, datetime
 from harness.tools import tool
 
 DAY = 86_400
-# Handshake messages of which OpenSSL's and our library's differ: docs/notes/c-tor.md says how.
+# Handshake messages that differ between OpenSSL and our library; see docs/notes/c-tor.md.
 OURS_TO_DIFFER = {"EncryptedExtensions"}
 
 
 @dataclass(frozen=True)
 class Certificate:
-    """A certificate's form, its random parts left out."""
+    """A certificate's form without its random parts."""
 
     version: str
     signature: str
@@ -31,31 +31,31 @@ class Certificate:
 
 
 def _run(*words: str, given: str = "", pause: float = 0.0) -> str:
-    """What ``openssl`` prints; it is given ``given`` after a pause, and the end of it."""
+    """Runs ``openssl`` with ``given`` as its input after a pause, and returns its output."""
     pipe = subprocess.PIPE
     command = [tool("openssl"), *words]
     with subprocess.Popen(command, stdin=pipe, stdout=pipe, stderr=pipe, text=True) as process:
         time.sleep(pause)
-        # It fails where a relay refuses, which is as good an answer.
+        # It fails where a relay refuses, which is a valid answer.
         out, errors = process.communicate(given, timeout=20)
     return out + errors
 
 
 def session(port: int, *options: str) -> str:
-    """What ``openssl s_client`` prints of a session with a relay on this machine."""
-    # A ticket comes behind the handshake.
+    """Returns the output of ``openssl s_client`` for a session with a relay on this machine."""
+    # A ticket follows the handshake.
     return _run("s_client", "-connect", f"127.0.0.1:{port}", *options, pause=0.5)
 
 
 def choice(port: int, *options: str) -> tuple[str, ...]:
-    """Protocol, cipher, key exchange and ALPN that the relay chose, or that it refused."""
+    """Returns the relay's choice of protocol, cipher, key exchange and ALPN, or its refusal."""
     lines = session(port, *options).splitlines()
     found = [line.strip() for line in lines if re.search("Cipher is|Server Temp Key|ALPN", line)]
     return tuple(found)
 
 
 def messages(port: int) -> list[tuple[str, int]]:
-    """The server's handshake messages of TLS 1.3 with their lengths, in their order."""
+    """Returns the server's handshake messages of TLS 1.3 with their lengths, in order."""
     said = re.findall(
         r"^<<< TLS 1\.3, Handshake \[length ([0-9a-f]{4})\], (\w+)",
         session(port, "-tls1_3", "-msg"),
@@ -65,7 +65,7 @@ def messages(port: int) -> list[tuple[str, int]]:
 
 
 def certificate(port: int) -> Certificate:
-    """The form of the certificate that a relay shows."""
+    """Returns the form of a relay's certificate."""
     pem = session(port)
     text = _run("x509", "-noout", "-text", given=pem)
     serial = _run("x509", "-noout", "-serial", given=pem).strip().partition("=")[2]

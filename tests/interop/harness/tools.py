@@ -1,4 +1,4 @@
-"""Where the peers are, and processes that run beside a test and end with it."""
+"""Paths of the peers, and background processes that end with their test."""
 
 from __future__ import annotations
 
@@ -20,15 +20,15 @@ SEARCH_PATH = f"{PEERS / 'bin'}:{os.environ.get('PATH', '')}:/usr/sbin:/sbin"
 
 
 class MissingPeer(Exception):
-    """A program that a test needs is not installed; the message says which and how to get it."""
+    """A program that a test needs is not installed; the message names it and how to get it."""
 
 
 class PeerFailed(Exception):
-    """A peer did not start, or ended before it should; the message holds its last words."""
+    """A peer did not start, or ended early; the message holds the end of its output."""
 
 
 def tool(name: str) -> str:
-    """The path of a peer's or a system's program.
+    """Returns the path of a peer's or a system's program.
 
     Raises:
         MissingPeer: it is nowhere to be found.
@@ -40,7 +40,7 @@ def tool(name: str) -> str:
 
 
 def anabranch() -> str:
-    """The program under test: ``$ANABRANCH``, else the release build in the cache.
+    """Returns the program under test: ``$ANABRANCH``, or the release build in the cache.
 
     Raises:
         MissingPeer: it has not been built.
@@ -68,7 +68,7 @@ def wait_for(what: str, condition: Callable[[], bool], seconds: float = 10.0) ->
 class Background:
     """A process that runs until :meth:`stop`, or the end of the ``with`` block.
 
-    Its output goes to a file, so that it can never block on a full pipe.
+    Its output goes to a file, so that it never blocks on a full pipe.
     """
 
     def __init__(self, command: Sequence[str], environment: Mapping[str, str] | None = None):
@@ -86,20 +86,20 @@ class Background:
 
     @property
     def pid(self) -> int:
-        """The process's number."""
+        """Process id."""
         return self._process.pid
 
     @property
     def is_running(self) -> bool:
-        """Whether it has not ended yet."""
+        """Returns whether it is still running."""
         return self._process.poll() is None
 
     def output(self) -> str:
-        """All that it has said so far."""
+        """Returns its output so far."""
         return self._log.read_text(errors="replace") if self._log.exists() else ""
 
     def wait_until(self, what: str, condition: Callable[[], bool], seconds: float = 10.0) -> None:
-        """Waits until ``condition`` holds, and no longer than the process lives.
+        """Waits until ``condition`` holds, at most until the process exits.
 
         Raises:
             PeerFailed: the process ended first, or the time did.
@@ -116,16 +116,16 @@ class Background:
             raise PeerFailed(f"{' '.join(self.command)} ended early:\n{self.output()}")
 
     def wait_bound(self, port: int, protocol: str = "udp") -> None:
-        """Waits until somebody in the process's network namespace has bound ``port``."""
+        """Waits until ``port`` is bound in the process's network namespace."""
         self.wait_until(f"{protocol} port {port}", lambda: port in bound(self.pid, protocol))
 
     def interrupt_and_wait(self, seconds: float = 5.0) -> None:
-        """Asks it to finish, as Ctrl-C does, and waits until it has."""
+        """Sends SIGINT, as Ctrl-C does, and waits for the exit."""
         self._process.send_signal(signal.SIGINT)
         self._process.wait(seconds)
 
     def wait(self, seconds: float) -> int:
-        """Waits until it ends by itself; its exit status.
+        """Waits until it exits by itself, and returns its exit status.
 
         Raises:
             TimeoutError: it does not within ``seconds``.
@@ -153,7 +153,9 @@ class Background:
 
 
 def bound(pid: int, protocol: str) -> set[int]:
-    """The ports bound (UDP) or listened on (TCP) in the network namespace of process ``pid``."""
+    """Returns the ports bound (UDP) or listened on (TCP) in the network namespace of process
+    ``pid``.
+    """
     ports = set()
     for table in (protocol, f"{protocol}6"):
         for line in _lines(Path(f"/proc/{pid}/net/{table}"))[1:]:
@@ -166,5 +168,5 @@ def bound(pid: int, protocol: str) -> set[int]:
 def _lines(file: Path) -> list[str]:
     try:
         return file.read_text().splitlines()
-    except OSError:  # the process has gone
+    except OSError:  # the process has exited
         return []

@@ -1,4 +1,4 @@
-"""The control port of a stock tor (control-spec): questions, answers, and the circuits it has."""
+"""The control port of a stock tor (control-spec): commands, replies, and its circuits."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from harness.closing import Closing
 
 
 class ControlError(Exception):
-    """Tor refused a command; the message holds the command's name and its answer."""
+    """Tor refused a command; the message holds the command's name and the reply."""
 
 
 @dataclass(frozen=True)
@@ -28,13 +28,13 @@ class Control(Closing):
     """One authenticated connection to a control port."""
 
     def __init__(self, port: int, cookie: Path):
-        """Connects to ``port`` of 127.0.0.1 and proves to have read the cookie."""
+        """Connects to ``port`` of 127.0.0.1 and authenticates with the cookie."""
         self._socket = socket.create_connection(("127.0.0.1", port), timeout=20)
         self._file = self._socket.makefile("rwb")
         self.ask(f"AUTHENTICATE {cookie.read_bytes().hex()}")
 
     def ask(self, command: str) -> list[str]:
-        """The lines of an answer without their status codes.
+        """Sends a command and returns the lines of its reply without their status codes.
 
         Raises:
             ControlError: the status is none of success, 250 to 259.
@@ -55,23 +55,25 @@ class Control(Closing):
                 return lines
 
     def info(self, key: str) -> list[str]:
-        """The value of ``GETINFO key``, line by line."""
+        """Returns the value of ``GETINFO key``, line by line."""
         first, *rest = self.ask(f"GETINFO {key}")[:-1]
         value = first.removeprefix(f"{key}=")
         return [value, *rest] if value else rest
 
     def circuits(self, *, built: bool = True) -> list[Circuit]:
-        """The circuits there are; of those that are built, if ``built``."""
+        """Returns the circuits; only built ones, if ``built``."""
         found = [_circuit(line) for line in self.info("circuit-status") if line]
         return [circuit for circuit in found if not built or circuit.state == "BUILT"]
 
     def paths(self) -> set[tuple[str, ...]]:
-        """The relays of all circuits for streams, first hop first."""
+        """Returns the relays of all general-purpose circuits of three hops, first hop first."""
         built = [circuit for circuit in self.circuits() if circuit.purpose == "GENERAL"]
         return {circuit.hops for circuit in built if len(circuit.hops) == 3}
 
     def routers(self) -> dict[str, tuple[str, set[str]]]:
-        """Nickname and flags of all relays in the consensus, by fingerprint in upper-case hex."""
+        """Returns nickname and flags of all relays in the consensus, by fingerprint in upper-case
+        hex.
+        """
         known: dict[str, tuple[str, set[str]]] = {}
         fingerprint = name = ""
         for line in self.info("ns/all"):

@@ -1,7 +1,7 @@
 """The long-term keys of stock authorities: made once, kept, and copied into each private network.
 
-An authority's identity key takes seconds to make. It certifies nothing but throw-away networks on
-loopback, so it may as well serve all of them.
+An authority's identity key takes seconds to make. It certifies only throw-away networks on
+loopback, so that all of them can share it.
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ from harness.tools import CACHE, tool
 
 KEPT = CACHE / "peers/tor-authority-keys"
 FRESH_SECONDS = 90 * 24 * 3600
-# The certificate holds for a year. It names no address: tors would go there instead of to where the
-# network's lines say.
+# The certificate is valid for a year. It names no address: tors would connect there instead of to
+# the address in the network's lines.
 MONTHS, PASSPHRASE = "12", "of a throw-away network"
 FILES = ("authority_certificate", "authority_identity_key", "authority_signing_key")
 

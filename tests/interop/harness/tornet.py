@@ -1,17 +1,17 @@
 """A private Tor network of stock C tor on loopback: authorities, relays, exits, clients.
 
-What it takes to make a small network work, learnt by trying:
+Lessons for a small network, learnt by experiment:
 
-* Exits say ``accept *:*``: a microdescriptor's port summary leaves out what is accepted for less
-  than the whole address space, and a client would see no exit at all. They bind their sockets to
-  127.0.0.1, so that the kernel refuses any destination that is not loopback.
-* The first consensus may lack whoever uploaded a descriptor too late, and a client that took it is
-  slow to ask for the next: clients start when the authorities' consensus has everybody.
-* Only who is stable can be a guard, and stable is who has run no shorter than half of all relays:
-  to the second. Authorities are given a history in which everybody has run for months.
-* Exits ask a name server of the network's own: :data:`NAMES` is all that it knows.
+* Exits are configured with ``accept *:*``: a microdescriptor's port summary omits ports that are
+  accepted for less than the whole address space, and a client would see no exit at all. They bind
+  their sockets to 127.0.0.1, so that the kernel refuses any destination that is not loopback.
+* The first consensus may lack a node that uploaded its descriptor too late, and a client with that
+  consensus is slow to fetch the next: clients start when the authorities' consensus is complete.
+* Only stable relays can be guards, and a relay is stable if its uptime is at least the median of
+  all relays, to the second. Authorities get a history in which all relays have run for months.
+* Exits query a name server of the network's own, which only has :data:`NAMES`.
 * A client learns the network before its path is pinned: with every hop pinned from the start, stock
-  tor often finds nobody to ask for it. Pins come before downloads: changing them cuts those.
+  tor often finds no directory to ask. Pins precede downloads: changing them cuts downloads.
 """
 
 from __future__ import annotations
@@ -35,20 +35,21 @@ from harness.tools import Background, PeerFailed, tool
 from harness.torcontrol import Control
 from harness.torkeys import authority_keys
 
-#: Names that exits find.
+#: Names that exits can resolve.
 NAMES = {"web.example": "127.0.0.1", "other.example": "127.0.0.1"}
 FIRST_VOTES_S, VOTE_DELAY_S, LATER_VOTES_S = 10, 2, 120
 UP_SECONDS = 200.0
 PIN_SECONDS = 90.0
-# A run of so many seconds, of the weight of one (C tor's router-stability, format 1).
+# A run of ``LONG_RUN`` seconds, with a weight of one (C tor's router-stability, format 1).
 HISTORY = "format 1\nstored-at {now}\ntracked-since {long_ago}\ndata\n{relays}.\n"
 LONG_RUN = 10_000_000
 MEASURED_KB = 1000  # a second, of each relay
 GUARD = {"Fast", "Guard", "Running", "Stable", "V2Dir", "Valid"}
-# No consensus lists them.
+# Roles that no consensus lists.
 UNLISTED = ("bridge", "client")
 PINS = ("EntryNodes", "MiddleNodes", "ExitNodes")
-# On loopback stock tors learn to give circuits 26 ms, and a busy machine then costs connections.
+# On loopback stock tors learn a circuit timeout of 26 ms, and a busy machine then loses
+# connections.
 PATIENT = "LearnCircuitBuildTimeout 0"
 
 COMMON = """\
@@ -106,12 +107,12 @@ ServerDNSAllowBrokenConfig 1
 """
 BRIDGE = "BridgeRelay 1\nPublishServerDescriptor 0\nExtORPort 127.0.0.1:auto\n"
 CLIENT = "SocksPort 127.0.0.1:{socks}\nClientOnly 1\nClientRejectInternalAddresses 0\n"
-# Warnings of these domains tell of somebody else's doing, ...
+# Warnings of these domains are about another node, ...
 ABOUT_OTHERS = re.compile(
     r"\[(?:warn|err)\] \{[^}]*"
     r"(?:PROTOCOL|OR|CIRC|CHANNEL|HANDSHAKE|CRYPTO|NET|EDGE|EXIT|BUG)[^}]*\}"
 )
-# ... but for these, which any stock network on loopback has while it comes up.
+# ... except for these, which any stock network on loopback logs during start-up.
 USUAL = re.compile(
     "|".join((
         r"Received http status code 404",
@@ -122,14 +123,14 @@ USUAL = re.compile(
         r"Could not find a node that matches the configured _HSLayer",
         r"Tried to establish rendezvous|Unable to add signatures|consensus",
         r"[Nn]ameserver|Couldn't set up any working",
-        # A tor of so small a network builds A-B-A where A is a pinned or the only fitting node.
+        # In a network this small, tor builds A-B-A where A is a pinned or the only fitting node.
         r"Client asked me to extend back to the previous hop",
         r"connection_edge_process_relay_cell \(away from origin\) failed",
     ))
 )  # fmt: skip
 
 WARNING = re.compile(r"\[(?:warn|err)\]")
-# Of its own configuration, and of the small place in which it is: of no authority.
+# About its own configuration and the small network; not about an authority.
 OF_ITSELF = re.compile(
     "|".join((
         r"You have used DirAuthority",
@@ -162,52 +163,52 @@ class Node(Closing):
     process: Background | None = field(default=None, repr=False)
 
     def start(self, empty: Path) -> None:
-        """Starts it with the torrc in its folder."""
+        """Starts tor with the torrc in its folder."""
         command = [tool("tor"), "-f", str(self.folder / "torrc"), "--defaults-torrc", str(empty)]
         self.process = Background([*command, "--quiet"])
 
     def control(self) -> Control:
-        """A connection to its control port."""
+        """Returns a connection to its control port."""
         return Control(self.control_port, self.folder / "control_auth_cookie")
 
     def log(self, name: str = "log") -> list[str]:
-        """The lines of its log."""
+        """Returns the lines of its log."""
         file = self.folder / name
         return file.read_text(errors="replace").splitlines() if file.exists() else []
 
     def bootstrapped(self) -> bool:
-        """Whether it has all that it needs to build circuits."""
+        """Returns whether it can build circuits."""
         return any("Bootstrapped 100%" in line for line in self.log())
 
     @property
     def fingerprint(self) -> str:
-        """Its RSA identity, upper-case hex."""
+        """Returns its RSA identity in upper-case hex."""
         return (self.folder / "fingerprint").read_text().split()[1]
 
     @property
     def proxy(self) -> str:
-        """A client's SOCKS port, as curl names it."""
+        """URL of a client's SOCKS port in curl's notation."""
         return f"socks5h://127.0.0.1:{self.socks}"
 
     def cpu_ticks(self) -> int:
-        """User and system time so far, in clock ticks."""
+        """Returns its user and system time so far, in clock ticks."""
         assert self.process is not None, "it runs"
         stat = Path(f"/proc/{self.process.pid}/stat").read_text().rpartition(")")[2].split()
         return int(stat[11]) + int(stat[12])
 
     def carried(self) -> int:
-        """Bytes that have come to it so far."""
+        """Returns the bytes that it has read from the network so far."""
         with self.control() as control:
             return int(control.info("traffic/read")[0])
 
     def kill(self) -> None:
-        """Ends it without a word, as ``kill -9`` does."""
+        """Kills it with SIGKILL."""
         assert self.process is not None, "it runs"
         self.process.stop(signal.SIGKILL)
         self.process = None
 
     def close(self) -> None:
-        """Ends it."""
+        """Stops it."""
         if self.process is not None:
             self.process.stop()
             self.process = None
@@ -228,14 +229,14 @@ class TorNetwork(Closing):
     ):
         """Makes keys and configurations; nothing runs before :meth:`start`.
 
-        ``others`` are ``DirAuthority`` lines of authorities that are not ours to start, ``params``
-        what the consensus says of parameters.
+        ``others`` are ``DirAuthority`` lines of authorities that start elsewhere, ``params`` the
+        consensus parameters.
         """
         self.folder = folder
         self._params = [f"ConsensusParams {params}"] if params else []
         self.nodes: list[Node] = []
         self._lines: list[str] = []
-        #: Relays that are not ours to start, but must be in the consensus: fingerprints by name.
+        #: Relays that start elsewhere, but must be in the consensus: fingerprints by name.
         self.others: dict[str, str] = {}
         #: The exits among them.
         self.other_exits: list[str] = []
@@ -255,11 +256,11 @@ class TorNetwork(Closing):
         return list(self._lines)
 
     def of(self, role: str) -> list[Node]:
-        """All nodes of a role: auth, relay, exit, bridge, client."""
+        """Returns all nodes of a role: auth, relay, exit, bridge, client."""
         return [node for node in self.nodes if node.role == role]
 
     def start(self) -> None:
-        """Starts all that were made so far."""
+        """Starts the nodes that do not run yet."""
         self._write_history()
         for node in self.nodes:
             if node.process is None:
@@ -267,13 +268,14 @@ class TorNetwork(Closing):
                 node.start(self._empty)
 
     def restart(self, node: Node) -> None:
-        """Starts a node again, with the state that it has."""
+        """Restarts a node with its saved state."""
         node.start(self._empty)
 
     def client(self, name: str, *options: str, path: Sequence[str] = ()) -> Node:
         """Starts a client with more lines in its torrc, and waits until it can build circuits.
 
-        ``path`` are fingerprints, first hop first: then it has circuits over these relays alone.
+        ``path`` are fingerprints, first hop first: the client then builds circuits over these
+        relays only.
         """
         self.wait_for_all()
         node = self._node(name, "client", options)
@@ -288,7 +290,7 @@ class TorNetwork(Closing):
     def bridge(self, name: str, *options: str) -> Node:
         """Starts a bridge with more lines in its torrc, and waits until it has a consensus.
 
-        No authority hears of it; who has its line and fingerprint finds it.
+        It does not publish its descriptor: clients find it by its line and fingerprint.
         """
         self.wait_for_all()
         node = self._node(name, "bridge", options)
@@ -312,14 +314,15 @@ class TorNetwork(Closing):
             raise PeerFailed("\n".join([str(error), *node.log()[-15:]])) from error
 
     def wait_for_all(self) -> None:
-        """Waits until all relays are known to all."""
+        """Waits until every node's consensus lists all relays."""
         own = [node.name for node in self.nodes if node.role not in UNLISTED]
         self.wait_for_consensus(*own, *self.others)
 
     def wait_for_consensus(self, *names: str, seconds: float = UP_SECONDS) -> None:
-        """Waits until each node's consensus has all these relays running, exits as exits.
+        """Waits until each node's consensus lists these relays as running, and exits as exits.
 
-        An exit refuses streams from relays that it does not know: authorities are not enough.
+        An exit refuses streams from unknown relays, so that the authorities' consensus is not
+        enough.
         """
         exits = {node.name for node in self.of("exit")} | set(self.other_exits)
 
@@ -335,7 +338,7 @@ class TorNetwork(Closing):
             node.process.wait_until(what, partial(_lists, node, wanted), seconds)
 
     def warnings(self) -> list[str]:
-        """What all nodes warn of, but for what each says of its own configuration and place."""
+        """Returns the warnings of all nodes, except about their own configuration and network."""
         return [
             f"{node.name}: {line}"
             for node in self.nodes
@@ -346,7 +349,9 @@ class TorNetwork(Closing):
         ]
 
     def complaints(self) -> list[str]:
-        """What all nodes have to say against others, but for what any stock network says."""
+        """Returns the complaints of all nodes about others, except for the usual ones of stock
+        networks.
+        """
         warnings = [
             f"{node.name}: {line}"
             for node in self.nodes
@@ -356,7 +361,7 @@ class TorNetwork(Closing):
         return warnings + self.notices()
 
     def notices(self) -> list[str]:
-        """The notices of all nodes that no node of a network of stock tors alone has."""
+        """Returns the notices of all nodes that do not occur in networks of stock tors alone."""
         return [
             f"{node.name}: {line}"
             for node in self.nodes
@@ -364,7 +369,7 @@ class TorNetwork(Closing):
         ]
 
     def close(self) -> None:
-        """Ends all."""
+        """Stops all nodes."""
         for node in self.nodes:
             node.close()
         self.names.close()
@@ -376,9 +381,10 @@ class TorNetwork(Closing):
         return Node(name, role, folder, orport, dirport, socks, control, options)
 
     def _write_history(self) -> None:
-        """Has the authorities believe that all relays have run for long, and are equally fast.
+        """Gives the authorities a history in which all relays have run for long and are equally
+        fast.
 
-        Else the exit that carried a test's bytes is soon the only one that clients take.
+        Otherwise the exit that carried a test's bytes is soon the only one that clients choose.
         """
         stock = [node for node in self.nodes if node.role in ("relay", "exit")]
         with ThreadPoolExecutor(2) as pool:
@@ -403,7 +409,7 @@ class TorNetwork(Closing):
 
     def _fingerprint(self, node: Node) -> str:
         """Has tor make the node's keys, and returns the fingerprint of its RSA identity."""
-        # A private network needs a line for some authority before tor makes any key.
+        # In a private network tor makes keys only if there is a line for some authority.
         some = f"x orport=1 v3ident={'A' * 40} 127.0.0.1:1 {'A' * 40}"
         command = [tool("tor"), "-f", str(self._empty), "--defaults-torrc", str(self._empty)]
         command += ["--list-fingerprint", "--quiet", "--DataDirectory", str(node.folder)]
@@ -435,14 +441,14 @@ def _is_usual(node: Node, line: str) -> bool:
 
 
 def _lists(node: Node, wanted: dict[str, set[str]]) -> bool:
-    """Whether the node's consensus gives all the flags that are wanted."""
+    """Returns whether the node's consensus gives all the flags that are wanted."""
     with node.control() as control:
         known = dict(control.routers().values())
     return all(flags <= known.get(name, set()) for name, flags in wanted.items())
 
 
 def pin(node: Node, path: Sequence[str]) -> None:
-    """Has a client use this path alone, and waits until it has such circuits and no others."""
+    """Pins a client to this path, and waits until it has such circuits and no others."""
     pins = " ".join(f"{option}={hop}" for option, hop in zip(PINS, path, strict=True))
 
     def follows() -> bool:
@@ -459,7 +465,7 @@ def pin(node: Node, path: Sequence[str]) -> None:
 
 
 def free_ports(count: int) -> list[int]:
-    """TCP ports of 127.0.0.1 that nobody listens on."""
+    """Returns free TCP ports of 127.0.0.1."""
     sockets = [socket.socket() for _ in range(count)]
     try:
         for each in sockets:

@@ -16,20 +16,21 @@ from harness.seeded import MIB
 from harness.tools import Background, PeerFailed, anabranch, wait_for
 from harness.tornet import Node, TorNetwork, free_ports
 
-#: In so small a network stock tors ask each other, too, to extend a circuit to where it comes from.
+#: In a network this small, stock tors also ask each other to extend a circuit back to its origin.
 BACK = "a circuit that may not be extended that way"
 CELL = 514
-#: Bytes a second that nobody reaches here: stock relays are not held to a rate either.
+#: A rate in bytes a second that is never reached: stock relays are not limited either.
 FREELY = "1000000000"
-# Seconds between consensuses of networks that live for minutes.
+# Seconds between consensuses in networks that live for minutes.
 INTERVAL_S = 20
-# Stock tors of test networks count onion services' time by 24 of these; others ask the consensus.
+# Stock tors of test networks use a period of 24 of these for onion services; others read it from
+# the consensus.
 PERIOD_MINUTES = 24 * INTERVAL_S // 60
 
 
 def events_of(process: Background, kind: str = "") -> list[dict[str, object]]:
-    """What one of ours told so far by ``--json``, of one kind or all."""
-    # The last line may be half written.
+    """Returns the events of a process of ours with ``--json``, of one kind or all."""
+    # The last line may be incomplete.
     whole, _, _ = process.output().rpartition("\n")
     lines = [line for line in whole.splitlines() if line.startswith("{")]
     told: list[dict[str, object]] = [json.loads(line) for line in lines]
@@ -37,9 +38,9 @@ def events_of(process: Background, kind: str = "") -> list[dict[str, object]]:
 
 
 def http_get(port: int, path: str, **headers: str) -> tuple[int, str, bytes]:
-    """What a directory port answers: the status, how it is packed, and the bytes as they are."""
+    """Returns a directory port's response: the status, its encoding, and the body as received."""
     link = http.client.HTTPConnection("127.0.0.1", port, timeout=30)
-    # Else it would say that it wants nothing packed.
+    # Otherwise http.client requests the identity encoding.
     link.putrequest("GET", path, skip_accept_encoding=True)
     for name, value in headers.items():
         link.putheader(name, value)
@@ -53,10 +54,10 @@ def http_get(port: int, path: str, **headers: str) -> tuple[int, str, bytes]:
 def client_command(
     network: TorNetwork, folder: Path, authorities: Sequence[str] | None = None
 ) -> tuple[list[str], int]:
-    """How to start a client with its state in ``folder``, and the port that it listens on.
+    """Returns the command of a client with its state in ``folder``, and its SOCKS port.
 
-    Not before the authorities' consensus has everybody. ``authorities`` are ``DirAuthority``
-    lines; without them the network's.
+    Waits until the authorities' consensus lists all relays. ``authorities`` are ``DirAuthority``
+    lines; the network's by default.
     """
     network.wait_for_all()
     folder.mkdir(exist_ok=True)
@@ -79,17 +80,17 @@ class OurClient(Closing):
         *options: str,
         authorities: Sequence[str] | None = None,
     ):
-        """Starts it (:func:`client_command`)."""
+        """Starts the client (:func:`client_command`)."""
         command, self.socks = client_command(network, folder, authorities)
         self.process = Background([*command, "--json", *options])
 
     @property
     def proxy(self) -> str:
-        """How curl names it."""
+        """Proxy URL in curl's notation."""
         return f"socks5h://127.0.0.1:{self.socks}"
 
     def events(self, kind: str = "") -> list[dict[str, object]]:
-        """What it told so far, of one kind or all."""
+        """Returns its events so far, of one kind or all."""
         return events_of(self.process, kind)
 
     def wait_ready(self, seconds: float = 120.0) -> None:
@@ -98,7 +99,7 @@ class OurClient(Closing):
         self.process.wait_until("a circuit", lambda: bool(self.events(built)), seconds)
 
     def paths(self) -> list[tuple[str, ...]]:
-        """The relays of all circuits that it built, first hop first."""
+        """Returns the relays of all circuits that it built, first hop first."""
         found = []
         for event in self.events("circuit_built"):
             path = event["path"]
@@ -107,15 +108,17 @@ class OurClient(Closing):
         return found
 
     def close(self) -> None:
-        """Ends it."""
+        """Stops the client."""
         self.process.stop()
 
 
 class OurAuthority(Closing):
-    """``anabranch authority`` with its state in ``folder``, for a network of nobody else's."""
+    """``anabranch authority`` with its state in ``folder``, for a network with no other
+    authority.
+    """
 
     def __init__(self, folder: Path, *options: str, interval: int = INTERVAL_S):
-        """Starts it, with a consensus each ``interval`` seconds."""
+        """Starts the authority, with a consensus each ``interval`` seconds."""
         folder.mkdir(mode=0o700, exist_ok=True)
         self.data = folder / "state"
         self.orport, self.dirport = free_ports(2)
@@ -127,7 +130,7 @@ class OurAuthority(Closing):
         self.start()
 
     def start(self) -> None:
-        """Starts it, the first time or again."""
+        """Starts the authority, the first time or again."""
         self.process = Background(self.command)
         self.process.wait_until("its ports", lambda: bool(self.events("listening")), 60)
 
@@ -137,15 +140,15 @@ class OurAuthority(Closing):
         return str(self.events("authority")[0]["what"])
 
     def events(self, kind: str = "") -> list[dict[str, object]]:
-        """What it told so far, of one kind or all."""
+        """Returns its events so far, of one kind or all."""
         return events_of(self.process, kind)
 
     def kill(self) -> None:
-        """Ends it without a word, as ``kill -9`` does."""
+        """Kills it with SIGKILL."""
         self.process.stop(signal.SIGKILL)
 
     def ask(self, path: str, **headers: str) -> bytes:
-        """What its directory port answers to a GET, as it is packed.
+        """Returns its directory port's response to a GET, still encoded.
 
         Raises:
             PeerFailed: with the status, if that is not 200.
@@ -156,17 +159,17 @@ class OurAuthority(Closing):
         return body
 
     def close(self) -> None:
-        """Ends it."""
+        """Stops the authority."""
         self.process.stop()
 
 
 class OurRelay(Closing):
-    """``anabranch relay`` with its state in ``folder``; to be started before the network."""
+    """``anabranch relay`` with its state in ``folder``; it starts before the network."""
 
     def __init__(
         self, network: TorNetwork, folder: Path, name: str, *options: str, program: str = ""
     ):
-        """Starts it: its descriptor waits for the authorities.
+        """Starts the relay: its descriptor waits for the authorities.
 
         ``program`` is another build than the one under test.
         """
@@ -186,23 +189,23 @@ class OurRelay(Closing):
         self.start()
 
     def start(self) -> None:
-        """Starts it, the first time or again."""
+        """Starts the relay, the first time or again."""
         self.process = Background(self.command)
         self.process.wait_until("its port", lambda: bool(self.events("listening")), 30)
 
     def kill(self) -> None:
-        """Ends it without a word, as ``kill -9`` does."""
+        """Kills it with SIGKILL."""
         self.process.stop(signal.SIGKILL)
 
     def scrape(self) -> dict[str, float]:
-        """What it tells Prometheus, by series."""
+        """Returns its Prometheus metrics, by series."""
         with urllib.request.urlopen(f"http://127.0.0.1:{self.metrics}/metrics") as answer:
             page: str = answer.read().decode()
         lines = [line.rsplit(" ", 1) for line in page.splitlines() if not line.startswith("#")]
         return {series: float(value) for series, value in lines}
 
     def carried(self) -> int:
-        """Bytes that it has passed on so far, about."""
+        """Returns the approximate number of bytes that it has relayed so far."""
         return self.number("relayed") * CELL
 
     @property
@@ -211,23 +214,23 @@ class OurRelay(Closing):
         return str(self.events("fingerprint")[0]["what"])
 
     def events(self, kind: str = "") -> list[dict[str, object]]:
-        """What it told so far, of one kind or all."""
+        """Returns its events so far, of one kind or all."""
         return events_of(self.process, kind)
 
     def number(self, name: str) -> int:
-        """The last value of a counter."""
+        """Returns the last value of a counter."""
         numbers = self.events("numbers")
         return int(str(numbers[-1][name])) if numbers else 0
 
     def close(self) -> None:
-        """Ends it."""
+        """Stops the relay."""
         self.process.stop()
 
 
 def network_of_ours(
     folder: Path, stack: ExitStack, count: int
 ) -> tuple[TorNetwork, list[OurRelay]]:
-    """An authority and so many relays of ours, and nobody else's; to be started for clients."""
+    """Makes an authority and ``count`` relays, all ours; start the network before its clients."""
     options = ["--expect", str(count), "--param", f"hsdir_interval={PERIOD_MINUTES}"]
     authority = stack.enter_context(OurAuthority(folder / "authority", *options))
     network = stack.enter_context(
@@ -239,7 +242,7 @@ def network_of_ours(
 def relays_of_ours(
     network: TorNetwork, folder: Path, stack: ExitStack, count: int
 ) -> list[OurRelay]:
-    """Relays of ours in a network: the last one is an exit, the first has two shards."""
+    """Starts relays of ours in a network: the last one is an exit, the first has two shards."""
     made = []
     for number in range(count):
         more = ["--exit", "accept *:*"] if number == count - 1 else []
@@ -252,7 +255,7 @@ def relays_of_ours(
 
 
 def kill_who_carries(candidates: Sequence[OurRelay | Node]) -> Callable[[], OurRelay | Node]:
-    """A call that kills the one of these relays through which most bytes have come since now."""
+    """Returns a call that kills the relay with the most traffic since now."""
     before = [relay.carried() for relay in candidates]
 
     def kill() -> OurRelay | Node:

@@ -1,4 +1,4 @@
-"""Traces as ``docs/formats.md`` has them, written by somebody else than who reads them."""
+"""Traces in the format of ``docs/formats.md``, written independently of their reader."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ KINDS = {
 
 
 def write(file: Path, rows: Sequence[Row], paths: Sequence[str], **facts: str) -> None:
-    """A trace of one session without a label; ``facts`` are its further metadata."""
+    """Writes a trace of one session without a label; ``facts`` are its further metadata."""
     known = {
         "anabranch.schema": "1", "anabranch.paths": json.dumps(paths),
         "anabranch.size": "ip-packet", **{f"anabranch.{key}": text for key, text in facts.items()},

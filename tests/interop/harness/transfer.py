@@ -1,4 +1,4 @@
-"""The result of a download, in the one form that all clients of the harness give."""
+"""The result of a download, in one form for all clients of the harness."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from harness.seeded import seeded_bytes, seeded_sha256
 
 @dataclass(frozen=True, kw_only=True)
 class Fetched:
-    """What came of a download."""
+    """The result of a download."""
 
     bytes: int
     sha256: str
@@ -22,7 +22,7 @@ class Fetched:
     error: str
 
     def fault(self, length: int) -> str:
-        """What is wrong with it as a download of ``length`` seeded bytes; empty if nothing is."""
+        """Returns its fault as a download of ``length`` seeded bytes; empty if there is none."""
         if self.error:
             return f"{self.error} (after {self.bytes} bytes, {self.seconds:.1f} s)"
         if self.bytes != length:
@@ -32,7 +32,7 @@ class Fetched:
 
 @dataclass(frozen=True, kw_only=True)
 class Transfer(Fetched):
-    """One download. Goodput counts from the start of the client to the last byte."""
+    """One download. Goodput is measured from the start of the client to the last byte."""
 
     goodput_mbits: float = 0.0
     first_byte_s: float = 0.0
@@ -40,9 +40,9 @@ class Transfer(Fetched):
 
 
 def client(host: Host, argv: Sequence[str], seconds: float) -> Transfer:
-    """Runs a test client that prints its result as JSON; it has ``seconds`` to do so.
+    """Runs a test client that prints its result as JSON within ``seconds``.
 
-    The client has a time limit of its own; ours, a little later, catches a client that hangs.
+    The client has a timeout of its own; ours, a little later, catches a client that hangs.
     """
     try:
         done = host.run(argv, timeout=seconds + 5)
@@ -55,7 +55,7 @@ def client(host: Host, argv: Sequence[str], seconds: float) -> Transfer:
 
 
 def site(folder: Path, *lengths: int) -> Path:
-    """A document root for servers that serve files: ``bytes/N`` for each length N."""
+    """Makes a document root for file servers: ``bytes/N`` for each length N."""
     (folder / "bytes").mkdir(parents=True, exist_ok=True)
     for length in lengths:
         (folder / "bytes" / str(length)).write_bytes(seeded_bytes(length))

@@ -1,7 +1,7 @@
-"""Strangers' pluggable transports without tor: this harness is the parent that starts them.
+"""Third-party pluggable transports without tor: this harness is their parent process.
 
-What is said and heard is tor's pt-spec: settings in the environment, `SMETHOD` and `CMETHOD` on
-standard output, a bridge's arguments as user and password of SOCKS5.
+The interface is tor's pt-spec: settings in the environment, `SMETHOD` and `CMETHOD` on standard
+output, a bridge's arguments as user and password of SOCKS5.
 """
 
 from __future__ import annotations
@@ -20,15 +20,15 @@ from harness.tornet import free_ports
 
 
 class Transport:
-    """Both ends of a transport: a server before a TCP server, and clients by SOCKS."""
+    """Both ends of a transport: a server in front of a TCP server, and clients with SOCKS."""
 
     def __init__(self, name: str, server: str, client: str):
-        """``name`` is the transport's, the others its programs'."""
+        """Names the transport and the programs of its server and client."""
         self.name = name
         self._server, self._client = server, client
 
     def serve(self, host: Host, folder: Path, at: str, to: str, **options: str) -> Background:
-        """Starts a server that listens ``at`` an address and leads on ``to`` another.
+        """Starts a server that listens at ``at`` and forwards to ``to``.
 
         Both are ``ADDRESS:PORT``; ``options`` are those of ServerTransportOptions.
         """
@@ -48,12 +48,14 @@ class Transport:
         return process
 
     def arguments(self, server: Background) -> str:
-        """What a running server wants its clients told, ``KEY=VALUE;KEY=VALUE``."""
+        """Returns the arguments that a running server gives its clients, as
+        ``KEY=VALUE;KEY=VALUE``.
+        """
         found = re.search(rf"SMETHOD {self.name} \S+(?: ARGS:(\S+))?", server.output())
         return (found[1] or "").replace(",", ";") if found else ""
 
     def dial(self, host: Host, folder: Path, **environment: str) -> tuple[Background, int]:
-        """Starts a client; the port where it takes SOCKS5 at 127.0.0.1."""
+        """Starts a client; returns the process and its SOCKS5 port on 127.0.0.1."""
         folder.mkdir(parents=True)
         variables = {**_variables(folder), "TOR_PT_CLIENT_TRANSPORTS": self.name}
         process = host.start([self._client], **variables, **environment)
@@ -72,10 +74,10 @@ WEBTUNNEL = Transport("webtunnel", "webtunnel-server", "webtunnel-client")
 
 
 class WebFront(Closing):
-    """nginx with TLS before webtunnel servers, as their makers have it, for tors on loopback.
+    """nginx with TLS in front of webtunnel servers, as its authors deploy it, for tors on loopback.
 
-    webtunnel's client goes to no loopback and to no private address: loopback has one of those that
-    are for documentation, too, until this is closed.
+    webtunnel's client connects to no loopback and no private address. Until this is closed, the
+    loopback interface has an address of a documentation range too.
     """
 
     ADDRESS = "198.51.100.1"
@@ -94,7 +96,7 @@ class WebFront(Closing):
 """
 
     def __init__(self, folder: Path, servers: int):
-        """Starts it before so many servers; its files go to ``folder``.
+        """Starts nginx in front of ``servers`` servers; its files go to ``folder``.
 
         Raises:
             MissingPeer: nobody but root may give loopback an address.
@@ -102,7 +104,7 @@ class WebFront(Closing):
         if os.geteuid() != 0:
             raise MissingPeer("an address that webtunnel goes to, which needs root here")
         folder.mkdir(parents=True)
-        #: Where the servers have to listen, at 127.0.0.1.
+        #: Ports on 127.0.0.1 where the servers must listen.
         self.ports = free_ports(servers)
         (port,) = free_ports(1)
         self._at, self._trust = f"{self.ADDRESS}:{port}", folder / "tls.pem"
@@ -122,12 +124,12 @@ class WebFront(Closing):
             raise
 
     def url(self, number: int) -> str:
-        """Where clients find one of the servers."""
+        """Returns the URL of one of the servers."""
         return f"https://{self._at}/secret{number}"
 
     @property
     def client(self) -> str:
-        """The command of a client that trusts this nginx."""
+        """Returns the command of a client that trusts this nginx."""
         return f"{tool('env')} SSL_CERT_FILE={self._trust} {tool('webtunnel-client')}"
 
     def _address(self, what: str) -> None:
@@ -135,6 +137,6 @@ class WebFront(Closing):
         subprocess.run(command, check=True)
 
     def close(self) -> None:
-        """Ends it."""
+        """Stops nginx and removes the address."""
         self._nginx.stop()
         self._address("del")

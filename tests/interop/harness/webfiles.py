@@ -1,4 +1,4 @@
-"""A file server on loopback, and curl behind a SOCKS5 proxy, as ends of a path through Tor."""
+"""A file server on loopback, and curl with a SOCKS5 proxy, as ends of a path through Tor."""
 
 from __future__ import annotations
 
@@ -19,35 +19,35 @@ from harness.seeded import MIB, seeded_bytes
 from harness.tools import Background, tool
 from harness.transfer import Fetched
 
-# A byte, a cell's worth and one more, some windows, and more than any buffer holds.
+# A byte, more than a cell's worth, some windows, and more than any buffer holds.
 LENGTHS = (1, 514, 100_000, 5 * MIB, 200 * MIB)
 
 Killed = TypeVar("Killed")
-# curl's words for a transfer that was cut: fewer bytes than announced, or a reset.
+# curl's exit codes for an interrupted transfer: fewer bytes than announced, or a reset.
 BROKEN = (18, 56)
-# Within so many seconds an end is no timeout of anybody's, on a busy machine either.
+# An end within this many seconds is no timeout, even on a busy machine.
 AT_ONCE = 10.0
 
 
 class _Handler(BaseHTTPRequestHandler):
-    """``GET /bytes/N`` gives N seeded bytes; ``POST`` gives the SHA-256 of what was posted."""
+    """Serves N seeded bytes for ``GET /bytes/N``, and the SHA-256 of the body for ``POST``."""
 
     protocol_version = "HTTP/1.1"
-    # Names that the exit resolved, to see that it was the exit that did.
+    # Requested host names, to verify that the exit resolved them.
     hosts: ClassVar[list[str]] = []
 
     def do_GET(self) -> None:
-        """Sends the bytes asked for."""
+        """Sends the requested bytes."""
         length = int(self.path.rpartition("/")[2])
         self._answer(seeded_bytes(length))
 
     def do_POST(self) -> None:
-        """Sends back the hash of what came."""
+        """Sends the hash of the request's body."""
         body = self.rfile.read(int(self.headers["Content-Length"]))
         self._answer(hashlib.sha256(body).hexdigest().encode())
 
     def log_message(self, *_: object) -> None:
-        """Says nothing."""
+        """Logs nothing."""
 
     def _answer(self, body: bytes) -> None:
         self.hosts.append(self.headers.get("Host", ""))
@@ -76,17 +76,17 @@ class FileServer(Closing):
         return self._server.server_address[1]
 
     def url(self, length: int, host: str = "127.0.0.1") -> str:
-        """Where ``length`` bytes are to be had."""
+        """Returns the URL of ``length`` bytes."""
         return f"http://{host}:{self.port}/bytes/{length}"
 
     def close(self) -> None:
-        """Ends it."""
+        """Stops the server."""
         self._server.shutdown()
         self._server.server_close()
 
 
 class Silent(Closing):
-    """A port of 127.0.0.1 at which the kernel answers nobody: its queue of connections is full."""
+    """A port of 127.0.0.1 that never accepts: the kernel's queue of connections is full."""
 
     def __init__(self) -> None:
         self._listener = socket.socket()
@@ -103,7 +103,7 @@ class Silent(Closing):
         return int(self._listener.getsockname()[1])
 
     def close(self) -> None:
-        """Ends it."""
+        """Closes its sockets."""
         for each in [self._listener, *self._waiting]:
             each.close()
 
@@ -123,19 +123,19 @@ class SiteServer(Closing):
         return self._server.server_address[1]
 
     def close(self) -> None:
-        """Ends it."""
+        """Stops the server."""
         self._server.shutdown()
         self._server.server_close()
 
 
 class _Quiet(SimpleHTTPRequestHandler):
     def log_message(self, *_: object) -> None:
-        """Says nothing."""
+        """Logs nothing."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Download(Fetched):
-    """What curl got, how long it took, and when it ended, by ``time.monotonic()``."""
+    """A download with curl: its first byte in seconds, and its end by ``time.monotonic()``."""
 
     first_byte_s: float
     ended: float
@@ -144,7 +144,7 @@ class Download(Fetched):
 def fetch(url: str, proxy: str, into: Path, seconds: float = 120.0, *more: str) -> Download:
     """Downloads ``url`` with curl by ``proxy`` (such as ``socks5h://127.0.0.1:9050``).
 
-    What came lies in ``into`` for the length of the call.
+    The response is in the file ``into`` during the call.
     """
     command = _curl(url, proxy, into, seconds)
     command += ["-w", "%{time_total} %{time_starttransfer}", *more]
@@ -161,7 +161,7 @@ def fetch(url: str, proxy: str, into: Path, seconds: float = 120.0, *more: str) 
 
 
 def post(proxy: str, body: Path, url: str, seconds: float = 120.0) -> str:
-    """What the server answers to an upload: the hash of what came."""
+    """Uploads a file and returns the server's response: the hash of the body."""
     command = [tool("curl"), "-sS", "--noproxy", "", "--proxy", proxy, "-m", f"{seconds:g}"]
     command += ["-H", "Expect:", "--data-binary", f"@{body}", url]
     return subprocess.run(command, capture_output=True, text=True, check=True).stdout
@@ -170,7 +170,7 @@ def post(proxy: str, body: Path, url: str, seconds: float = 120.0) -> str:
 def interrupted(
     server: FileServer, proxy: str, into: Path, kill: Callable[[], Killed]
 ) -> tuple[Killed, int, float]:
-    """Downloads slowly, and calls ``kill`` when a MiB is there.
+    """Downloads slowly, and calls ``kill`` after the first MiB.
 
     Returns what ``kill`` did, curl's exit status, and the seconds until curl ended.
     """
@@ -198,10 +198,9 @@ def fetch_all(
     lengths: Sequence[int] = LENGTHS,
     patience: float = 300.0,
 ) -> None:
-    """Downloads files of these lengths, each of which must arrive within ``patience`` seconds, as
-    it was sent.
+    """Downloads files of these lengths; each must arrive intact within ``patience`` seconds.
 
-    ``add`` gets a row of numbers for each.
+    Calls ``add`` with a row of numbers for each.
     """
     with FileServer() as server:
         for length in lengths:

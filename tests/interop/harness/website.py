@@ -1,4 +1,4 @@
-"""A page with pictures for a browser, and what the browser must have got of it."""
+"""A page with pictures for a browser, and a check of the pictures that the browser received."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from harness.webfiles import SiteServer
 
 WIDTH = 512  # of each picture, in pixels
 BYTES_A_PIXEL = 3
-# Reads every picture out of the browser's cache, as it was got; nothing is asked of the network.
+# Reads every picture as received from the browser's cache, without network requests.
 HASHES = """Promise.all([...document.images].map(async picture => {
     const got = await fetch(picture.src, {cache: 'only-if-cached', mode: 'same-origin'});
     const digest = new Uint8Array(await crypto.subtle.digest('SHA-256', await got.arrayBuffer()));
@@ -29,7 +29,8 @@ PAGE = """<!doctype html>
 
 
 def write_site(folder: Path, count: int, height: int) -> dict[str, str]:
-    """Writes ``index.html`` and ``count`` pictures of noise, each 512 pixels wide and so high.
+    """Writes ``index.html`` and ``count`` pictures of noise, each 512 pixels wide and ``height``
+    high.
 
     Returns the SHA-256 of each picture by its name.
     """
@@ -46,17 +47,17 @@ def write_site(folder: Path, count: int, height: int) -> dict[str, str]:
 
 
 def pictures_of(browser: Chromium) -> dict[str, tuple[str, int]]:
-    """SHA-256 and height of each picture of the page that a browser shows, by its name."""
+    """Returns SHA-256 and height of each picture of the page that a browser shows, by name."""
     return {name: (sha256, height) for name, sha256, height in browser.ask(HASHES)}
 
 
 def load_by_proxy(
     folder: Path, proxy: str, objects: int, height: int, host: str = "web.example"
 ) -> float:
-    """Loads a page of so many pictures of this height in a Chromium that knows of nothing but this
-    SOCKS5 proxy: in how many seconds.
+    """Loads a page of ``objects`` pictures of ``height`` in a Chromium that has no other route than
+    this SOCKS5 proxy, and returns the seconds it took.
 
-    ``host`` is what the proxy's far end knows this machine by.
+    ``host`` is the name of this machine at the proxy's far end.
 
     Raises:
         AssertionError: a picture is not as it was sent, or the browser complains.
@@ -64,9 +65,9 @@ def load_by_proxy(
     hashes = write_site(folder, objects, height)
     with SiteServer(folder) as server:
         origin = f"http://{host}:{server.port}"
-        # Without the second, Chromium goes to 127.0.0.1 without the proxy.
+        # Without the second, Chromium connects to 127.0.0.1 without the proxy.
         options = [f"--proxy-server=socks5://{proxy}", "--proxy-bypass-list=<-loopback>"]
-        # Hashes are for pages of a safe origin alone.
+        # Browsers offer hashes only to pages of a secure origin.
         options.append(f"--unsafely-treat-insecure-origin-as-secure={origin}")
         with Chromium(Host("here", None), options) as browser:
             begin = time.monotonic()
@@ -79,7 +80,7 @@ def load_by_proxy(
 
 
 def _bitmap(height: int, seed: int) -> bytes:
-    """A Windows bitmap, 24 bits a pixel, whose pixels are seeded bytes."""
+    """Returns a Windows bitmap, 24 bits a pixel, whose pixels are seeded bytes."""
     size = WIDTH * BYTES_A_PIXEL * height
     start = 14 + 40
     file_header = struct.pack("<2sIHHI", b"BM", start + size, 0, 0, start)

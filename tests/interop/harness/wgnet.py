@@ -1,4 +1,4 @@
-"""WireGuard without TUN and without root: wgnet, which is wireguard-go on its own network stack."""
+"""WireGuard without TUN and without root: wgnet, wireguard-go on its own network stack."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class UserSpaceTunnel:
         self._process.wait_bound(port)
 
     def download(self, endpoint: str, length: int, seconds: float = 30.0) -> Transfer:
-        """Fetches ``bytes/length`` through a fresh tunnel to ``endpoint``."""
+        """Fetches ``bytes/length`` through a new tunnel to ``endpoint``."""
         fetch_by = ["wgnet", "fetch", "-private", self._peer["private"], "-endpoint", endpoint]
         fetch_by += ["-peer", self._server["public"], "-path", f"/bytes/{length}"]
         return client(self.client, [*fetch_by, "-timeout", f"{seconds}s"], seconds)

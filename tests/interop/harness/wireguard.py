@@ -42,7 +42,7 @@ class Keys:
 
 
 def make_keys(host: Host) -> Keys:
-    """A fresh pair, by ``wg`` itself."""
+    """Makes a key pair with ``wg``."""
     private = host.must(["wg", "genkey"])
     return Keys(private.strip(), host.must(["wg", "pubkey"], text=private).strip())
 
@@ -55,11 +55,11 @@ def interface(
     inside: Host | None = None,
     program: str = "wireguard-go",
 ) -> Iterator[str]:
-    """A wireguard-go process on ``host`` and its interface; yields the interface's name.
+    """Runs wireguard-go on ``host``; yields the name of its interface.
 
-    ``program`` may be another that ``wg`` sets up: boringtun-cli, or amneziawg-go, which disguises
-    its packets by :data:`DISGUISE`. The interface is on ``host`` too, or moved to ``inside``; the
-    process keeps its UDP socket.
+    ``program`` may be another that ``wg`` configures: boringtun-cli, or amneziawg-go, which
+    disguises its packets by :data:`DISGUISE`. The interface is on ``host`` too, or moved to
+    ``inside``; the process keeps its UDP socket.
     """
     name = unique("wg")
     control = Path(f"/var/run/wireguard/{name}.sock")
@@ -81,14 +81,14 @@ def interface(
         home = inside or host
         home.must(["ip", "address", "add", f"{address}/24", "dev", name])
         home.must(["ip", "link", "set", name, "mtu", str(MTU), "up"])
-        # By route, because only the machine's first namespace may change the default algorithm.
+        # Per route, because only the machine's first namespace may change the default algorithm.
         route = ["ip", "route", "replace", "10.8.0.0/24", "dev", name, "src", address]
         home.must([*route, "congctl", "cubic"])
         yield name
 
 
 def configure(control: Path, settings: dict[str, str]) -> None:
-    """Sets what ``wg`` has no words for, by WireGuard's cross-platform configuration protocol."""
+    """Sets options that ``wg`` lacks, by WireGuard's cross-platform configuration protocol."""
     lines = "".join(f"{key}={value}\n" for key, value in settings.items())
     with socket.socket(socket.AF_UNIX) as stream:
         stream.connect(str(control))
@@ -97,12 +97,12 @@ def configure(control: Path, settings: dict[str, str]) -> None:
 
 
 def unique(kind: str) -> str:
-    """An interface name that no other run on this machine has (control sockets share a folder)."""
+    """Returns an interface name that is unique on this machine (control sockets share a folder)."""
     return f"{kind}{os.getpid() % 1_000_000}n{next(_numbers)}"
 
 
 class ServerEnd:
-    """The server's end of a tunnel: an interface that one client may speak to."""
+    """The server's end of a tunnel: an interface with one client as its peer."""
 
     def __init__(
         self,
@@ -112,7 +112,7 @@ class ServerEnd:
         inside: Host | None = None,
         program: str = "wireguard-go",
     ):
-        """Listens on UDP ``port`` of ``host``; its interface and what it serves are ``inside``."""
+        """Listens on UDP ``port`` of ``host``; its interface and servers are ``inside``."""
         keys = make_keys(host)
         self.host, self.public = inside or host, keys.public
         self._stack = contextlib.ExitStack()
@@ -147,7 +147,7 @@ class ServerEnd:
 
 
 class Tunnel:
-    """A WireGuard tunnel between two hosts, each end an unaltered wireguard-go or ``program``."""
+    """A WireGuard tunnel between two hosts, each end an unmodified wireguard-go or ``program``."""
 
     def __init__(
         self,
@@ -159,8 +159,8 @@ class Tunnel:
         *,
         program: str = "wireguard-go",
     ):
-        """Makes both ends; ``endpoint`` is what the client is told to speak to (the splitter), the
-        server listens on ``port``.
+        """Makes both ends: the client connects to ``endpoint`` (the splitter), the server listens
+        on ``port``.
 
         The server's interface is on ``inside``, if given, while its UDP socket is on ``server``.
         """
@@ -175,7 +175,7 @@ class Tunnel:
             self._stack = stack.pop_all()
 
     def ping(self, seconds: float = 10.0) -> None:
-        """Waits until the tunnel carries a packet there and back.
+        """Waits until a ping passes the tunnel.
 
         Raises:
             TimeoutError: it does not.
@@ -184,11 +184,11 @@ class Tunnel:
         wait_for("a ping in the tunnel", lambda: self.client.run(once).returncode == 0, seconds)
 
     def download(self, length: int, seconds: float = 30.0) -> Transfer:
-        """Fetches ``bytes/length`` through the tunnel, where :meth:`ServerEnd.web` serves it."""
+        """Fetches ``bytes/length`` through the tunnel from :meth:`ServerEnd.web`."""
         return fetch(self.client, length, seconds)
 
     def iperf(self, seconds: int = 5, *options: str) -> tuple[float, float]:
-        """iperf3 with TCP cubic, both directions at once.
+        """Runs iperf3 with TCP cubic in both directions at once.
 
         Returns:
             What arrived at the server and at the client, in Mbit/s.

@@ -94,7 +94,7 @@ def _write(found: Judgement, text: str, document: Path | None, out: Path | None)
 
 
 def _numbers(found: Judgement) -> dict[str, Any]:
-    """All numbers, by what they are of."""
+    """Returns all numbers by kind."""
     return {
         "hits": [asdict(each) for each in found.hits],
         "told": [asdict(each) for each in found.told],

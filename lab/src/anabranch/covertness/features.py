@@ -1,9 +1,9 @@
-"""Numbers of one connection, as an observer can compute them.
+"""Features of one connection, as an observer can compute them.
 
-Those of the paper are what Weinberg et al. show (CCS 2012, section 5.3, Figure 4). The others are
-what later work has found to tell: sizes and directions of first packets, gaps, connections at a
-time, requests, bytes that are too random, and answers that take longer than the way (Xue et al.,
-NDSS 2025). Values of headers are not looked at: a browser without a screen says that it is one.
+`PAPER`'s are those of Weinberg et al. (CCS 2012, section 5.3, Figure 4). The others proved useful
+in later work: sizes and directions of first packets, gaps, simultaneous connections, requests,
+bytes that are too random, and responses slower than the round trip (Xue et al., NDSS 2025). Values
+of headers are not used: a headless browser identifies itself there.
 """
 
 from __future__ import annotations
@@ -21,14 +21,14 @@ from anabranch.covertness.flows import Flow
 Floats = NDArray[np.float64]
 
 FIRST = 20
-"""Packets whose sizes and gaps stand by themselves."""
+"""Number of first packets whose sizes and gaps are separate features."""
 LOOKED_AT = 1 << 16
-"""Bytes of a direction, or of the bodies of a kind, whose frequencies are counted."""
+"""Maximum bytes of a direction, or of the bodies of a kind, for byte frequencies."""
 KINDS = ("image", "video", "text", "application")
-"""Bodies by the first word of their Content-Type."""
+"""Kinds of bodies: the first word of their Content-Type."""
 
 PAPER = ("duration", "bytes up", "bytes down", "payload a packet, up", "payload a packet, down")
-"""Duration [s] from SYN to the last packet; bytes of payload; mean bytes of a packet with any."""
+"""Duration [s] from SYN to the last packet; bytes of payload; mean payload of non-empty packets."""
 _GAPS = ("shortest", "median", "mean", "longest", "deviation")
 _LOOKS = ("entropy", "chi-square", "printable")
 NAMES = (
@@ -50,9 +50,9 @@ NAMES = (
 
 
 def matrix(sessions: Sequence[Sequence[Flow]]) -> Floats:
-    """float64 (flows, `NAMES`): of each connection; each sequence is one client's to one server.
+    """Returns float64 (flows, `NAMES`); a sequence is one client's connections to one server.
 
-    NaN where a connection has no such thing.
+    NaN where a connection lacks the feature.
     """
     rows = [_row(flow, context) for flows in sessions
             for flow, context in zip(flows, _contexts(flows), strict=True)]  # fmt: skip
@@ -81,7 +81,7 @@ def _mean(values: NDArray[np.int32]) -> float:
 
 
 def _first(values: NDArray[np.int32] | Floats) -> list[float]:
-    """The first `FIRST`, and NaN where there are fewer."""
+    """Returns the first `FIRST` values, padded with NaN."""
     given = [float(each) for each in values[:FIRST]]
     return given + [float("nan")] * (FIRST - len(given))
 
@@ -93,7 +93,7 @@ def _spread(gaps: Floats) -> list[float]:
 
 
 def _contexts(flows: Sequence[Flow]) -> list[list[float]]:
-    """Connections of the same client that are open when each begins, and at most; the last gap."""
+    """Returns the client's open connections at each start, their maximum, and the last gap."""
     began = np.array([flow.began for flow in flows])
     ended = np.array([flow.ended for flow in flows])
     rows = []
@@ -109,7 +109,7 @@ def _contexts(flows: Sequence[Flow]) -> list[list[float]]:
 
 
 def _talk(flow: Flow) -> list[float]:
-    """Turns of any protocol, and what HTTP in clear shows."""
+    """Returns the turns of any protocol, and the features of cleartext HTTP."""
     sides = np.sign(flow.sizes)
     turns = int(((sides[1:] > 0) & (sides[:-1] < 0)).sum() + (sides[:1] > 0).sum())
     asked, got = http.requests(flow.up), http.answers(flow.down)
@@ -120,7 +120,7 @@ def _talk(flow: Flow) -> list[float]:
 
 
 def _heads(messages: Sequence[http.Message]) -> list[float]:
-    """How many headers the first has, and a number of their names and order."""
+    """Returns the first message's number of headers, and a number for their names and order."""
     if not messages:
         return [float("nan")] * 2
     names = messages[0].names
@@ -141,7 +141,7 @@ def _bodies(messages: Sequence[http.Message]) -> list[float]:
 
 
 def _delays(flow: Flow) -> list[float]:
-    """Seconds from the last packet of a client's turn to the answer's first, less the RTT."""
+    """Returns seconds from a client turn's last packet to the response's first, minus the RTT."""
     sides = np.sign(flow.sizes)
     answers = np.flatnonzero((sides[1:] < 0) & (sides[:-1] > 0))
     delays = flow.times[answers + 1] - flow.times[answers] - flow.rtt

@@ -1,4 +1,4 @@
-"""What follows from a judgement, as sentences of Markdown."""
+"""Conclusions from a judgement, as sentences of Markdown."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ from anabranch.metrics.bootstrap import Estimate
 from anabranch.report.markdown import escaped
 
 BAR = 0.6
-"""Area by the paper's features that a class keeps below, to be called like the browser by them."""
+"""Maximum area by the paper's features for a class to count as similar to the browser."""
 WANTED = 10_000
-"""First packets of the classes of HTTP together, none of which a fixed detector may hit."""
+"""Number of first packets of all HTTP classes together that fixed detectors must not hit."""
 HTTP = "http-"
-"""What names of such classes begin with."""
+"""Prefix of the names of such classes."""
 
 
 def caught(found: Judgement) -> Iterator[str]:
-    """What makes all else void, then every class by its strongest adversary, the worst first."""
+    """Yields reasons to discard all results, then classes by their best adversary, worst first."""
     yield from _leaks(found)
     yield from _broken(found)
     rows = [each for each in found.told
@@ -38,7 +38,7 @@ def caught(found: Judgement) -> Iterator[str]:
 
 
 def controls(found: Judgement) -> Iterator[str]:
-    """The browser beside itself, and what detectors have to hit and to let pass."""
+    """Yields the browser compared with itself, and the detectors' required hits and misses."""
     own = [each for each in found.told if each.name == REAL[1] and each.area is not None]
     below = [each for each in own if each.area and each.area.high < 0.5]
     if below:
@@ -64,7 +64,7 @@ def controls(found: Judgement) -> Iterator[str]:
 
 
 def bars(found: Judgement) -> Iterator[str]:
-    """What was asked of the classes of HTTP beforehand, and whether it is so."""
+    """Yields the goals set beforehand for the HTTP classes, and whether they are met."""
     for each in found.told:
         if each.name.startswith(HTTP) and (each.features, each.apart) == ("paper", "site"):
             word = "met" if _value(each.area) <= BAR else "missed"
@@ -85,13 +85,13 @@ def bars(found: Judgement) -> Iterator[str]:
 
 
 def seen(each: Told) -> str:
-    """How much of a server an adversary has seen."""
+    """Returns how much of a server an adversary has seen."""
     known = {0: "totals of a session", 1: "1 connection"}
     return known.get(each.after, f"{each.after} connections")
 
 
 def estimate(each: Estimate | None) -> str:
-    """A value with its interval."""
+    """Returns a value with its interval."""
     if each is None:
         return "too few"
     return f"{each.value:.3f} ({each.low:.3f}–{each.high:.3f})"
@@ -110,7 +110,7 @@ def _leaks(found: Judgement) -> Iterator[str]:
 
 
 def _leaky(each: Told) -> bool:
-    """Whether the interval lies above .5: a forest has learnt what tells the halves apart."""
+    """Returns whether the interval lies above .5: the forest can distinguish the halves."""
     return each.area is not None and each.area.low > 0.5
 
 
@@ -133,7 +133,7 @@ def _share(hit: Hits) -> float:
 
 
 def _later(found: Judgement, name: str) -> Iterator[str]:
-    """What more of a server tells."""
+    """Yields the areas with more connections of a server."""
     for after in (*AFTER[1:], 0):
         for each in found.told:
             if (each.name, each.after) == (name, after):

@@ -22,13 +22,13 @@ class Flow:
     """One TCP connection, from its SYN on.
 
     Attributes:
-        client, server: who sent SYN, and whom to.
+        client, server: sender and receiver of SYN.
         began: seconds since 1970, of SYN.
-        ended: of the last packet, with or without payload.
-        rtt: seconds from SYN to its answer at the capture's place; NaN if there was none.
+        ended: time of the last packet, with or without payload.
+        rtt: seconds from SYN to its reply at the capture's place; NaN without a reply.
         times: float64 (n,), seconds since `began`, of packets with new payload, in rising order.
         sizes: int32 (n,), bytes of payload, + from the client, - from the server.
-        repeated: packets whose payload had come before.
+        repeated: packets whose payload had arrived before.
         first: the payload of the client's first packet with any.
         up, down: bytes of each direction in order, the first MiB.
     """
@@ -48,7 +48,7 @@ class Flow:
 
 @dataclass(slots=True)
 class _Growing:
-    """A connection of which more may come."""
+    """An unfinished connection."""
 
     client: End
     server: End
@@ -63,7 +63,7 @@ class _Growing:
     down: Stream = field(default_factory=Stream)
 
     def take(self, time: float, found: Segment) -> None:
-        """The next packet of it."""
+        """Adds the connection's next packet."""
         outward = found.sender == self.client
         stream = self.up if outward else self.down
         self.ended = max(self.ended, time)
@@ -82,7 +82,7 @@ class _Growing:
         self.rows.append((time - self.began, found.length if outward else -found.length))
 
     def flow(self) -> Flow:
-        """As it was at the end."""
+        """Returns the finished connection."""
         times = np.array([time for time, _ in self.rows], np.float64)
         sizes = np.array([size for _, size in self.rows], np.int32)
         return Flow(
@@ -93,7 +93,7 @@ class _Growing:
 
 @dataclass(frozen=True, slots=True)
 class Capture:
-    """What a file holds.
+    """The contents of a file.
 
     Attributes:
         flows: by the time of SYN.
@@ -105,7 +105,7 @@ class Capture:
 
 
 def read(file: Path, server: End | None = None) -> Capture:
-    """The connections of a pcap or pcapng file; with `server` named, those to it.
+    """Reads the connections of a pcap or pcapng file; with `server`, only those to it.
 
     Raises:
         TraceError: names the file, and the byte where it is damaged or cut off.
@@ -141,7 +141,7 @@ def _grouped(packets: Iterable[tuple[int, Segment]], server: End | None) -> Capt
 
 
 def _segments(file: Path) -> list[tuple[int, Segment]]:
-    """Times [ns since 1970] and TCP segments of a file, by time: interfaces are not written so."""
+    """Returns times [ns since 1970] and TCP segments, sorted: interfaces are not in order."""
     records = pcapng.records(file.read_bytes(), file)
     found = ((record.time, segment(record.link, record.frame)) for record in records)
     return sorted([(time, each) for time, each in found if each], key=lambda pair: pair[0])

@@ -1,4 +1,4 @@
-"""A random forest whose test connections are of sites, or of sessions, that it never saw."""
+"""A random forest, tested on connections of sites, or of sessions, that it never saw."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from anabranch.validate import TraceError
 FOLDS = 5
 TREES = 200
 LEAF = 2
-"""Least connections of a leaf."""
+"""Minimum number of connections in a leaf."""
 _SURE = 1e-3
-"""Scores stay that far from 0 and 1, so that no single connection decides over a server."""
+"""Minimum distance of scores from 0 and 1, so that no single connection decides for a server."""
 
 
 def scores(
@@ -23,12 +23,12 @@ def scores(
     groups: NDArray[np.int64],
     seed: int,
 ) -> NDArray[np.float64]:
-    """float64 (n,): how sure the forest is that each is positive, by a forest that did not see it.
+    """Returns float64 (n,): scores of being positive, each by a forest that did not see it.
 
     Args:
         features: (n, features), NaN where there is none.
         positive: (n,).
-        groups: (n,), of which none is on both sides of a fold: sites or sessions.
+        groups: (n,), sites or sessions; no group is on both sides of a fold.
         seed: of the forests.
 
     Raises:

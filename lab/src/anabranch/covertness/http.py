@@ -1,4 +1,4 @@
-"""Requests and answers of HTTP/1.1 in clear, as far as an observer can read them (RFC 9112)."""
+"""Requests and responses of cleartext HTTP/1.1, as an observer can read them (RFC 9112)."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ _UNBODIED = frozenset({"204", "304"})
 
 @dataclass(frozen=True, slots=True)
 class Message:
-    """A request or an answer.
+    """A request or a response.
 
     Attributes:
-        start: the first line's word that matters: method or status.
-        head: bytes from the first line to the empty one, both counted.
+        start: method or status, from the first line.
+        head: bytes from the first line to the empty one, including both.
         names: of the headers, in their order and case.
         kind: Content-Type without parameters, in small letters; empty if there is none.
-        body: as it was sent, coded and in chunks; less than all where the stream ended or was cut.
+        body: as sent, encoded and chunked; incomplete if the stream ended or was cut.
     """
 
     start: str
@@ -32,12 +32,12 @@ class Message:
 
 
 def requests(stream: bytes) -> list[Message]:
-    """What a client's direction holds; empty where it is not HTTP in clear."""
+    """Returns the messages of a client's direction; empty if it is not cleartext HTTP."""
     return list(_messages(stream, _REQUEST))
 
 
 def answers(stream: bytes) -> list[Message]:
-    """What a server's direction holds."""
+    """Returns the messages of a server's direction."""
     return list(_messages(stream, _ANSWER))
 
 
@@ -58,7 +58,7 @@ def _messages(stream: bytes, first_line: re.Pattern[bytes]) -> Iterator[Message]
 
 
 def _length(stream: bytes, begin: int, headers: dict[str, str], start: str, *, asked: bool) -> int:
-    """Bytes of a body that begins there."""
+    """Returns the length in bytes of a body that begins there."""
     rest = len(stream) - begin
     if start in _UNBODIED:
         return 0

@@ -1,4 +1,4 @@
-"""All that is computed of a folder of captures."""
+"""All computations on a folder of captures."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from anabranch.covertness.requests import Requests
 from anabranch.validate import TraceError
 
 REAL = ("real-a", "real-b")
-"""The classes of a browser: every other is told from both, and the second from the first."""
+"""Classes of the browser: all others are compared with both, and the second with the first."""
 
 
 @dataclass(frozen=True, slots=True)
 class Hits:
-    """Of how many connections with a first packet a fixed detector hit how many."""
+    """A fixed detector's number of hits, and of connections with a first packet."""
 
     name: str
     detector: str
@@ -28,7 +28,7 @@ class Hits:
 
 @dataclass(frozen=True, slots=True)
 class Judgement:
-    """All numbers; the browser's classes stand first, the others by name."""
+    """All numbers; the browser's classes come first, the others by name."""
 
     groups: dict[str, Group]
     hits: list[Hits]
@@ -43,7 +43,7 @@ def collect(
     """Reads all captures.
 
     Raises:
-        TraceError: names the capture that is damaged, or holds no connection.
+        TraceError: names the capture that is damaged, or has no connection.
     """
     groups: dict[str, Group] = {}
     for entry in entries:
@@ -66,7 +66,7 @@ def collect(
 
 
 def hits(groups: dict[str, Group]) -> list[Hits]:
-    """Of every class by every fixed detector; rules of sizes judge captures `for` all alone."""
+    """Counts every fixed detector's hits by class; rules on sizes use captures `for` all only."""
     found = []
     for name, group in groups.items():
         every = {True: group.firsts, False: [flow for flows in group.sessions for flow in flows]}
@@ -77,7 +77,7 @@ def hits(groups: dict[str, Group]) -> list[Hits]:
 
 
 def request_counts(groups: dict[str, Group]) -> list[Requests]:
-    """Of the browser's classes together and of every other: of those that have requests."""
+    """Counts requests of the browser's classes together and of every other class with requests."""
     real = [session for name in REAL if name in groups for session in groups[name].sessions]
     every = {", ".join(REAL): real}
     every |= {name: group.sessions for name, group in groups.items() if name not in REAL}

@@ -1,14 +1,14 @@
-"""Which captures a folder has: `manifest.jsonl`, a line of JSON for each.
+"""The captures of a folder: `manifest.jsonl`, a line of JSON for each.
 
     {"file": "real-a/0001.pcap", "class": "real-a", "site": "lodash", "session": 1,
      "server": "10.99.0.1:80", "for": "all"}
 
-`class` is what made the traffic, `site` whose pages it loaded or imitates. `session` is the number
-of a visit: within a class one capture has it, and other classes' captures with this number are of
-the same visit, made at about the same time. No forest learns from one class what it is asked of
-another in one visit. `server` leaves out connections to others. `for` is `all`, which it is if it
-is missing, or `detectors`: made for its first packets, in a way that says nothing of sizes and
-times; such a capture needs neither site nor session. `server` may be missing.
+`class` is the program that made the traffic, `site` the site that it loaded or imitated. `session`
+is the number of a visit: it is unique within a class, and other classes' captures with this number
+are of the same visit, made at about the same time. Forests never train on one class and test on
+another within one visit. `server`, which may be missing, excludes connections to others. `for` is
+`all` (the default) or `detectors`: made for its first packets, with meaningless sizes and times;
+such a capture needs neither site nor session.
 """
 
 from __future__ import annotations
@@ -35,16 +35,16 @@ class Entry:
     purpose: str
     """`all` or `detectors`."""
     site: str
-    """Empty, and the session 0, where it is for detectors."""
+    """The site; empty, with the session 0, for detectors."""
     session: int
     server: End | None
 
 
 def read(folder: Path) -> list[Entry]:
-    """The captures of a folder, in the manifest's order.
+    """Returns the captures of a folder, in the manifest's order.
 
     Raises:
-        TraceError: names the manifest and its line that is wrong.
+        TraceError: names the manifest and the wrong line.
     """
     listing = folder / NAME
     with source(listing):
@@ -58,7 +58,7 @@ def read(folder: Path) -> list[Entry]:
 
 
 def _compare(entries: dict[int, Entry]) -> None:
-    """No file and no session of a class stands there twice, and a session is of one site."""
+    """Refuses duplicate files and sessions of a class, and sessions with several sites."""
     files: set[Path] = set()
     sessions: set[tuple[str, int]] = set()
     sites: dict[int, str] = {}

@@ -16,11 +16,11 @@ from anabranch.report.markdown import escaped, wrapped
 BEGIN = "<!-- anabranch-lab covertness: from here to the end mark, all is generated -->"
 END = "<!-- anabranch-lab covertness: end -->"
 FARTHEST = 6
-"""Features of a class that are shown beside the paper's."""
+"""Number of a class's features to show in addition to the paper's."""
 
 
 def document(found: Judgement, command: str) -> str:
-    """What stands between the marks, with them."""
+    """Returns the generated part with its marks."""
     parts = {
         "Recognised classes": _list(caught(found)),
         "Controls": _list(controls(found)),
@@ -39,12 +39,12 @@ def document(found: Judgement, command: str) -> str:
 
 
 def findings(found: Judgement) -> list[str]:
-    """What follows: what is caught, the controls, the bars."""
+    """Returns the conclusions: recognised classes, controls, goals."""
     return [*caught(found), *controls(found), *bars(found)]
 
 
 def detectors(found: Judgement) -> list[str]:
-    """A table of what each fixed detector hits."""
+    """Returns a table of each fixed detector's hits."""
     rows = []
     for name in found.groups:
         own = [each for each in found.hits if each.name == name]
@@ -65,7 +65,7 @@ def _connections(found: Judgement) -> list[str]:
 
 
 def _rate(each: Told) -> str:
-    """The true-positive rate, or how few negatives there are for it."""
+    """Returns the true-positive rate, or the number of negatives that it needs."""
     if each.rate is None:
         return f"too few negatives (needs {statistics.NEGATIVES:,})"
     return estimate(each.rate)

@@ -1,4 +1,4 @@
-"""One class beside the browser's: how well it is told, and by what."""
+"""Comparison of one class with the browser: how well features distinguish it."""
 
 from __future__ import annotations
 
@@ -15,21 +15,21 @@ from anabranch.covertness.statistics import Sample
 from anabranch.metrics.bootstrap import Estimate
 
 AFTER = (1, 10, 100)
-"""Connections of a server after which it is judged."""
+"""Numbers of a server's connections after which it is judged."""
 SETS = {"paper": len(features.PAPER), "all": len(features.NAMES)}
-"""How many of the features each adversary has."""
+"""Number of features of each adversary."""
 
 
 @dataclass(slots=True)
 class Group:
-    """What a class did.
+    """The connections of a class.
 
     Attributes:
-        sessions: its connections, by session; of captures for `all`.
+        sessions: its connections, by session, from captures for `all`.
         sites: the site of each.
-        numbers: the visit of each; all classes' of one visit have one number.
-        firsts: every connection, those of captures for `detectors` too.
-        headless: packets of connections that ran before a capture began.
+        numbers: the visit of each; classes share the numbers of visits.
+        firsts: every connection, also from captures for `detectors`.
+        headless: packets of connections that began before the capture.
     """
 
     sessions: list[list[Flow]] = field(default_factory=list)
@@ -41,17 +41,17 @@ class Group:
 
 @dataclass(frozen=True, slots=True)
 class Told:
-    """How well an adversary tells a class from the browser's.
+    """How well an adversary distinguishes a class from the browser's.
 
     Attributes:
         features: `paper`, `all` or `server` (totals of a session).
-        apart: what no fold has on both sides: `site`, and so no session either; or `session`, of
-            whose site he has learnt from other visits.
-        after: how many connections of a server he has seen; 0 is a whole session.
+        apart: the groups that no fold has on both sides: `site`, and so no session either; or
+            `session`, whose site the adversary has seen in other visits.
+        after: number of a server's connections that the adversary has seen; 0 is a whole session.
         positives, negatives: connections, or sessions where `after` is 0.
-        area: under the ROC curve; None where there were too few.
-        rate: of true positives at a false-positive rate of `statistics.RARE`; None where fewer than
-            `statistics.NEGATIVES` negatives say nothing of it.
+        area: under the ROC curve; None if there are too few.
+        rate: of true positives at a false-positive rate of `statistics.RARE`; None below
+            `statistics.NEGATIVES` negatives, which are too few.
     """
 
     name: str
@@ -66,7 +66,7 @@ class Told:
 
 @dataclass(frozen=True, slots=True)
 class Distance:
-    """How far a class is from the browser's by one feature."""
+    """Distance of a class from the browser's in one feature."""
 
     name: str
     feature: str
@@ -74,7 +74,7 @@ class Distance:
 
 
 class Pair:
-    """A class and the browser's, compared."""
+    """A comparison of a class with the browser's."""
 
     def __init__(self, group: Group, real: Sequence[Group], resamples: int, seed: int) -> None:
         both = [group, *real]
@@ -90,7 +90,7 @@ class Pair:
         self.sample = self._sample(self.of)
 
     def told(self, name: str) -> Iterator[Told]:
-        """By connection, by server after some, and by whole sessions."""
+        """Yields results by connection, by server after some connections, and by whole session."""
         for word, count in SETS.items():
             for apart, groups in (("site", self.site), ("session", self.number)):
                 scores = forest.scores(
@@ -104,12 +104,12 @@ class Pair:
         yield self._of(whole, scores, name, "server", "site", 0)
 
     def distances(self, name: str) -> Iterator[Distance]:
-        """By every feature."""
+        """Yields the distance in every feature."""
         for place, feature in enumerate(features.NAMES):
             yield Distance(name, feature, self.sample.distance(self.matrix[:, place]))
 
     def _sample(self, sessions: NDArray[np.int64]) -> Sample:
-        """Of what belongs to these sessions."""
+        """Returns the sample of these sessions."""
         return Sample(self.ours[sessions], self.site[sessions], self.resamples, self.seed)
 
     def _of(
@@ -127,7 +127,7 @@ class Pair:
         return Told(name, word, apart, after, positives, negatives, sample.area(scores), rate)
 
     def _servers(self, scores: NDArray[np.float64], name: str) -> Iterator[Told]:
-        """Servers of so many connections each."""
+        """Yields the results for servers of several connections each."""
         by_session = np.split(scores, np.flatnonzero(np.diff(self.of)) + 1)
         pool = Pool(by_session, self.ours, self.site)
         for after in AFTER[1:]:

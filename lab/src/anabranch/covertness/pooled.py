@@ -1,8 +1,8 @@
-"""A server's score after many connections: what was seen of it in whole sessions, together.
+"""A server's score after many connections, from whole sessions.
 
-A server is drawn: a site, its sessions in a drawn order, then another site's, until they have so
-many connections. All of a session's connections are a server's or none; what scored them saw
-nothing of their sites before.
+A server is simulated: a site, its sessions in a drawn order, then another site's, until there are
+enough connections. A session's connections are used together or not at all. Their scores are from
+forests that have not seen their sites.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 
 SERVERS = 100
-"""Servers that are drawn of each class, for a value and for each resample of the sites."""
+"""Number of servers drawn per class, for a value and for each resample of the sites."""
 
 
 class Pool:
@@ -31,10 +31,10 @@ class Pool:
         positive: NDArray[np.bool_],
         site: Ints,
     ) -> None:
-        """One sequence of scores (0 to 1, both left out) for each session.
+        """Takes one sequence of scores (0 to 1, both excluded) for each session.
 
         Args:
-            scores: by session, of its connections: one at least.
+            scores: by session, of its connections: at least one.
             positive: bool (sessions,).
             site: int64 (sessions,).
         """
@@ -44,15 +44,15 @@ class Pool:
         _, self.site = np.unique(site, return_inverse=True)
 
     def connections(self) -> tuple[int, int]:
-        """How many positives and negatives have."""
+        """Returns the numbers of connections of positives and negatives."""
         own = int(self.lengths[self.positive].sum())
         return own, int(self.lengths.sum()) - own
 
     def area(self, after: int, resamples: int, seed: int) -> Estimate | None:
-        """Area under the ROC curve of servers with `after` connections or a few more each.
+        """Returns the area under the ROC curve of servers with `after` or a few more connections.
 
-        The interval is over sites, as `statistics` has it. None where a class has not connections
-        enough for two servers that share no session.
+        The interval is over sites, as in `statistics`. None if a class has too few connections for
+        two servers without a common session.
         """
         if min(self.connections()) < 2 * after:
             return None
@@ -63,9 +63,9 @@ class Pool:
         return interval(value, np.array(spread), sites)
 
     def _area(self, drawn: Floats, after: int, chance: np.random.Generator) -> float:
-        """Of servers made of sites that were drawn so often each; NaN where they do not suffice."""
+        """Returns the area for sites drawn `drawn` times each; NaN if there are too few."""
         times = drawn.astype(np.int64)
-        # A site that was drawn twice is two sites.
+        # A site that was drawn twice counts as two sites.
         copies = [np.flatnonzero(times > each) for each in range(int(times.max()))]
         place = [np.flatnonzero(np.isin(self.site, sites)) for sites in copies]
         session = np.concatenate(place)
@@ -87,7 +87,7 @@ class Pool:
     def _scores(
         self, session: Ints, site: Ints, after: int, chance: np.random.Generator
     ) -> Floats | None:
-        """Mean scores of servers of one class, (`SERVERS`,); None if all have too few."""
+        """Returns mean scores of servers of one class, (`SERVERS`,); None if there are too few."""
         if self.lengths[session].sum() < after:
             return None
         _, site = np.unique(site, return_inverse=True)

@@ -1,4 +1,4 @@
-"""Requests of HTTP in clear: how long they are, how many there are, and how they are answered."""
+"""Requests of cleartext HTTP: their lengths, their number, and the responses."""
 
 from __future__ import annotations
 
@@ -11,22 +11,22 @@ from anabranch.covertness import http
 from anabranch.covertness.flows import Flow
 
 PERCENTILES = (0, 5, 50, 95, 100)
-"""Of a GET's length: the first is the least, the last the most."""
+"""Percentiles of a GET's length, from the least to the greatest."""
 
 
 @dataclass(frozen=True, slots=True)
 class Requests:
-    """What a class asks for; bytes of bodies count in `up` and `down` alone.
+    """The requests of a class; bytes of bodies count in `up` and `down` only.
 
     Attributes:
-        name: of the class, or of classes that count together.
+        name: of the class, or of classes counted together.
         gets: bytes of a GET's head at each of `PERCENTILES`; empty if there is no GET.
-        least, most: bytes of a request's head: of the connections' means, of those with requests.
-        requests: of a connection that has any, on average.
-        posts: POSTs of a session, on average.
-        up, down: bytes of payload of a session, on average; other protocols' count, too.
-        etags: connections whose first answer has an ETag, as servers give files.
-        connections: all, those without requests too.
+        least, most: bytes of a request's head: extremes of the means of connections with requests.
+        requests: per connection with any, on average.
+        posts: POSTs per session, on average.
+        up, down: bytes of payload per session, on average, of any protocol.
+        etags: connections whose first response has an ETag, as of a file.
+        connections: all, including those without requests.
     """
 
     name: str
@@ -42,7 +42,7 @@ class Requests:
 
 
 def count(name: str, sessions: Sequence[Sequence[Flow]]) -> Requests | None:
-    """Of all sessions of a class; None where no connection has a request in clear."""
+    """Counts over all sessions of a class; None if no connection has a cleartext request."""
     flows = [flow for session in sessions for flow in session]
     heads = [_heads(flow) for flow in flows]
     means = [float(np.mean([length for _, length in each])) for each in heads if each]
@@ -66,10 +66,10 @@ def count(name: str, sessions: Sequence[Sequence[Flow]]) -> Requests | None:
 
 
 def _heads(flow: Flow) -> list[tuple[str, int]]:
-    """Method and bytes of each request's head."""
+    """Returns method and bytes of each request's head."""
     return [(each.start, each.head) for each in http.requests(flow.up)]
 
 
 def _has_etag(flow: Flow) -> bool:
-    """Whether the first answer has an ETag."""
+    """Returns whether the first response has an ETag."""
     return any("etag" in map(str.lower, each.names) for each in http.answers(flow.down)[:1])

@@ -1,4 +1,4 @@
-"""Numbers of one client's connections to a server, all together."""
+"""Features of one client's connections to a server, all together."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ NAMES = (
 
 
 def totals(sessions: Sequence[Sequence[Flow]]) -> NDArray[np.float64]:
-    """float64 (sessions, `NAMES`); no session is empty."""
+    """Returns float64 (sessions, `NAMES`); no session is empty."""
     return np.array([_row(flows) for flows in sessions], np.float64).reshape(-1, len(NAMES))
 
 

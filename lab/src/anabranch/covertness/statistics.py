@@ -1,10 +1,10 @@
 """Distances, areas and rates, with intervals over sites.
 
 Connections of one session are alike, and so are sessions of one site, in all classes at once. So
-sites are drawn again, with all that every class did there. Ends of a 95 % interval are percentiles
-of these resamples, moved outwards for the number of sites as Hesterberg does ("What Teachers Should
-Know About the Bootstrap", The American Statistician 69, 2015, section 5.3): of few sites they would
-be too narrow. So intervals of shares and areas stay within 0 to 1.
+sites are resampled, with all of their connections in every class. Ends of a 95 % interval are
+percentiles of these resamples, moved outwards for the number of sites as in Hesterberg ("What
+Teachers Should Know About the Bootstrap", The American Statistician 69, 2015, section 5.3): for few
+sites they would be too narrow. So intervals of shares and areas stay within 0 to 1.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ Ints = NDArray[np.int64]
 Bools = NDArray[np.bool_]
 
 RARE = 1e-3
-"""The false-positive rate at which a true-positive rate is told."""
+"""The false-positive rate for the true-positive rate."""
 NEGATIVES = 10_000
-"""Negatives that tell a rate of `RARE`: of fewer, a handful decides."""
+"""Minimum number of negatives for a rate of `RARE`: with fewer, a handful decides."""
 _BLOCK = 1 << 22
-"""Values that are computed at once."""
+"""Number of values to compute at once."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,9 +35,9 @@ class Sample:
     """Connections of two classes.
 
     Attributes:
-        positive: bool (n,), whether it is of the class that is looked for.
+        positive: bool (n,), whether it is of the wanted class.
         site: int64 (n,), equal for all connections of a site, of both classes.
-        resamples: how often sites are drawn.
+        resamples: number of resamples of the sites.
         seed: of these draws.
     """
 
@@ -47,7 +47,7 @@ class Sample:
     seed: int
 
     def distance(self, values: Floats) -> Estimate:
-        """Kolmogorov and Smirnov's distance between both classes, 0 to 1.
+        """Returns the Kolmogorov-Smirnov distance between both classes, 0 to 1.
 
         Args:
             values: float64 (n,); NaN is a value of its own, below all others.
@@ -55,15 +55,15 @@ class Sample:
         return self._estimate(values, _distance)
 
     def area(self, scores: Floats) -> Estimate:
-        """Area under the ROC curve: how often a positive has more than a negative; ties half."""
+        """Returns the ROC area: the share of pairs with the positive higher, ties counted half."""
         return self._estimate(scores, _area)
 
     def rate(self, scores: Floats, false: float = RARE) -> Estimate:
-        """The greatest share of positives above a threshold that at most `false` negatives pass."""
+        """Returns the greatest true-positive rate at a false-positive rate of at most `false`."""
         return self._estimate(scores, lambda ours, real: _rate(ours, real, false))
 
     def _estimate(self, values: Floats, statistic: Callable[[Floats, Floats], Floats]) -> Estimate:
-        """A statistic of both classes' distribution functions, and its interval."""
+        """Returns a statistic of both classes' distribution functions, with its interval."""
         counts = _Counts(self, values)
         sites, kinds = counts.positive.shape
         value = float(statistic(*counts.shares(np.ones((1, sites))))[0])
@@ -77,9 +77,9 @@ class Sample:
 
 
 def interval(value: float, spread: Floats, sites: int) -> Estimate:
-    """A value with the interval of its resamples (n,); those without a value are NaN.
+    """Returns a value with the interval of its resamples (n,); NaN resamples are undefined.
 
-    It holds the value, and has no ends (NaN) where there is no resample or one site alone.
+    The interval contains the value; its ends are NaN without resamples or with a single site.
     """
     known = spread[~np.isnan(spread)]
     if not known.size or sites < 2:
@@ -91,12 +91,12 @@ def interval(value: float, spread: Floats, sites: int) -> Estimate:
 
 
 def fewest_false(negatives: int) -> float:
-    """What a rate of none of so many may be, at 95 %: the rule of three."""
+    """Returns the 95 % upper bound of a rate with no hit in `negatives`: the rule of three."""
     return min(1.0, 3 / negatives) if negatives else 1.0
 
 
 class _Counts:
-    """How many connections of each site and class have a value up to each kind of it.
+    """Cumulative counts of connections by site, class and distinct value.
 
     Attributes:
         positive, negative: float64 (sites, kinds), kinds in rising order.
@@ -114,9 +114,9 @@ class _Counts:
         self.positive, self.negative = sides
 
     def shares(self, drawn: Floats) -> tuple[Floats, Floats]:
-        """Both classes' distribution functions (rows, kinds), of sites drawn (rows, sites) times.
+        """Returns both distribution functions (rows, kinds), of sites drawn (rows, sites) times.
 
-        NaN where none of a class was drawn.
+        NaN if a class has no connection.
         """
         found = []
         for counts in (self.positive, self.negative):

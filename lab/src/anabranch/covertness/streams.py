@@ -5,15 +5,15 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 KEPT = 1 << 20
-"""Bytes of a direction that are kept to be read; sizes and times are of all."""
+"""Maximum bytes of a direction to keep; sizes and times are of all bytes."""
 _HALF, _WHOLE = 1 << 31, 1 << 32
 _MOST_WAITING = 4096
-"""Segments that may wait for one before them: who makes more of them is not believed."""
+"""Maximum number of segments that wait for an earlier one; a sender of more is not trusted."""
 
 
 @dataclass(slots=True)
 class Stream:
-    """The bytes of one direction, as far as they have come without a gap.
+    """The bytes of one direction, up to the first gap.
 
     Attributes:
         data: the first `KEPT` bytes in order; a byte that the capture left out is 0.
@@ -23,20 +23,20 @@ class Stream:
     data: bytearray = field(default_factory=bytearray)
     missing: int = 0
     _next: int | None = None
-    """The sequence number behind the last byte in order."""
+    """The sequence number after the last byte in order."""
     _waiting: dict[int, tuple[bytes, int]] = field(default_factory=dict)
 
     def begin(self, number: int) -> None:
-        """Tells of SYN; a repeated one changes nothing."""
+        """Records SYN; a repeated one changes nothing."""
         if self._next is None:
             self._next = (number + 1) % _WHOLE
 
     def add(self, number: int, payload: bytes, length: int) -> bool:
-        """Takes a segment; whether all of its bytes have come before.
+        """Adds a segment; returns whether all of its bytes had arrived before.
 
         Args:
             number: sequence number of its first byte.
-            payload: as much of it as was captured.
+            payload: the captured part of it.
             length: bytes of the whole payload, from 1.
         """
         if self._next is None:  # its SYN was not captured
@@ -55,7 +55,7 @@ class Stream:
         return False
 
     def _more(self) -> bool:
-        """Whether one that waited was the next."""
+        """Returns whether a waiting segment was the next."""
         for number in self._waiting:
             ahead = self._ahead(number)
             if ahead > 0:
@@ -67,7 +67,7 @@ class Stream:
         return False
 
     def _ahead(self, number: int) -> int:
-        """How far a sequence number is ahead of the next byte; below 0 if it is behind."""
+        """Returns the distance of a sequence number from the next byte; negative if earlier."""
         return (number - (self._next or 0) + _HALF) % _WHOLE - _HALF
 
     def _append(self, payload: bytes, length: int) -> None:

@@ -39,13 +39,13 @@ FORMATS: Mapping[str, tuple[Callable[[Path, Meaning], Traces], Callable[[Traces,
     "directions": (directions.read, directions.write),
     "cells": (cells.read, cells.write),
 }
-"""Each format's reader and writer."""
+"""Reader and writer of each format."""
 
 _FOLDERS: Mapping[str, Callable[[Path], list[Path]]] = {
     "pcapng": pcapng.files,
     "cells": cells.files,
 }
-"""Of the formats that are folders, the files that their reader takes."""
+"""Functions that list the files of formats that are folders."""
 
 _UNTOLD: Mapping[str, tuple[str, ...]] = {
     "parquet": (),
@@ -55,20 +55,20 @@ _UNTOLD: Mapping[str, tuple[str, ...]] = {
     "directions": ("monitored", "unmonitored"),
     "cells": (),
 }
-"""What of `Meaning` files of a format leave to be said."""
+"""Attributes of `Meaning` that a format's files lack."""
 
 
 def read(path: Path | str, form: str | None = None, meaning: Meaning | None = None) -> Traces:
-    """Reads traces, of the format named or of the one that the name and the file show.
+    """Reads traces, in the given format or the one detected from name and content.
 
     Args:
         path: `loads.parquet`, `wflib.npz`, `path.pcapng`, or a folder of captures or `.cell` files.
         form: one of `FORMATS`; None finds it (`detect`).
-        meaning: what the file does not say of itself.
+        meaning: facts that the file does not contain.
 
     Raises:
-        TraceError: names the file, and the column where one is wrong, or an attribute of `meaning`
-            for which the format has no use.
+        TraceError: names the file, and the wrong column, or an attribute of `meaning` that the
+            format does not use.
     """
     path = Path(path)
     form, meaning = form or detect(path), meaning or Meaning()
@@ -81,7 +81,7 @@ def read(path: Path | str, form: str | None = None, meaning: Meaning | None = No
 
 
 def write(traces: Traces, path: Path | str, form: str | None = None) -> None:
-    """Writes traces in the format named, or `parquet` or `wflib` by the ending of `path`.
+    """Writes traces in the given format, or `parquet` or `wflib` by the ending of `path`.
 
     The file or folder appears when it is complete, or not at all.
 
@@ -103,10 +103,10 @@ def write(traces: Traces, path: Path | str, form: str | None = None) -> None:
 
 
 def files(path: Path, form: str | None = None) -> list[Path]:
-    """The files that `read` takes: the one named, or of a folder those that its format has.
+    """Returns the files that `read` reads: the one named, or those of its format in a folder.
 
     Raises:
-        TraceError: if it is not there, or no folder of ours.
+        TraceError: if it does not exist, or is a folder of no known format.
     """
     with source(path):
         if path.is_dir():
@@ -118,20 +118,20 @@ def files(path: Path, form: str | None = None) -> list[Path]:
 
 
 def refuse_source(target: Path, path: Path, form: str | None = None) -> None:
-    """Refuses to write `target` where `read` takes it for the traces of `path`.
+    """Refuses to write `target` if `read` reads it as traces of `path`.
 
     Raises:
-        TraceError: if it is one of their files, or they cannot be read.
+        TraceError: if it is one of their files, or the traces cannot be read.
     """
     if target.resolve() in {file.resolve() for file in [path, *files(path, form)]}:
         raise TraceError("OUT is also IN: choose another OUT", file=target)
 
 
 def refuse_existing(target: Path, *, replace: bool) -> None:
-    """Refuses to write a file that is there, unless it may be replaced.
+    """Refuses to write a file that exists, unless it may be replaced.
 
     Raises:
-        TraceError: if it is there.
+        TraceError: if it exists.
     """
     if target.is_file() and not replace:
         problem = "it exists: choose another name, or add --replace"
@@ -139,10 +139,10 @@ def refuse_existing(target: Path, *, replace: bool) -> None:
 
 
 def detect(path: Path | str) -> str:
-    """The format of a file or folder.
+    """Detects the format of a file or folder.
 
     Raises:
-        TraceError: if it is none that we know.
+        TraceError: if the format is unknown.
     """
     path = Path(path)
     with source(path):

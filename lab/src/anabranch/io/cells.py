@@ -3,8 +3,8 @@
 Older collections have the same files without the ending.
 
 A line is `time<TAB>direction`, + from client to server; some tools write a signed size for the
-direction. `labels.tsv` beside them, if it is there, gives the names of the numbers A and C. A file
-without packets is no load: crawls that fail leave such files behind.
+direction. An optional `labels.tsv` in the folder names the numbers A and C. A file without packets
+is not a load: failed crawls leave such files.
 """
 
 from __future__ import annotations
@@ -33,14 +33,14 @@ _NAME = re.compile(r"(\d+)(?:-(\d+))?(?:\.cell)?")
 _MONITORED = re.compile(r"\d+-\d+")
 
 _LARGEST = np.iinfo(np.int32).max
-"""The largest size that a packet may have."""
+"""Maximum size of a packet."""
 
 
 def read(path: Path, meaning: Meaning | None = None) -> Traces:
-    """Reads a folder; numbers are labels where `labels.tsv` does not name them.
+    """Reads a folder; numbers are labels where `labels.tsv` has no name.
 
     Raises:
-        TraceError: names the file and the line that is wrong, or the file that holds no packets.
+        TraceError: names the file and the wrong line, or the file without packets.
     """
     del meaning
     names = _read_names(path / NAMES)
@@ -61,19 +61,19 @@ def read(path: Path, meaning: Meaning | None = None) -> Traces:
 
 
 def matches(path: Path) -> bool:
-    """Whether a folder holds such files, of monitored pages if they have no ending."""
+    """Returns whether a folder has such files, of monitored pages if they have no ending."""
     names = [entry.name for entry in path.iterdir()]
     return any(name.endswith(".cell") or _MONITORED.fullmatch(name) for name in names)
 
 
 def files(path: Path) -> list[Path]:
-    """What `read` takes of a folder."""
+    """Returns the files of a folder that `read` reads."""
     names = path / NAMES
     return [file for _, file in _keyed(path)] + ([names] if names.exists() else [])
 
 
 def write(traces: Traces, path: Path) -> None:
-    """Writes a folder with directions for sizes; runs are numbered on, paths are not told.
+    """Writes a folder with directions as sizes; runs are numbered consecutively, paths are lost.
 
     Raises:
         TraceError: if the folder exists and is not empty, a load is, or a label has more than a
@@ -96,7 +96,7 @@ def write(traces: Traces, path: Path) -> None:
 
 
 def _pages(traces: Traces) -> list[str]:
-    """The page of each load: one for a monitored label, one for each unmonitored load."""
+    """Returns the page of each load: one for a monitored label, one for each unmonitored load."""
     codes: dict[int, int] = {}
     pages = []
     unmonitored = 0
@@ -110,18 +110,18 @@ def _pages(traces: Traces) -> list[str]:
 
 
 def _keyed(path: Path) -> list[tuple[tuple[int, int], Path]]:
-    """Files of packets by page and instance."""
+    """Returns the files of packets, sorted by page and instance."""
     return sorted((key, file) for file in path.iterdir() if (key := _key(file.name)))
 
 
 def _key(name: str) -> tuple[int, int] | None:
-    """Page and instance, -1 where there is none."""
+    """Returns page and instance; the instance is -1 if there is none."""
     found = _NAME.fullmatch(name)
     return (int(found[1]), int(found[2] or -1)) if found else None
 
 
 def _packets(file: Path) -> list[tuple[float, float]]:
-    """Times and signed sizes."""
+    """Returns times and signed sizes."""
     packets: list[tuple[float, float]] = []
     for number, line in enumerate(file.read_text().splitlines(), 1):
         if line.strip():

@@ -1,11 +1,10 @@
-"""Counters that tunnels show in clear, read from UDP payloads.
+"""Cleartext counters of tunnels, read from UDP payloads.
 
 WireGuard (its white paper, 5.4.6): a data message begins with type 4, three zero bytes, the
 receiver's index (4 bytes) and a counter (8 bytes, both little endian) of the messages of this
-direction since the keys were agreed on, keepalives included. Handshakes have no counter; new keys
-come with a new index and begin at 0. Mosh (its `crypto.cc`): a datagram begins with a nonce of 8
-bytes, big endian, whose top bit is the direction (1 to the client) and whose rest counts the
-datagrams of it.
+direction since the key agreement, keepalives included. Handshakes have no counter; new keys have a
+new index and begin at 0. Mosh (its `crypto.cc`): a datagram begins with a nonce of 8 bytes, big
+endian, whose top bit is the direction (1 to the client) and whose rest counts the datagrams of it.
 """
 
 from __future__ import annotations
@@ -22,33 +21,33 @@ Bools: TypeAlias = NDArray[np.bool_]
 Ints: TypeAlias = NDArray[np.int64]
 
 NEITHER, WIREGUARD, MOSH = 0, 1, 2
-"""What a datagram looks like."""
+"""Kinds of datagrams."""
 
 _HANDSHAKES = {1: 148, 2: 92, 3: 64}
-"""Bytes of WireGuard's messages without a counter, by type."""
+"""Lengths in bytes of WireGuard's messages without a counter, by type."""
 _LEAST_DATA = 32
-"""Bytes of WireGuard's shortest data message, a keepalive."""
+"""Length in bytes of WireGuard's shortest data message, a keepalive."""
 _LEAST_MOSH = 28
-"""Nonce, two timestamps and the tag."""
+"""Minimum length in bytes of Mosh's datagrams: nonce, two timestamps and the tag."""
 _TO_CLIENT = 1 << 63
 
 
 class Clear(NamedTuple):
-    """What one datagram shows."""
+    """The cleartext fields of one datagram."""
 
     kind: int
     """`NEITHER`, `WIREGUARD` or `MOSH`."""
     session: int = 0
-    """WireGuard's receiver index: with another one, counting begins anew."""
+    """WireGuard's receiver index: with another one, counting restarts."""
     number: int = -1
-    """The counter, or -1 where there is none."""
+    """The counter, or -1 if there is none."""
 
 
 def clear(payload: bytes, length: int, outward: bool) -> Clear:
-    """Reads what a datagram shows.
+    """Reads a datagram's cleartext fields.
 
     Args:
-        payload: its first bytes, all or as many as were captured.
+        payload: its captured first bytes.
         length: bytes of the whole payload.
         outward: whether the client sent it.
     """
@@ -68,17 +67,17 @@ def clear(payload: bytes, length: int, outward: bool) -> Clear:
 
 
 def counters(outward: Bools, shown: Ints) -> Ints | None:
-    """int64 (packets,): each packet's place, from 1, among those of its direction; 0 without one.
+    """Returns int64 (packets,): each packet's position, from 1, in its direction; 0 without one.
 
-    Counting begins with the least number of the first session, whichever path it came by. A later
-    session goes on from the greatest place of the one before.
+    Counting begins with the least number of the first session, on any path. A later session
+    continues from the greatest position of the one before.
 
     Args:
         outward: (packets,), whether the client sent it, in the order of time.
         shown: (packets, 3), `Clear` of each.
 
     Returns:
-        None unless all packets are of one kind, which they show, and any has a counter.
+        None unless all packets are of one known kind, and any has a counter.
     """
     kinds = np.unique(shown[:, 0])
     if kinds.tolist() not in ([WIREGUARD], [MOSH]) or (shown[:, 2] < 0).all():

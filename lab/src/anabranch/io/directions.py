@@ -1,6 +1,6 @@
 """npz of directions only: `X` is +1 from client to server, -1 back, 0 padding; `y` the label.
 
-Such traces have no times: all are 0, `Traces.timeless` says so, and `Facts.size` is `direction`.
+Such traces have no times: all are 0, `Traces.timeless` is true, and `Facts.size` is `direction`.
 """
 
 from __future__ import annotations
@@ -17,13 +17,13 @@ from anabranch.traces import Builder, Facts, Traces, loads
 from anabranch.validate import TraceError
 
 _LOOKED_AT = 1 << 20
-"""Numbers by which directions that are stored as floats are told from times."""
+"""Number of values to check to distinguish directions stored as floats from times."""
 
 
 def matches(path: Path) -> bool:
-    """Whether the file's `X` holds whole numbers, as directions are, and no times.
+    """Returns whether the file's `X` holds whole numbers, as directions are, and no times.
 
-    Of floats those at its beginning have to be -1, 0 or 1: a warning names the other reading.
+    If it holds floats, the first ones must be -1, 0 or 1; a warning names the other reading.
     """
     try:
         with (
@@ -41,7 +41,7 @@ def matches(path: Path) -> bool:
             begin = entry.read(_LOOKED_AT * kind.itemsize)
             values = np.frombuffer(begin[: len(begin) // kind.itemsize * kind.itemsize], kind)
     except TraceError:
-        return False  # The reader of the other format says what is wrong.
+        return False  # The reader of the other format reports the error.
     if not values.any() or not np.isin(values, (-1, 0, 1)).all():
         return False
     validate.doubt(

@@ -1,6 +1,6 @@
 """Files and folders that appear when they are complete, or not at all.
 
-A symbolic link stays: what it points to is written.
+Symbolic links stay: their targets are written.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from anabranch.validate import TraceError
 
 @contextmanager
 def file(target: Path) -> Iterator[Path]:
-    """A path beside `target` to write to; renamed to it at the end, removed on an error.
+    """Yields a path next to `target` to write to; renamed to it at the end, removed on an error.
 
     An older file of the name stays until then. Traces are readable by their owner only.
     """
@@ -37,7 +37,7 @@ def file(target: Path) -> Iterator[Path]:
 
 @contextmanager
 def folder(target: Path) -> Iterator[Path]:
-    """As `file`, for a folder. An existing one has to be empty: nothing is overwritten."""
+    """Like `file`, for a folder. An existing one must be empty: nothing is overwritten."""
     if target.exists() and (not target.is_dir() or any(target.iterdir())):
         raise TraceError("exists and is not an empty folder: choose another name", file=target)
     target = target.resolve()

@@ -1,4 +1,4 @@
-"""From a captured frame to its UDP datagram or TCP segment: link layer, IP, UDP or TCP."""
+"""Parses a captured frame to its UDP datagram or TCP segment: link layer, IP, UDP or TCP."""
 
 from __future__ import annotations
 
@@ -11,7 +11,8 @@ from anabranch.validate import TraceError
 RAW_IP, ETHERNET = 101, 1
 _SKIPPED = {RAW_IP: 0, 12: 0, 14: 0, 228: 0, 229: 0, 0: 4, 108: 4, ETHERNET: 14, 113: 16, 276: 20}
 """Bytes before the IP header by link type (tcpdump.org/linktypes.html): raw IP, loopback, Ethernet,
-Linux cooked 1 and 2."""
+Linux cooked 1 and 2.
+"""
 _TAGGED = (b"\x81\x00", b"\x88\xa8")
 _TCP, _UDP = 6, 17
 _LEAST_TCP = 20
@@ -21,14 +22,14 @@ End: TypeAlias = tuple[bytes, int]
 
 
 class Datagram(NamedTuple):
-    """What a frame carries."""
+    """The UDP datagram of a frame."""
 
     size: int
     """Bytes of the IP packet."""
     sender: End
     receiver: End
     payload: bytes
-    """As much of it as was captured."""
+    """The captured part of the payload."""
     length: int
     """Bytes of the whole payload."""
 
@@ -43,7 +44,7 @@ class Segment(NamedTuple):
     flags: int
     """`FIN`, `SYN`, `RST` and others."""
     payload: bytes
-    """As much of it as was captured."""
+    """The captured part of the payload."""
     length: int
     """Bytes of the whole payload."""
 
@@ -52,7 +53,7 @@ FIN, SYN, RST, ACK = 1, 2, 4, 16
 
 
 def check_link(link: int) -> None:
-    """Refuses link types that are not known.
+    """Refuses unknown link types.
 
     Raises:
         TraceError: with the type.
@@ -64,7 +65,7 @@ def check_link(link: int) -> None:
 
 
 def datagram(link: int, frame: bytes) -> Datagram | None:
-    """The UDP datagram in a frame; None if it holds none, or a fragment, or its headers are cut."""
+    """Returns the UDP datagram in a frame; None for others, fragments and truncated headers."""
     found = _packet(link, frame, _UDP)
     if found is None:
         return None
@@ -77,7 +78,7 @@ def datagram(link: int, frame: bytes) -> Datagram | None:
 
 
 def segment(link: int, frame: bytes) -> Segment | None:
-    """The TCP segment in a frame; None if it holds none, or a fragment, or its headers are cut."""
+    """Returns the TCP segment in a frame; None for others, fragments and truncated headers."""
     found = _packet(link, frame, _TCP)
     if found is None:
         return None
@@ -93,10 +94,10 @@ def segment(link: int, frame: bytes) -> Segment | None:
 
 
 def end(text: str) -> End:
-    """Reads `192.0.2.1:51820` or `[2001:db8::1]:51820`.
+    """Parses `192.0.2.1:51820` or `[2001:db8::1]:51820`.
 
     Raises:
-        ValueError: if it is no address with a port.
+        ValueError: if it is not an address with a port.
     """
     address, colon, port = text.rpartition(":")
     if not colon or not port.isdecimal() or not 0 < int(port) < 65_536:
@@ -114,7 +115,7 @@ def end(text: str) -> End:
 def _packet(
     link: int, frame: bytes, protocol: int
 ) -> tuple[bytes, int, int, tuple[bytes, bytes]] | None:
-    """The IP packet of this protocol, its length, bytes of its header, addresses."""
+    """Returns the IP packet of this protocol, its length, bytes of its header, addresses."""
     at = _SKIPPED[link]
     if link == ETHERNET:
         while frame[at - 2 : at] in _TAGGED:
@@ -127,7 +128,7 @@ def _packet(
 
 
 def _ipv4(packet: bytes, protocol: int) -> tuple[int, int, tuple[bytes, bytes]] | None:
-    """Length, bytes of the header, addresses."""
+    """Returns length, bytes of the header, addresses."""
     if len(packet) < 20:
         return None
     header, size, fragment = (packet[0] & 15) * 4, *struct.unpack_from(">H2xH", packet, 2)
@@ -137,7 +138,7 @@ def _ipv4(packet: bytes, protocol: int) -> tuple[int, int, tuple[bytes, bytes]] 
 
 
 def _ipv6(packet: bytes, protocol: int) -> tuple[int, int, tuple[bytes, bytes]] | None:
-    """Length, bytes of the header, addresses; no extension headers."""
+    """Returns length, bytes of the header, addresses; extension headers are not supported."""
     if len(packet) < 40 or packet[6] != protocol:
         return None
     return struct.unpack_from(">H", packet, 4)[0] + 40, 40, (packet[8:24], packet[24:40])

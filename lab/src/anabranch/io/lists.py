@@ -23,16 +23,16 @@ from anabranch.traces import Builder, Facts, Traces, loads
 from anabranch.validate import TraceError
 
 ROWS = 1_024
-"""Loads read at a time."""
+"""Number of loads to read at a time."""
 
 _NEEDED = ("label", "instance", "times", "sizes")
 
 TOR_CELL = 514
-"""Bytes of a cell of Tor: files where every size is ±514 hold cells."""
+"""Bytes of a Tor cell: files where every size is ±514 hold cells."""
 
 
 def matches(path: Path) -> bool:
-    """Whether the file is Parquet with lists, and not with a row for each packet."""
+    """Returns whether the file is Parquet with lists, and not with a row for each packet."""
     try:
         with pq.ParquetFile(path) as file:
             ours = b"anabranch.schema" in metadata(file)
@@ -64,7 +64,7 @@ def read(path: Path, meaning: Meaning | None = None) -> Traces:
 
 
 def _unit(sizes: NDArray[np.int32]) -> str:
-    """What sizes count: bytes, unless all are of a cell, or name no more than a direction."""
+    """Returns the unit of sizes: bytes, unless all equal a cell's, or are only directions."""
     for size, unit in ((TOR_CELL, "cell"), (1, "direction")):
         if sizes.size and bool((abs(sizes) == size).all()):
             return unit
@@ -72,9 +72,9 @@ def _unit(sizes: NDArray[np.int32]) -> str:
 
 
 def write(traces: Traces, path: Path) -> None:
-    """Writes such a file, whatever the paths. A load's number and whether it is monitored are lost.
+    """Writes such a file, for any paths. A load's number and its monitored mark are lost.
 
-    Times are float64 and sizes int32, wider than such files often have, so that nothing else is.
+    Times are float64 and sizes int32, wider than usual in such files, so that nothing else is lost.
     """
     columns = {
         "label": pa.array(traces.labels.tolist(), pa.string()),
@@ -88,7 +88,7 @@ def write(traces: Traces, path: Path) -> None:
 
 
 def _instances(traces: Traces) -> list[int]:
-    """The number of each load among those of its label and run."""
+    """Returns the number of each load among those of its label and run."""
     seen: Counter[tuple[int, int]] = Counter()
     numbers = []
     for key in zip(traces.label.tolist(), traces.run.tolist(), strict=True):
@@ -121,7 +121,7 @@ def _columns(batch: pa.RecordBatch) -> list[pa.Array]:
 
 
 def _lists(column: pa.Array) -> list[Any]:
-    """An array for each row of a list column."""
+    """Returns an array for each row of a list column."""
     offsets = column.offsets.to_numpy()
     values = column.values.to_numpy(zero_copy_only=False)
     return [values[a:b] for a, b in pairwise(offsets)]

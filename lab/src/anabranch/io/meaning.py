@@ -1,4 +1,4 @@
-"""What a file does not say of itself, and the user has to."""
+"""Facts that a file does not contain, and that the user has to supply."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ class Meaning:
 
     Attributes:
         label: of a capture's only load.
-        monitored: whether an attacker watches for the labels, where a file does not tell.
-        server: of captures, the address and port whose packets are taken, where the captures do not
-            tell which way a packet went.
-        unmonitored: the number that an npz file's `y` has for unmonitored pages, as WFlib's do.
+        monitored: whether the labels are monitored, for files without this information.
+        server: address and port of the server, for captures without packet directions; other
+            packets are ignored.
+        unmonitored: the number of unmonitored pages in an npz file's `y`, as in WFlib's.
     """
 
     label: str = ""
@@ -26,5 +26,5 @@ class Meaning:
     server: End | None = None
 
     def said(self) -> Iterator[str]:
-        """Names of the attributes that are not as usual."""
+        """Yields the names of the attributes that differ from their defaults."""
         return (each.name for each in fields(self) if getattr(self, each.name) != each.default)

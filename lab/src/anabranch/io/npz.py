@@ -1,7 +1,7 @@
-"""What the npz formats share: `X`, a row per load, zero padded, and `y`, its label's number.
+"""Common parts of the npz formats: `X`, a zero-padded row per load, and `y`, its label's number.
 
-WFlib wants numbers from 0 without gaps, and one for all unmonitored pages, the last. Arrays of
-our own keep what that loses; other readers do not ask for them (docs/formats.md, "npz").
+WFlib requires numbers from 0 without gaps, and one for all unmonitored pages, the last. Our
+additional arrays keep the lost information; other readers ignore them (docs/formats.md, "npz").
 """
 
 from __future__ import annotations
@@ -22,34 +22,34 @@ from anabranch.traces import Traces
 from anabranch.validate import TraceError
 
 LENGTH = 10_000
-"""Packets of a row, as WFlib pads and cuts."""
+"""Packets per row: WFlib pads and cuts rows to this length."""
 
 Arrays: TypeAlias = dict[str, NDArray[Any]]
 
 _ADDED = ("labels", "pages", "monitored")
-"""Our own: names; the place of each load's in them; whether it is monitored."""
+"""Our additional arrays: names; each load's index into them; whether it is monitored."""
 
 
 @dataclass(frozen=True, slots=True)
 class Table:
-    """What an npz file holds of `n` loads."""
+    """The content of an npz file of `n` loads."""
 
     X: NDArray[Any]
     """(n, packets), numbers."""
     labels: list[str]
     """The label of each load."""
     monitored: NDArray[np.bool_]
-    """(n,): whether an attacker watches for the load's label."""
+    """(n,): whether the load's label is monitored."""
     runs: NDArray[np.int64]
-    """(n,): the group of each load, 0 where there is one."""
+    """(n,): the group of each load, 0 if there is one group."""
 
 
 def read(path: Path, meaning: Meaning) -> Table:
     """Reads `X` and `y`, or `X_NAME` and `y_NAME` of several groups, which become runs 0, 1, ...
 
-    Labels are the numbers of `y`, and all monitored, unless our arrays or `meaning` tell more. A
-    load with the one number of all unmonitored ones is a page of its own, `open 0`, `open 1`, ...,
-    where no array of ours tells its page: crawls load each of these once.
+    Labels are the numbers of `y`, all monitored, unless our arrays or `meaning` have more. A load
+    with the number of all unmonitored ones is a page of its own, `open 0`, `open 1`, ..., unless an
+    array of ours has its page: crawls load each of these once.
 
     Raises:
         TraceError: if an array is missing or of the wrong shape, or there are no rows.
@@ -87,14 +87,14 @@ def write(path: Path, loads: Iterable[NDArray[Any]], traces: Traces) -> None:
 
 
 def rows(X: NDArray[Any]) -> Iterator[NDArray[Any]]:
-    """Each row up to its last number that is not 0."""
+    """Yields each row up to its last number that is not 0."""
     for row in X:
         filled = np.flatnonzero(row)
         yield row[: filled[-1] + 1] if filled.size else row[:0]
 
 
 def refuse_gap(row: NDArray[Any], number: int, first: int) -> None:
-    """Refuses a 0 from place `first` on: behind it nothing should come."""
+    """Refuses a 0 from index `first` on: nothing may follow it."""
     gaps = np.flatnonzero(row[first:] == 0)
     if gaps.size:
         raise TraceError(f"row {number} has a 0 at {gaps[0] + first}, before its end", column="X")
@@ -102,21 +102,21 @@ def refuse_gap(row: NDArray[Any], number: int, first: int) -> None:
 
 @contextmanager
 def damage() -> Iterator[None]:
-    """Makes a `TraceError` of every error within, which has to come from reading a file."""
+    """Converts every error within to a `TraceError`; only reading of a file may be within."""
     try:
         yield
-    # What zipfile, its decompressors and numpy raise on damaged bytes is no closed list: among
-    # others zlib.error, TokenError, NotImplementedError, EOFError, SystemError, MemoryError.
+    # On damaged bytes zipfile, its decompressors and numpy raise many types, among others
+    # zlib.error, TokenError, NotImplementedError, EOFError, SystemError, MemoryError.
     except Exception as error:
         reason = str(error) or type(error).__name__
         raise TraceError(f"not a readable npz file: {reason}") from error
 
 
 def _arrays(path: Path) -> tuple[Arrays, list[str]]:
-    """The arrays that we know of, and the groups that they come in: `_NAME`, or empty."""
+    """Returns the known arrays, and the names of their groups: `_NAME`, or empty."""
     with path.open("rb") as file, damage(), _opened(file) as archive:
         found = archive.files
-        # An entry that is no array comes as bytes: their shape is refused later.
+        # An entry that is not an array becomes bytes, whose shape is refused later.
         arrays = {name: np.asarray(archive[name]) for name in found if _is_known(name)}
     groups = [name[1:] for name in arrays if name.startswith("X_")] or [""]
     for name in (kind + group for group in groups for kind in "Xy"):
@@ -157,9 +157,9 @@ def _check_widths(arrays: Arrays, groups: list[str]) -> None:
 
 
 def _labels(arrays: Arrays, y: NDArray[np.int64], outside: NDArray[np.bool_]) -> list[str]:
-    """The label of each load: its number, or what `labels` has at that place.
+    """Returns the label of each load: its number, or the entry of `labels` at that index.
 
-    Where there are `pages`, they are the places: `y` does not tell unmonitored pages apart. Without
+    If there are `pages`, they are the indices: `y` does not distinguish unmonitored pages. Without
     them each load that is `outside` is a page of its own.
     """
     given = _given_labels(arrays, y)
@@ -182,12 +182,12 @@ def _given_labels(arrays: Arrays, y: NDArray[np.int64]) -> list[str]:
         raise TraceError(problem, column="labels")
     with damage():
         names = labels.tolist()
-        "".join(names).encode()  # Half of a surrogate pair is no text, and no format can hold it.
+        "".join(names).encode()  # Half of a surrogate pair is not text, and no format can hold it.
     return [names[place] for place in places.tolist()]
 
 
 def _monitored(arrays: Arrays, y: NDArray[np.int64], meaning: Meaning) -> NDArray[np.bool_]:
-    """Which loads are monitored: neither the file nor the user says that none is."""
+    """Returns which loads are monitored: neither the file nor the user marks them otherwise."""
     monitored = np.full(y.size, meaning.monitored)
     if "monitored" in arrays:
         monitored &= _added(arrays, "monitored", "b", y.size)
@@ -195,7 +195,7 @@ def _monitored(arrays: Arrays, y: NDArray[np.int64], meaning: Meaning) -> NDArra
 
 
 def _outside(y: NDArray[np.int64], meaning: Meaning) -> NDArray[np.bool_]:
-    """Which loads have the number that the user names as that of all unmonitored ones."""
+    """Returns which loads have the user's number of all unmonitored ones."""
     outside: NDArray[np.bool_] = y == meaning.unmonitored
     if meaning.unmonitored is not None and not outside.any():
         problem = f"holds no {meaning.unmonitored}: its numbers are {y.min()} to {y.max()}"
@@ -204,7 +204,7 @@ def _outside(y: NDArray[np.int64], meaning: Meaning) -> NDArray[np.bool_]:
 
 
 def _added(arrays: Arrays, name: str, kinds: str, loads: int) -> NDArray[Any]:
-    """An array of ours with a value for each load."""
+    """Returns an array of ours with a value for each load."""
     array = arrays[name]
     if array.shape != (loads,) or array.dtype.kind not in kinds:
         problem = f"has the shape {array.shape}, not ({loads},), or holds {array.dtype}"
@@ -213,7 +213,7 @@ def _added(arrays: Arrays, name: str, kinds: str, loads: int) -> NDArray[Any]:
 
 
 def _numbers(traces: Traces) -> Arrays:
-    """`y` as WFlib counts, and our own arrays: names of monitored pages come first."""
+    """Returns `y` as WFlib counts, and our own arrays: names of monitored pages come first."""
     watched = np.unique(traces.label[traces.monitored])
     order = np.concatenate([watched, np.setdiff1d(traces.label, watched)])
     places = np.zeros(len(traces.names), np.int64)

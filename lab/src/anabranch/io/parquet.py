@@ -22,10 +22,10 @@ from anabranch.traces import WHOLE, Facts, Traces
 from anabranch.validate import TraceError
 
 SCHEMA = "1"
-"""The version that is read and written."""
+"""The version of the schema to read and write."""
 
 ROWS = 131_072
-"""Rows of a row group, as the splitter writes them; loads are not torn for it."""
+"""Rows of a row group, as the splitter writes them; loads are not split for it."""
 
 _TYPES = {
     "load": pa.int64(),
@@ -38,10 +38,10 @@ _TYPES = {
 }
 
 _KNOWN = _TYPES | {"counter": pa.int64()}
-"""With the column that a file may have, too."""
+"""Required columns, and the optional one."""
 
 _ENCODINGS = dict.fromkeys(("load", "run", "path", "counter"), "DELTA_BINARY_PACKED")
-"""The others are plain or have a dictionary: there are readers that know no more."""
+"""The others are plain or have a dictionary: some readers support no more."""
 
 Any1: TypeAlias = NDArray[Any]
 
@@ -49,8 +49,8 @@ Any1: TypeAlias = NDArray[Any]
 def read(path: Path, meaning: Meaning | None = None) -> Traces:
     """Reads a trace, a batch of rows at a time; loads may be interleaved.
 
-    Rows of path -1 describe a load a second time: where a load has rows of paths too, those are
-    taken. The file says everything itself, so `meaning` is not asked.
+    Rows of path -1 describe a load a second time: if a load also has rows of paths, those are used.
+    The file is self-contained, so that `meaning` is ignored.
 
     Raises:
         TraceError: if the file breaks a rule of the schema.
@@ -80,7 +80,7 @@ def write(traces: Traces, path: Path) -> None:
 
 
 class Writer:
-    """Writes traces that come piece by piece; the file appears when all is well at the end.
+    """A writer of traces that arrive in pieces; the file appears at the end if there was no error.
 
     Args:
         path: of the file.
@@ -99,7 +99,7 @@ class Writer:
         )
 
     def __enter__(self) -> Writer:
-        """Begins the draft."""
+        """Creates the draft."""
         with ExitStack() as opening:
             target = opening.enter_context(draft.file(self._path))
             file = pq.ParquetWriter(
@@ -118,7 +118,7 @@ class Writer:
         return self
 
     def __exit__(self, *error: Any) -> None:
-        """Renames the draft, or removes it if there was an error."""
+        """Renames the draft, or removes it after an error."""
         self._open.__exit__(*error)
 
     def add(self, traces: Traces) -> None:
@@ -129,11 +129,11 @@ class Writer:
             self._file.write_table(self._table(traces, first, last))
 
     def close(self) -> None:
-        """Ends the draft's content; the file still gets its name at the end."""
+        """Completes the draft's content; the file is still renamed at the end."""
         self._file.close()
 
     def _refuse_nothing(self, error: type[BaseException] | None, *_: Any) -> None:
-        """Nobody reads a file without rows: the draft goes as after any error."""
+        """Refuses a file without rows: the draft is removed as after any error."""
         if error is None and not self._loads:
             raise TraceError("there are no loads to write")
 
@@ -161,7 +161,7 @@ class Writer:
 
 
 def _groups(offsets: NDArray[np.int64]) -> Iterator[tuple[int, int]]:
-    """Ranges of loads that together have about `ROWS` packets."""
+    """Yields ranges of loads that together have about `ROWS` packets."""
     first = 0
     while first < offsets.size - 1:
         last = int(np.searchsorted(offsets, offsets[first] + ROWS))
@@ -172,7 +172,7 @@ def _groups(offsets: NDArray[np.int64]) -> Iterator[tuple[int, int]]:
 
 @dataclass(slots=True)
 class _Parts:
-    """Rows as they come: columns of packets, and the stretches that belong to one load."""
+    """Rows in the order of reading: columns of packets, and segments of one load each."""
 
     times: list[Any1] = field(default_factory=list)
     sizes: list[Any1] = field(default_factory=list)
@@ -241,7 +241,7 @@ class _Parts:
 
 
 def _first_of_each(member: Any1, loads: int) -> Any1:
-    """The first stretch of each load."""
+    """Returns the first segment of each load."""
     first = np.zeros(loads, np.int64)
     first[member[::-1]] = np.arange(member.size)[::-1]
     return first
@@ -256,7 +256,7 @@ def _check_constant(stretches: Any1, member: Any1, first: Any1) -> None:
 
 
 def _one_description(owners: Any1, paths: Any1, loads: int) -> Any1:
-    """The rows that describe each load once: those of paths where it has such, else the whole."""
+    """Returns the rows that describe each load once: those of paths, or else the whole."""
     split = np.zeros(loads, np.bool_)
     split[owners[paths != WHOLE]] = True
     kept: Any1 = np.flatnonzero((paths != WHOLE) | ~split[owners])
@@ -282,13 +282,13 @@ def _check_columns(schema: pa.Schema) -> None:
 
 
 def _is_text(kind: pa.DataType) -> bool:
-    """Whether it is stored as the schema wants it: Arrow has several forms of it in memory."""
+    """Returns whether it is stored as text: Arrow has several forms of it in memory."""
     inner = kind.value_type if pa.types.is_dictionary(kind) else kind
     return inner in (pa.string(), pa.large_string(), pa.string_view())
 
 
 def metadata(file: pq.ParquetFile) -> dict[bytes, bytes]:
-    """Keys and values of a file, whether its writer keeps them in its Arrow schema or beside it."""
+    """Returns keys and values of a file, from its own metadata and its Arrow schema."""
     beside: dict[bytes, bytes] = file.metadata.metadata or {}
     return beside | (file.schema_arrow.metadata or {})
 

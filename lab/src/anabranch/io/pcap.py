@@ -11,7 +11,7 @@ from anabranch.validate import TraceError
 
 
 class CutError(TraceError):
-    """A capture ends within a packet: what is before it is whole."""
+    """A capture ends within a packet; the packets before it are complete."""
 
     def __init__(self, what: str, at: int, size: int) -> None:
         super().__init__(f"{what} at byte {at} is damaged or incomplete")
@@ -24,7 +24,7 @@ _MAGICS = {
     b"\x4d\x3c\xb2\xa1": ("<", 1),
     b"\xa1\xb2\x3c\x4d": (">", 1),
 }
-"""Byte order and nanoseconds of a tick, by the first bytes of a file."""
+"""Byte order and nanoseconds per tick, by the first bytes of a file."""
 _FILE_HEADER, _PACKET_HEADER = 24, 16
 
 
@@ -36,26 +36,26 @@ class Record(NamedTuple):
     length: int
     """Bytes of the whole frame."""
     frame: bytes
-    """As much of it as was captured."""
+    """The captured part of the frame."""
     outward: bool | None
-    """Whether the client sent it; None where the capture does not tell."""
+    """Whether the client sent it; None if the capture has no direction."""
     link: int
     """The link type."""
     at: int
-    """Where it stands in the file."""
+    """Its offset in the file."""
 
 
 def matches(data: bytes) -> bool:
-    """Whether these are the first bytes of such a file."""
+    """Returns whether these are the first bytes of such a file."""
     return data[:4] in _MAGICS
 
 
 def records(data: bytes) -> Iterator[Record]:
-    """The packets of a file that `matches`.
+    """Yields the packets of a file that `matches`.
 
     Raises:
-        CutError: behind the last packet that is whole.
-        TraceError: if the link type is not known, or the file's header is cut off.
+        CutError: after the last complete packet.
+        TraceError: if the link type is unknown, or the file's header is truncated.
     """
     order, tick = _MAGICS[data[:4]]
     if len(data) < _FILE_HEADER:

@@ -1,7 +1,7 @@
 """Captures: a folder with NAME.pcapng or NAME.pcap for each path (docs/formats.md, "Captures").
 
-They do not tell which session a datagram belongs to: all of a folder is one load. The splitter's
-own say which way each packet went; of others, the server's address does.
+They do not record the session of a datagram: all of a folder is one load. The splitter's own
+captures have the direction of each packet; for others, the server's address determines it.
 """
 
 from __future__ import annotations
@@ -28,10 +28,10 @@ _SECTION, _INTERFACE, _OLD_PACKET, _SIMPLE_PACKET, _PACKET = 0x0A0D0D0A, 1, 2, 3
 _ORDER_MARK = 0x1A2B3C4D
 _IF_NAME, _IF_TSRESOL, _IF_TSOFFSET, _EPB_FLAGS = 2, 9, 14, 2
 _HEADERS = 28
-"""Bytes of an IPv4 and a UDP header: what is written of each packet, and the least that it has."""
+"""Bytes of an IPv4 and a UDP header: the written part of each packet, and its minimum size."""
 _LONGEST = np.iinfo(np.int32).max
 _LATEST = np.iinfo(np.int64).max
-"""The largest size [bytes] and the last time [ns since 1970] that arrays of ours hold."""
+"""Maximum size [bytes] and last time [ns since 1970] in our arrays."""
 
 Row: TypeAlias = tuple[int, int, int, int, int]
 """Nanoseconds since 1970, signed size, and `Clear` of a packet."""
@@ -40,11 +40,11 @@ Row: TypeAlias = tuple[int, int, int, int, int]
 def read(path: Path, meaning: Meaning | None = None) -> Traces:
     """Reads a folder, or one file. Paths are numbered by the names of their files.
 
-    Times count from the first packet of all; packets of equal time stand in the order of paths.
-    Where every packet is WireGuard's or Mosh's, they keep the counters that they show in clear.
+    Times count from the first packet of all; packets of equal time are in the order of paths. If
+    every packet is WireGuard's or Mosh's, the traces have their cleartext counters.
 
     Raises:
-        TraceError: names the file and the place in it that is wrong.
+        TraceError: names the file and the wrong place in it.
     """
     meaning = meaning or Meaning()
     captures = files(path) if path.is_dir() else [path]
@@ -70,14 +70,14 @@ def read(path: Path, meaning: Meaning | None = None) -> Traces:
 
 
 def files(path: Path) -> list[Path]:
-    """What `read` takes of a folder."""
+    """Returns the files of a folder that `read` reads."""
     return sorted([*path.glob("*.pcapng"), *path.glob("*.pcap")])
 
 
 def write(traces: Traces, path: Path) -> None:
     """Writes a folder of captures of one load: headers of the right lengths, without payload.
 
-    Addresses are those for documentation. Times are written as if the load began in 1970.
+    Addresses are from documentation ranges. Times are written as if the load began in 1970.
 
     Raises:
         TraceError: if there is not exactly one load with packets, or sizes are not those of IP
@@ -89,7 +89,7 @@ def write(traces: Traces, path: Path) -> None:
     if traces.facts.size != "ip-packet" or (abs(traces.sizes) < _HEADERS).any():
         raise TraceError("a capture can have only IP packets of 28 bytes or more", column="size")
     whole = np.full(traces.sizes.size, WHOLE, np.int16)
-    # What is not split came by one path, the first.
+    # Unsplit packets are on one path, the first.
     paths = np.maximum(whole if traces.paths is None else traces.paths, 0)
     names = _names(traces.facts.paths, int(paths.max()) + 1)
     with draft.folder(path) as folder:
@@ -100,10 +100,10 @@ def write(traces: Traces, path: Path) -> None:
 
 
 def _names(known: tuple[str, ...], paths: int) -> list[str]:
-    """The names of at least so many paths, as docs/formats.md, "Captures" has them.
+    """Returns the names of at least `paths` paths (docs/formats.md, "Captures").
 
     Raises:
-        TraceError: if one cannot be that of a file, or stands twice.
+        TraceError: if a name cannot be a file's, or occurs twice.
     """
     names = [*known, *map(str, range(len(known), paths))]
     for place, name in enumerate(names):
@@ -113,7 +113,7 @@ def _names(known: tuple[str, ...], paths: int) -> list[str]:
 
 
 def _packets(file: Path, server: End | None) -> Iterator[Row]:
-    """The packets of one file; where a server is named, those that it sent or was sent."""
+    """Yields the packets of one file; with `server`, only those to and from it."""
     for record in records(file.read_bytes(), file):
         row = _row(record, server)
         if row is not None:
@@ -140,12 +140,12 @@ def _row(record: Record, server: End | None) -> Row | None:
 
 
 def records(data: bytes, file: Path) -> Iterator[Record]:
-    """The packets of a `file` in either format, which holds `data`.
+    """Yields the packets of a `file` in either format, whose content is `data`.
 
-    Of one that ends within a packet, as after a crash, those before it; a warning names the rest.
+    If it ends within a packet, as after a crash, a warning names the ignored rest.
 
     Raises:
-        TraceError: with the byte where it is damaged, or cut off before its first packet.
+        TraceError: with the byte where it is damaged, or truncated before its first packet.
     """
     seen = False
     try:
@@ -159,21 +159,21 @@ def records(data: bytes, file: Path) -> Iterator[Record]:
 
 
 class _Interface(NamedTuple):
-    """What a section says of an interface (draft-ietf-opsawg-pcapng, section 4.2)."""
+    """A section's description of an interface (draft-ietf-opsawg-pcapng, section 4.2)."""
 
     link: int
     ticks: int
-    """A second, of its clock."""
+    """Ticks per second of its clock."""
     offset: int
-    """Seconds that its clock is behind."""
+    """Offset of its clock in seconds, to be added."""
 
     def time(self, high: int, low: int) -> int:
-        """Nanoseconds since 1970."""
+        """Returns nanoseconds since 1970."""
         return (high << 32 | low) * 1_000_000_000 // self.ticks + self.offset * 1_000_000_000
 
 
 def _records(data: bytes) -> Iterator[Record]:
-    """The packets of a pcapng file; each by the link type and the clock of its interface."""
+    """Yields the packets of a pcapng file; each by the link type and the clock of its interface."""
     order, interfaces = "<", list[_Interface]()
     for kind, body, at in _blocks(data):
         try:
@@ -191,7 +191,7 @@ def _records(data: bytes) -> Iterator[Record]:
 
 
 def _blocks(data: bytes) -> Iterator[tuple[int, bytes, int]]:
-    """Kind, body and place of each block."""
+    """Yields kind, body and offset of each block."""
     at, order = 0, "<"
     if data[:4] != struct.pack("<I", _SECTION):
         raise TraceError("not a pcapng file")
@@ -218,7 +218,7 @@ def _interface(body: bytes, order: str) -> _Interface:
 
 
 def _packet(kind: int, body: bytes, order: str, interfaces: list[_Interface], at: int) -> Record:
-    """An Enhanced Packet Block, or the Packet Block before it, which numbers interfaces by 16 bits.
+    """Parses an Enhanced Packet Block, or its predecessor, with 16-bit numbers of interfaces.
 
     Link types are checked here: an interface without packets, such as a USB bus, may have any.
     """
@@ -268,7 +268,7 @@ def _packet_block(time: float, size: int) -> bytes:
 
 
 def _ip_header(length: int, outward: bool) -> bytes:
-    """IPv4 and UDP headers between 192.0.2.1 and 198.51.100.1, without checksums."""
+    """Returns IPv4 and UDP headers between 192.0.2.1 and 198.51.100.1, without checksums."""
     client, server = bytes([192, 0, 2, 1]), bytes([198, 51, 100, 1])
     ends = client + server if outward else server + client
     ports = (40_000, 443) if outward else (443, 40_000)

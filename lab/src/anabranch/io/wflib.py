@@ -1,7 +1,8 @@
 """WFlib's npz: `X` is direction times timestamp [s], + from client to server; `y` the label.
 
-A product cannot tell the direction of a packet at time 0. When reading, leading zeros of a row are
-packets of the client, who speaks first; when writing, time 0 becomes `SOON`: nothing is lost.
+A product does not contain the direction of a packet at time 0. When reading, leading zeros of a row
+are packets of the client, which speaks first; when writing, time 0 becomes `SOON`, so that nothing
+is lost.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from anabranch.traces import Builder, Facts, Traces, loads
 from anabranch.validate import TraceError
 
 SOON = 1e-9
-"""What a time of 0 is written as [s]: shorter than any clock tells."""
+"""Replacement for a time of 0 when writing [s]: shorter than any clock's resolution."""
 
 
 def read(path: Path, meaning: Meaning | None = None) -> Traces:
@@ -50,7 +51,7 @@ def read(path: Path, meaning: Meaning | None = None) -> Traces:
 
 
 def write(traces: Traces, path: Path) -> None:
-    """Writes such a file, as WFlib has them: sizes become directions, rows are cut at 10,000.
+    """Writes such a file in WFlib's form: sizes become directions, rows are cut at 10,000.
 
     Raises:
         TraceError: if the traces have no times.

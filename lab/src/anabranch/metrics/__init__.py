@@ -1,8 +1,8 @@
-"""What an attack achieved, from one row for each prediction.
+"""Metrics of an attack, from one row for each prediction.
 
 | module | what it computes |
 |---|---|
-| `outcomes` | the rows: what was guessed of which load, and how surely |
+| `outcomes` | the rows: the predicted page of each load, and its score |
 | `rates` | true, wrong and false positives, r-precision, recall, F1 |
 | `bootstrap` | intervals, with pages as clusters |
 | `paired` | the difference of two results on the loads that both predicted |

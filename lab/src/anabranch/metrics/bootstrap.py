@@ -1,7 +1,7 @@
-"""Bootstrap intervals whose clusters are pages.
+"""Bootstrap intervals with pages as clusters.
 
-Loads of one page are alike, so an interval over loads would be far too narrow for the question
-that matters: what happens on other pages? Pages are drawn again, with all of their loads.
+Loads of one page are alike, so that an interval over loads would be far too narrow for the relevant
+question, the accuracy on other pages. Pages are resampled with all of their loads.
 """
 
 from __future__ import annotations
@@ -15,12 +15,12 @@ from anabranch.metrics.outcomes import Floats
 from anabranch.metrics.rates import Counts, Rates, rates
 
 LEVEL = 0.95
-"""Share of resamples that an interval holds."""
+"""Share of resamples inside an interval."""
 MOST_RESAMPLES = 100_000
-"""They are drawn all at once."""
+"""Maximum number of resamples, as they are drawn all at once."""
 
 BLOCK = 1 << 22
-"""Unmonitored pages, times resamples, that are drawn at once: there may be tens of thousands."""
+"""Unmonitored pages, times resamples, to draw at once: there may be tens of thousands."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,12 +35,12 @@ class Estimate:
 def intervals(
     counts: Counts, statistic: Callable[[Rates], Floats], resamples: int, seed: int
 ) -> list[Estimate]:
-    """A statistic at each of `t` thresholds, with percentile intervals over `resamples`.
+    """Computes a statistic at each of `t` thresholds, with intervals over `resamples`.
 
     Args:
         counts: of the pages.
         statistic: of rates (..., t), with one value for each.
-        resamples: how often pages are drawn again, with replacement; monitored and unmonitored
+        resamples: number of resamples of the pages, with replacement; monitored and unmonitored
             pages separately.
         seed: of these draws; equal seeds draw equal pages, whatever the statistic.
     """
@@ -56,14 +56,14 @@ def intervals(
 
 
 def draws(chance: np.random.Generator, pages: int, resamples: int) -> Floats:
-    """float64 (resamples, pages): how often each page was drawn."""
+    """Returns float64 (resamples, pages): the number of times each page was drawn."""
     if pages == 0:
         return np.zeros((resamples, 0))
     return chance.multinomial(pages, np.full(pages, 1 / pages), resamples).astype(np.float64)
 
 
 def percentiles(spread: Floats) -> tuple[Floats, Floats]:
-    """Ends of the interval of each column; resamples without a value are left out."""
+    """Returns the ends of the interval of each column; NaN resamples are left out."""
     tail = (1 - LEVEL) / 2
     none = np.isnan(spread).all(axis=0)
     filled = np.where(none, 0.0, spread)

@@ -12,19 +12,19 @@ from anabranch.metrics.outcomes import Bools, Floats, Outcomes
 
 
 class PairError(ValueError):
-    """Two results that have no loads to compare."""
+    """Two results without common loads to compare."""
 
 
 @dataclass(frozen=True, slots=True)
 class Difference:
-    """How much better the second one recognises loads that both predicted.
+    """The gain of the second result over the first on loads that both predicted.
 
     Attributes:
-        loads: how many both predicted.
-        pages: of these.
+        loads: number of loads that both predicted.
+        pages: number of their pages.
         first, second: each one's accuracy on them, with 95 % intervals by page.
         gain: second minus first, with its 95 % interval.
-        only_first, only_second: loads that one alone recognised.
+        only_first, only_second: number of loads that only this one recognised.
     """
 
     loads: int
@@ -39,8 +39,8 @@ class Difference:
 def difference(first: Outcomes, second: Outcomes, resamples: int, seed: int) -> Difference:
     """Compares closed-world predictions; the bootstrap draws the same pages for both.
 
-    What makes a page easy makes it so for both, and falls out of their difference: its interval is
-    mostly far narrower than those of the two would suggest.
+    An easy page is easy for both, and cancels out of their difference: its interval is mostly far
+    narrower than those of the two would suggest.
 
     Raises:
         PairError: if one has several predictions of a load, or they have no load in common, or
@@ -69,7 +69,7 @@ def difference(first: Outcomes, second: Outcomes, resamples: int, seed: int) -> 
 
 
 def _common(first: Outcomes, second: Outcomes) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
-    """Rows of either that are of the same loads, in one order."""
+    """Returns the rows of either result for the common loads, in one order."""
     _, ours, theirs = np.intersect1d(
         _names(first), _names(second), assume_unique=True, return_indices=True
     )
@@ -90,7 +90,7 @@ def _names(outcomes: Outcomes) -> NDArray[np.void]:
 
 
 def _by_page(page: NDArray[np.int32], right: Bools) -> tuple[NDArray[np.int32], Floats]:
-    """Pages, and for each its loads and how many of them the first and the second recognised."""
+    """Returns pages, and for each its loads and the first's and second's recognised ones."""
     pages, codes = np.unique(page, return_inverse=True)
     counts = np.zeros((pages.size, 3))
     np.add.at(counts, codes, np.column_stack([np.ones(page.size), right]))
@@ -98,6 +98,6 @@ def _by_page(page: NDArray[np.int32], right: Bools) -> tuple[NDArray[np.int32], 
 
 
 def _accuracies(counts: Floats, weights: Floats) -> Floats:
-    """float64 (resamples, 3): the first's, the second's, and their difference."""
+    """Returns float64 (resamples, 3): accuracies of the first and second, and their difference."""
     loads, first, second = (weights @ counts).T
     return np.column_stack([first / loads, second / loads, (second - first) / loads])

@@ -1,8 +1,8 @@
-"""True, wrong and false positives by page, and what follows from them.
+"""True, wrong and false positives by page, and the rates from them.
 
 Wang, "High precision open-world website fingerprinting", IEEE S&P 2020: a true positive is a
-monitored load taken for what it is, a wrong positive one taken for another monitored page, a false
-positive an unmonitored load taken for a monitored page.
+monitored load classified correctly, a wrong positive one classified as another monitored page, a
+false positive an unmonitored load classified as a monitored page.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ Ints: TypeAlias = NDArray[np.int64]
 
 @dataclass(frozen=True, slots=True)
 class Counts:
-    """Loads by page, at each of `t` thresholds.
+    """Numbers of loads by page, at each of `t` thresholds.
 
     Attributes:
         monitored: int64 (monitored pages,), loads of each.
@@ -46,7 +46,7 @@ class Rates:
 
 
 def count(outcomes: Outcomes, accepted: Bools) -> Counts:
-    """Counts by page what was `accepted` (n, t) as monitored."""
+    """Counts by page the loads `accepted` (n, t) as monitored."""
     seen = accepted & (outcomes.packets > 0)[:, None]
     right = outcomes.right[:, None]
     inside, outside = outcomes.monitored, ~outcomes.monitored
@@ -60,7 +60,7 @@ def count(outcomes: Outcomes, accepted: Bools) -> Counts:
 
 
 def rates(counts: Counts, inside: ArrayLike = 1.0, outside: ArrayLike = 1.0) -> Rates:
-    """Rates where each monitored page counts `inside` times, each unmonitored one `outside` times.
+    """Returns rates with monitored pages weighted by `inside`, unmonitored ones by `outside`.
 
     Args:
         counts: of the pages.
@@ -75,9 +75,9 @@ def rates(counts: Counts, inside: ArrayLike = 1.0, outside: ArrayLike = 1.0) -> 
 
 
 def r_precision(rates: Rates, r: float) -> Floats:
-    """TPR / (TPR + WPR + r FPR): precision where `r` unmonitored loads come on a monitored one.
+    """TPR / (TPR + WPR + r FPR): precision with `r` unmonitored loads per monitored one.
 
-    NaN where nothing is taken for monitored: there is no precision then.
+    NaN if no load is accepted as monitored: precision is undefined then.
     """
     below = rates.true + rates.wrong + r * rates.false
     with np.errstate(invalid="ignore"):
@@ -86,7 +86,7 @@ def r_precision(rates: Rates, r: float) -> Floats:
 
 
 def f1_score(rates: Rates, r: float) -> Floats:
-    """Harmonic mean of r-precision and recall; 0 where nothing is taken for monitored."""
+    """Returns the harmonic mean of r-precision and recall; 0 if no load is accepted."""
     precision = np.nan_to_num(r_precision(rates, r))
     total = precision + rates.true
     score: Floats = 2 * precision * rates.true / np.where(total > 0, total, 1)
@@ -94,7 +94,7 @@ def f1_score(rates: Rates, r: float) -> Floats:
 
 
 def _share(hits: Ints, loads: Ints, weights: ArrayLike) -> Floats:
-    """Hits of all loads, pages weighted; NaN where there is no load."""
+    """Returns the share of hits in all loads, with weighted pages; NaN without loads."""
     weight = np.broadcast_to(weights, np.shape(weights)[:-1] + loads.shape).astype(np.float64)
     total = (weight @ loads)[..., None]
     with np.errstate(invalid="ignore"):
@@ -103,7 +103,7 @@ def _share(hits: Ints, loads: Ints, weights: ArrayLike) -> Floats:
 
 
 def _by_page(pages: NDArray[np.int32], hits: NDArray[np.float64] | Bools) -> Ints:
-    """int64 (pages, t): sums of `hits` (n, t) over the loads of each page."""
+    """Returns int64 (pages, t): sums of `hits` (n, t) over the loads of each page."""
     names, codes = np.unique(pages, return_inverse=True)
     sums = np.zeros((names.size, hits.shape[1]), np.int64)
     np.add.at(sums, codes, hits.astype(np.int64))

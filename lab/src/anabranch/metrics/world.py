@@ -12,15 +12,15 @@ from anabranch.metrics.outcomes import Bools, Floats, Outcomes
 from anabranch.metrics.rates import Rates, count, f1_score, r_precision, rates
 
 STEPS = 101
-"""Thresholds of a curve."""
+"""Number of thresholds of a curve."""
 
 
 def closed_world(outcomes: Outcomes, pages: int, resamples: int, seed: int) -> dict[str, Any]:
-    """Share of the loads whose page is guessed; a load of which nothing is seen is a miss.
+    """Computes the share of correctly classified loads; an unseen load is a miss.
 
     Args:
         outcomes: of the test set.
-        pages: how many are told apart.
+        pages: number of classes.
         resamples: of the bootstrap.
         seed: of the bootstrap.
     """
@@ -40,14 +40,14 @@ def closed_world(outcomes: Outcomes, pages: int, resamples: int, seed: int) -> d
 def open_world(
     outcomes: Outcomes, accepted: Bools, curve: Bools, r: float, resamples: int, seed: int
 ) -> dict[str, Any]:
-    """Recall, r-precision and F1 at an operating point, and along a curve.
+    """Computes recall, r-precision and F1 at an operating point, and along a curve.
 
     Args:
         outcomes: of the test set.
-        accepted: bool (n,), what counts as monitored at the operating point.
-        curve: bool (n, t), the same at each threshold of the curve; folds have thresholds of
-            their own, those of equal place are pooled.
-        r: unmonitored loads that come on a monitored one.
+        accepted: bool (n,), accepted as monitored at the operating point.
+        curve: bool (n, t), the same at each threshold of the curve; folds have their own
+            thresholds, which are pooled by index.
+        r: unmonitored loads per monitored one.
         resamples: of the bootstrap.
         seed: of the bootstrap.
     """
@@ -76,9 +76,9 @@ def open_world(
 def by_share(
     outcomes: Outcomes, accepted: Bools, resamples: int, seed: int
 ) -> list[dict[str, Any]]:
-    """Accuracy (recall, in an open world) in each quarter of the monitored loads by share seen.
+    """Computes accuracy (recall, in an open world) by quarters of monitored loads' shares seen.
 
-    Fewer than four where shares are equal, as they all are where nothing is split.
+    Fewer than four if shares are equal, as they all are without a split.
     """
     chosen = outcomes.monitored
     rows, taken = outcomes[chosen], accepted[chosen]
@@ -91,7 +91,7 @@ def by_share(
 
 
 def thresholds(validation: Outcomes) -> Floats:
-    """float64 (STEPS,): scores that keep 100 %, 99 %, ... 0 % of what validation saw monitored."""
+    """Returns float64 (STEPS,): scores that keep 100 % to 0 % of monitored validation loads."""
     scores = validation.score[validation.monitored & (validation.packets > 0)]
     if scores.size == 0:
         return np.linspace(0, 1, STEPS)
@@ -99,20 +99,20 @@ def thresholds(validation: Outcomes) -> Floats:
 
 
 def best_threshold(validation: Outcomes, grid: Floats, r: float) -> float:
-    """The threshold of `grid` with the best F1 on `validation`; of equals the strictest."""
+    """Returns the threshold of `grid` with the best F1 on `validation`; on ties the strictest."""
     counts = count(validation, validation.score[:, None] >= grid)
     scores = f1_score(rates(counts), r)
     return float(grid[np.flatnonzero(scores == scores.max())[-1]])
 
 
 def resolution(numbers: Mapping[str, Any], *, unseen: bool, most: int | None = None) -> str:
-    """How finely so few unmonitored pages can resolve a false-positive rate, in plain words.
+    """Describes how finely a number of unmonitored pages resolves a false-positive rate.
 
     Args:
-        numbers: as `open_world` has them.
-        unseen: whether unmonitored pages that tested did not train.
-        most: if `numbers` speak for several results, the most loads of these pages that test in one
-            of them; `numbers` are then of the one in which fewest do.
+        numbers: as returned by `open_world`.
+        unseen: whether the unmonitored test pages were not in training.
+        most: if `numbers` stand for several results, the maximum number of test loads of these
+            pages; `numbers` are then of the result with the fewest.
     """
     pages, loads = (numbers[f"unmonitored_{name}"] for name in ("pages", "predictions"))
     r = float(numbers["r"])

@@ -1,7 +1,7 @@
 """Networks in JAX and Equinox, and the one loop that trains them.
 
-Nothing here is imported before a network is built, so that forests and support vector machines
-work without JAX. `require_jax` turns its absence into one line that says what to install.
+Nothing here is imported before a network is built, so that forests and support vector machines work
+without JAX. `require_jax` reports its absence in one line, with the command that installs it.
 """
 
 from __future__ import annotations
@@ -10,20 +10,20 @@ from importlib.util import find_spec
 
 
 class MissingExtraError(ImportError):
-    """An optional part of the package is needed and not installed."""
+    """A required optional part of the package is not installed."""
 
 
 def how_to_install(extra: str) -> str:
-    """What to type for an optional part: a folder, since the name on the index is not ours."""
+    """Returns the command that installs an extra, from a folder: the index's name is not ours."""
     return f"pip install './lab[{extra}]' in the project's folder"
 
 
 NEEDED = ("jax", "jaxlib", "equinox", "optax")
-"""What networks import."""
+"""Packages that networks import."""
 
 
 def missing_of_jax() -> list[str]:
-    """Those of `NEEDED` that are not installed."""
+    """Returns the packages of `NEEDED` that are not installed."""
     return [name for name in NEEDED if find_spec(name) is None]
 
 

@@ -1,4 +1,4 @@
-"""The C library's allocator, told to keep what a training frees for its next step."""
+"""Sets the C library's allocator to keep freed memory for the next training step."""
 
 from __future__ import annotations
 
@@ -10,19 +10,19 @@ _TRIM_THRESHOLD, _TOP_PAD, _MMAP_MAX = -1, -2, -4
 """Numbers of glibc's parameters (mallopt(3))."""
 
 _KEPT = {_TRIM_THRESHOLD: (1 << 31) - 1, _TOP_PAD: 256 << 20, _MMAP_MAX: 0}
-"""Bytes at the heap's end; of the last, mappings apart from the heap."""
+"""Bytes to keep at the heap's end; for the last, the number of mappings apart from the heap."""
 
 
 @cache
 def keep_freed_memory() -> bool:
-    """Has this process keep what it frees for its next arrays, all but 2 GiB at the heap's end.
+    """Makes this process keep freed memory for new arrays, up to 2 GiB at the heap's end.
 
-    Networks take and free the same arrays at each step; given back in between, their pages are
-    cleared anew by the kernel, a tenth to a sixth of a training's processor time.
+    Networks allocate and free the same arrays at each step. If they are returned in between, the
+    kernel clears their pages again: a tenth to a sixth of a training's processor time.
 
     Returns:
-        whether it will: it needs glibc, and settings of the user's (`MALLOC_...`, `GLIBC_TUNABLES`)
-        are left alone.
+        whether it succeeded: it needs glibc, and leaves the user's settings (`MALLOC_...`,
+        `GLIBC_TUNABLES`) alone.
     """
     if any(name.startswith(("MALLOC_", "GLIBC_TUNABLES")) for name in os.environ):
         return False

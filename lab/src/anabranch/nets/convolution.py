@@ -2,8 +2,8 @@
 
 On a CPU, XLA's own is up to twice as fast (Robust Fingerprinting 16 against 22 processor seconds
 for each 1,000 loads and epoch, Deep Fingerprinting 13 against 25), as long as time is the middle
-axis and the output is no longer than the input: else its gradient is ten to a hundred times
-slower. Both give the same numbers up to rounding; a test holds them to it.
+axis and the output is no longer than the input: else its gradient is ten to a hundred times slower.
+Both give the same numbers up to rounding; a test verifies it.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ Method: TypeAlias = Literal["slices", "lax"]
 
 
 def default_method(taps: int, padding: tuple[int, int]) -> Method:
-    """`lax`, but where a CPU would be slow at the gradient: `taps` as dilation spreads them."""
+    """Returns `lax`, unless a CPU's gradient would be slow; `taps` includes the dilation."""
     longer = sum(padding) > taps - 1
     return "slices" if longer and jax.default_backend() == "cpu" else "lax"
 
@@ -32,7 +32,7 @@ def convolve(
     dilation: int = 1,
     method: Method | None = None,
 ) -> Array:
-    """Cross-correlation along time.
+    """Computes the cross-correlation along time.
 
     Args:
         x: (batch, time, channels in).
@@ -61,7 +61,7 @@ def convolve(
 def convolve_rows(
     x: Array, kernel: Array, *, padding: tuple[int, int], method: Method | None = None
 ) -> Array:
-    """Cross-correlation over time and a few rows, stride 1.
+    """Computes the cross-correlation over time and a few rows, stride 1.
 
     Rows become channels, so that this is a convolution along time alone; with two rows of input
     and one of padding, no product meets a zero.
@@ -97,7 +97,7 @@ def _convolve_slices(
 
 
 def _spread_rows(kernel: Array, rows: int, rows_out: int, pad: int) -> Array:
-    """(time taps, rows, inputs, rows out, outputs): which tap joins which pair of rows."""
+    """Returns (time taps, rows, inputs, rows out, outputs): the tap for each pair of rows."""
     none = jnp.zeros_like(kernel[0])
 
     def tap(row: int, row_out: int) -> Array:

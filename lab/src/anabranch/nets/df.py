@@ -32,7 +32,7 @@ BLOCKS = 4
 def deep_fingerprinting(
     rng: np.random.Generator, length: int, classes: int, width: int, hidden: int
 ) -> Layer:
-    """Four blocks of two convolutions, then two dense layers.
+    """Builds four blocks of two convolutions, then two dense layers.
 
     Input: one array (batch, length). Block `b` has `width` x 2^b filters; the first block uses
     ELU, since its input is signed, the others ReLU.

@@ -1,8 +1,8 @@
-"""Layers: Equinox modules whose running statistics travel beside them.
+"""Layers: Equinox modules with separate running statistics.
 
-A layer maps `(x, state, key)` to `(y, state)`. `state` holds what training changes without a
-gradient (batch normalisation's running statistics) and `key` is a random key in training, None
-in use: a layer without either passes an empty tuple through.
+A layer maps `(x, state, key)` to `(y, state)`. `state` holds values that training changes without a
+gradient (batch normalisation's running statistics). `key` is a random key in training, None in
+inference; a layer without either passes an empty tuple through.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ class Layer(eqx.Module):
     """Base of all layers."""
 
     def initial(self) -> State:
-        """The state before training."""
+        """Returns the state before training."""
         return self._initial()
 
     def __call__(self, x: Any, state: State, key: Key) -> tuple[Any, State]:
@@ -153,7 +153,7 @@ class BatchNorm(Layer):
         self.momentum, self.epsilon = momentum, epsilon
 
     def _initial(self) -> State:
-        """Running sums of mean and variance, and their weight so far."""
+        """Returns the running sums of mean and variance, and their weight so far."""
         zeros = np.zeros_like(self.scale)
         return zeros, zeros, np.float32(0.0)
 
@@ -188,8 +188,8 @@ class Dropout(Layer):
 class MaxPool(Layer):
     """Greatest of `size` neighbours along time, every `stride`; `padding` counts as -inf.
 
-    Made of reshapes: a window is some whole blocks of `stride` elements and the beginning of one
-    more. XLA's own pooling, and above all its gradient, is slow on a CPU.
+    Implemented with reshapes: a window is some whole blocks of `stride` elements and the beginning
+    of one more. XLA's own pooling, and above all its gradient, is slow on a CPU.
     """
 
     size: int = eqx.field(static=True)
@@ -230,18 +230,18 @@ class Sequential(Layer):
 
 
 def same_padding(length: int, size: int, stride: int = 1) -> Padding:
-    """Padding with which ceil(length / stride) windows fit, as TensorFlow's `same`."""
+    """Returns the padding for ceil(length / stride) windows, as TensorFlow's `same`."""
     total = max((-(-length // stride) - 1) * stride + size - length, 0)
     return total // 2, total - total // 2
 
 
 def flatten(x: Array) -> Array:
-    """(batch, everything else)."""
+    """Flattens to (batch, everything else)."""
     return x.reshape(x.shape[0], -1)
 
 
 def average_over_time(x: Array) -> Array:
-    """(batch, time, channels) to (batch, channels)."""
+    """Averages (batch, time, channels) to (batch, channels)."""
     return x.mean(axis=1)
 
 

@@ -32,7 +32,7 @@ KERNEL_PENALTY = 1e-3
 def plain_cnn(
     rng: np.random.Generator, length: int, classes: int, width: int, hidden: int
 ) -> Layer:
-    """Two convolutions with pooling and response normalisation, one tanh layer.
+    """Builds two convolutions with pooling and response normalisation, and one tanh layer.
 
     Input: one array (batch, length).
     """
@@ -48,7 +48,7 @@ def plain_cnn(
 
 
 def kernel_penalty(network: Layer) -> Array:
-    """Half the squared norm of the convolutions' kernels, times 0.001."""
+    """Returns half the squared norm of the convolutions' kernels, times 0.001."""
     convolutions = jax.tree.leaves(network, is_leaf=lambda node: isinstance(node, Conv))
     kernels = [node.kernel for node in convolutions if isinstance(node, Conv)]
     return KERNEL_PENALTY / 2 * jnp.sum(jnp.stack([jnp.sum(jnp.square(k)) for k in kernels]))

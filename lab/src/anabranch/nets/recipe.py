@@ -1,4 +1,4 @@
-"""How a network is trained, in numbers; free of JAX, so that attacks can state it."""
+"""Numbers of a network's training; free of JAX, so that attacks can state them."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ Optimizer: TypeAlias = Literal["adam", "adamax", "sgd"]
 
 @dataclass(frozen=True, slots=True)
 class Plateau:
-    """Lower the learning rate, then stop, when the validation set is no longer done better.
+    """Lower the learning rate, then stop, when the validation score no longer improves.
 
     Better is a higher accuracy, or an equal one with less cross entropy.
     """
@@ -19,9 +19,9 @@ class Plateau:
     patience: int
     """Epochs without a new best before the rate falls; after twice as many, training stops."""
     factor: float
-    """What the rate is multiplied by."""
+    """Factor on the rate."""
     floor: float
-    """The least rate."""
+    """Minimum rate."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,10 +33,10 @@ class Recipe:
     epochs: int
     batch_size: int
     decay: Callable[[int, int], float] = lambda epoch, step: 1.0
-    """Multiplies the rate; arguments are the epoch and the step of all training, from 0."""
+    """Factor on the rate; arguments are the epoch and the step of all training, from 0."""
     weight_decay: float = 0.0
-    """Added to the gradient as a multiple of every parameter (PyTorch's way in Adam)."""
+    """Multiple of every parameter that is added to the gradient (as in PyTorch's Adam)."""
     penalty: Callable[[Any], Any] | None = None
-    """Added to the loss: a module-level function of the network."""
+    """Term of the loss: a module-level function of the network."""
     plateau: Plateau | None = None
-    """Needs a validation set; without one it does nothing."""
+    """Schedule that needs a validation set; without one it has no effect."""

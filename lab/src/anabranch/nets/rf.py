@@ -25,7 +25,7 @@ MOMENTUM, EPSILON = 0.9, 1e-5
 
 
 def robust_fingerprinting(rng: np.random.Generator, classes: int, width: int) -> Layer:
-    """Four convolutions over both rows, six over time, and an average for each class.
+    """Builds four convolutions over both rows, six over time, and an average for each class.
 
     Input: one array (batch, rows, slots), published with two rows. The published widths are those
     of `width` = 32.
@@ -58,7 +58,7 @@ def _over_time(rng: np.random.Generator, inputs: int, classes: int) -> list[Laye
 
 
 def _time_first(inputs: tuple[Array, ...]) -> Array:
-    """(batch, time, rows, 1 channel)."""
+    """Returns (batch, time, rows, 1 channel)."""
     return inputs[0].transpose(0, 2, 1)[..., None]
 
 
@@ -67,7 +67,7 @@ def _greatest_row(x: Array) -> Array:
 
 
 def _fold_channels(x: Array) -> Array:
-    """Two channels become one of twice the length, end to end.
+    """Joins two channels end to end to one of twice the length.
 
     The published program reshapes (64, 296) to (32, 592) here, and the published accuracies are
     those of this network, so we keep it.

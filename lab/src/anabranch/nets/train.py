@@ -29,7 +29,7 @@ from .recipe import Optimizer, Plateau, Recipe
 Inputs: TypeAlias = tuple[NDArray[Any], ...]
 Codes: TypeAlias = NDArray[np.int64]
 OnEpoch: TypeAlias = Callable[[int, float, float | None, float], None]
-"""Epoch from 1, mean loss, validation accuracy, learning rate."""
+"""A callback with epoch from 1, mean loss, validation accuracy, learning rate."""
 
 
 @dataclass(frozen=True)
@@ -56,12 +56,12 @@ def train(
         network: with its initial weights.
         inputs: arrays with the samples along the first axis; cast to float32 batch by batch.
         codes: classes (n,), from 0.
-        recipe: how.
+        recipe: the training's parameters.
         seed: of the order of the samples and of dropout.
-        validation: chooses the epoch by accuracy, of equals by cross entropy, else the first.
-        on_epoch: called after each, those of an earlier process included.
-        unfinished: takes the state after each epoch, and within one whenever that is due; what it
-            has is gone on from, to the same end.
+        validation: chooses the epoch by accuracy, on ties by cross entropy, then the first.
+        on_epoch: called after each epoch, including those of an earlier process.
+        unfinished: stores the state after each epoch, and within one whenever that is due; training
+            resumes from a stored state, with the same result.
     """
     keep_freed_memory()
     run = _Run(recipe, network, inputs, codes, seed)
@@ -80,7 +80,7 @@ def train(
 
 
 def logits(trained: Trained, inputs: Inputs, batch_size: int = 128) -> NDArray[np.float32]:
-    """Class scores (n, classes) before the softmax, in batches of one shape."""
+    """Returns class scores (n, classes) before the softmax, in batches of one shape."""
     parts = [np.zeros((0, 0), dtype=np.float32)]
     for index in _even_batches(inputs[0].shape[0], batch_size):
         batch = _batch(inputs, index)
@@ -90,7 +90,7 @@ def logits(trained: Trained, inputs: Inputs, batch_size: int = 128) -> NDArray[n
 
 
 def evaluate(trained: Trained, inputs: Inputs, codes: Codes) -> tuple[float, float]:
-    """Accuracy, and mean cross entropy [nats] of the samples whose class is known."""
+    """Returns the accuracy, and the mean cross entropy [nats] of the samples with a known class."""
     scores = logits(trained, inputs)
     if scores.shape[0] == 0:
         return 0.0, 0.0
@@ -104,14 +104,15 @@ _PLAIN = ("step", "slowed", "rate", "told", "ended")
 
 
 class _Run:
-    """What changes while a network is trained.
+    """The mutable state of a training.
 
     Attributes:
-        best: the epoch that is returned in the end.
-        order: draws the samples' order; stands as before the epoch under way, until that ends.
-        losses: of the batches of the epoch under way.
-        told: for each epoch what `OnEpoch` takes.
-        ended: whether another epoch is of no use.
+        best: the epoch to return.
+        order: draws the samples' order; keeps its state from before the current epoch until the
+            epoch ends.
+        losses: of the batches of the current epoch.
+        told: arguments of `OnEpoch` for each epoch.
+        ended: whether training is finished.
     """
 
     def __init__(
@@ -132,7 +133,7 @@ class _Run:
         self.ended = recipe.epochs == 0
 
     def epoch(self, validation: tuple[Inputs, Codes] | None, unfinished: Unfinished | None) -> None:
-        """One pass over the training set, or what is left of it, and what it led to."""
+        """Runs one pass over the training set, or the rest of it, and evaluates the result."""
         number = len(self.told)
         loss = self._pass(number, unfinished)
         score = None if validation is None else evaluate(self.trained, *validation)
@@ -143,7 +144,7 @@ class _Run:
         self.ended = settled or len(self.told) >= self.recipe.epochs
 
     def state(self) -> dict[str, Any]:
-        """All of it, as NumPy arrays and plain values."""
+        """Returns the whole state, as NumPy arrays and plain values."""
         return {
             "trees": [np.asarray(leaf) for leaf in jax.tree.leaves(self._trees())],
             "order": self.order.bit_generator.state,
@@ -153,14 +154,15 @@ class _Run:
         }
 
     def restore(self, state: dict[str, Any]) -> None:
-        """Goes on from what `state` returned for the same arguments."""
+        """Resumes from a value of `state` with the same arguments."""
         shape = jax.tree.structure(self._trees())
         leaves = [jnp.asarray(leaf) for leaf in state["trees"]]
         now, self.moments, best = jax.tree.unflatten(shape, leaves)
         self.trained = Trained(*now)
         self.best = _Best(Trained(*best), *state["best"])
         self.order.bit_generator.state = state["order"]
-        self.losses = list(state.get("losses", []))  # none by builds that kept whole epochs alone
+        # missing in files of builds that stored whole epochs only
+        self.losses = list(state.get("losses", []))
         for name, value in state["plain"].items():
             setattr(self, name, value)
 
@@ -169,7 +171,7 @@ class _Run:
         return (now.network, now.state), self.moments, (best.network, best.state)
 
     def _pass(self, epoch: int, unfinished: Unfinished | None) -> float:
-        """Every sample once; returns the mean loss of the batches."""
+        """Trains on every sample once; returns the mean loss of the batches."""
         order = deepcopy(self.order)
         batches = _shuffled_batches(order, self.codes.size, self.recipe.batch_size)
         for index in batches[len(self.losses) :]:
@@ -210,7 +212,7 @@ class _Run:
 
 
 class _Best:
-    """The epoch to keep: the best score, or the last where there is none."""
+    """The epoch to keep: the best score, or the last without scores."""
 
     def __init__(
         self, trained: Trained, score: tuple[float, float] = (-1.0, np.inf), epoch: int = -1
@@ -226,7 +228,7 @@ class _Best:
 
 @lru_cache
 def _direction(name: Optimizer, weight_decay: float) -> optax.GradientTransformation:
-    """Where to go, without the rate, which is an argument of the compiled step."""
+    """Returns the update rule without the rate, which is an argument of the compiled step."""
     rules = {
         "adam": lambda: optax.scale_by_adam(eps=1e-8),
         "adamax": lambda: optax.scale_by_adamax(eps=1e-8),
@@ -268,12 +270,12 @@ def _forward(network: Layer, state: State, inputs: Inputs) -> Array:
 
 
 def _batch(inputs: Inputs, index: NDArray[np.int64]) -> Inputs:
-    """Some samples as float32; only a batch at a time, since the whole set may be int8."""
+    """Returns some samples as float32; only a batch at a time, since the whole set may be int8."""
     return tuple(array[index].astype(np.float32) for array in inputs)
 
 
 def _shuffled_batches(rng: np.random.Generator, count: int, size: int) -> NDArray[np.int64]:
-    """Every sample once, (batches, size): the last is filled from the first's samples."""
+    """Returns every sample once, (batches, size): the last is filled from the first's samples."""
     order = rng.permutation(count)
     size = min(size, count)
     steps = -(-count // size)
@@ -281,6 +283,6 @@ def _shuffled_batches(rng: np.random.Generator, count: int, size: int) -> NDArra
 
 
 def _even_batches(count: int, size: int) -> Iterator[NDArray[np.int64]]:
-    """All samples in order; the last batch repeats the last sample up to the full size."""
+    """Yields all samples in order; the last batch repeats the last sample up to the full size."""
     for start in range(0, count, size):
         yield np.minimum(np.arange(start, start + size), count - 1)

@@ -49,7 +49,7 @@ class WithMetadata(Layer):
 
 
 class Residual(Layer):
-    """Two dilated convolutions beside a shortcut."""
+    """Two dilated convolutions in parallel with a shortcut."""
 
     branch: Sequential
     shortcut: Sequential
@@ -66,7 +66,7 @@ class Residual(Layer):
 def var_cnn(
     rng: np.random.Generator, metadata: int, classes: int, width: int, hidden: int
 ) -> Layer:
-    """A one-dimensional ResNet-18 of causal dilated convolutions, with metadata.
+    """Builds a one-dimensional ResNet-18 of causal dilated convolutions, with metadata.
 
     Stage `s` has `width` x 2^s channels; its first block dilates by 1 and 2, its second by 4
     and 8.
@@ -119,7 +119,7 @@ def _branch(
 def _causal(
     rng: np.random.Generator, inputs: int, outputs: int, stride: int, dilation: int
 ) -> Conv:
-    """Three taps that look back only."""
+    """Returns a convolution with three taps that look back only."""
     return Conv(
         rng,
         inputs,

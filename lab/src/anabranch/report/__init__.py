@@ -1,25 +1,25 @@
-"""What sweeps found, as one page that people read: tables, figures, plain words.
+"""Results of sweeps as one page for readers: tables, figures, plain words.
 
 | module | what it does |
 |---|---|
 | `collection` | reads results, and finds those of a setting, an attack, an observer |
-| `setting` | settings and designs under the names that people use |
-| `published` | what the CoMPS paper found (`published.toml`) |
-| `tables` | a table before it is HTML or Markdown; how numbers are written |
-| `comparison` | the paper's Tables 3 to 6 beside ours |
-| `beyond` | tables that the paper has no like of |
-| `sizes` | each number beside what the size alone tells; what of a planned sweep is there |
-| `costs` | what is recognised beside what it costs: splits, padding and shaping |
+| `setting` | settings and designs under readable names |
+| `published` | the CoMPS paper's results (`published.toml`) |
+| `tables` | tables before HTML or Markdown; the format of numbers |
+| `comparison` | the paper's Tables 3 to 6 next to ours |
+| `beyond` | tables without a counterpart in the paper |
+| `sizes` | each accuracy next to that of the size alone; progress of a planned sweep |
+| `costs` | recognition against cost: splits, padding and shaping |
 | `summary` | the findings in plain words, from the numbers |
-| `drawing` | what all figures share: colours, text, SVG |
+| `drawing` | common parts of all figures: colours, text, SVG |
 | `curves`, `dots` | Figures 6 and 7; accuracy of settings, observers, shares |
 | `fronts` | the figure of `costs` |
-| `page` | which text, table and figure stands where |
+| `page` | the arrangement of texts, tables and figures |
 | `html`, `markdown` | the page in either form |
 | `export` | the results as CSV and LaTeX |
-| `files` | writes all of it, or nothing |
+| `files` | writes all files, or none |
 
-Nothing here computes a metric: every number is one that a result holds.
+Nothing here computes a metric: every number comes from a result.
 """
 
 from __future__ import annotations

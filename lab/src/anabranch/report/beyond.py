@@ -1,4 +1,4 @@
-"""Tables that the paper has no like of."""
+"""Tables without a counterpart in the paper."""
 
 from __future__ import annotations
 
@@ -25,20 +25,20 @@ def _one_path(collection: Collection) -> str:
 
 
 def settings(collection: Collection) -> list[Setting]:
-    """Those that have results, and in a whole report those of the paper."""
+    """Returns the settings with results, and in a full report those of the paper."""
     papers = comparison.PAPERS if collection.paper else ()
     return sorted({*papers, *collection.settings}, key=lambda each: each.place)
 
 
 def closed_settings(collection: Collection) -> list[Setting]:
-    """Rows of what is about the closed world and one path: those with such a result, at least."""
+    """Returns the rows of tables of the closed world and one path: settings with such results."""
     found = collection.select(world="closed", protocol="honest", observer=collection.rule)
     there = {entry.setting for entry in found}
     return [each for each in settings(collection) if collection.paper or each in there]
 
 
 def closed_world(collection: Collection) -> Table:
-    """Accuracy of every attack in every setting."""
+    """Returns the accuracy of every attack in every setting."""
     names = closed_attacks(collection)
     rows: list[tuple[Cell, ...]] = []
     groups, before = set(), None
@@ -60,14 +60,14 @@ def closed_world(collection: Collection) -> Table:
 
 
 def closed_attacks(collection: Collection) -> list[str]:
-    """Columns of the same."""
+    """Returns the columns of that table."""
     found = collection.select(world="closed", protocol="honest", observer=collection.rule)
     there = {entry.spec.attack for entry in found}
     return [each for each in collection.one_path_attacks if collection.paper or each in there]
 
 
 def open_world(collection: Collection) -> Table:
-    """Every open-world result."""
+    """Returns a table of every open-world result."""
     rows = tuple(
         (
             Cell(str(entry.setting), head=True),
@@ -84,14 +84,14 @@ def open_world(collection: Collection) -> Table:
 
 
 def closed(collection: Collection, setting: Setting, name: str) -> list[Entry]:
-    """Closed world, honest protocol, by the report's observer of one path."""
+    """Selects closed-world results, by the honest protocol and the report's one-path observer."""
     return collection.select(
         setting, name, world="closed", protocol="honest", observer=collection.rule
     )
 
 
 def observers(collection: Collection) -> Table:
-    """What more paths, or a better one, give away."""
+    """Returns a table of the accuracy with more paths, or with a better one."""
     rules = watched(collection)
     rows = []
     for setting, name in watched_pairs(collection):
@@ -112,7 +112,7 @@ def observers(collection: Collection) -> Table:
 
 
 def watched(collection: Collection) -> list[str]:
-    """Observers of split traces that have results, and in a whole report the usual ones."""
+    """Returns the observers of split traces with results, and in a full report the usual ones."""
     found = {entry.observer for entry in collection if _watches(entry)}
     order = ["random", "largest", "any", "merged:2", "merged:3", "merged:4", "merged"]
     usual = {"random", "largest", "merged:2", "merged"} if collection.paper else set()
@@ -122,7 +122,7 @@ def watched(collection: Collection) -> list[str]:
 
 
 def watched_pairs(collection: Collection) -> list[tuple[Setting, str]]:
-    """Settings and attacks with results of another observer than the report's."""
+    """Returns the settings and attacks with results of another observer than the report's."""
     pairs = {
         (entry.setting, entry.spec.attack)
         for entry in collection.select(world="closed", protocol="honest")
@@ -132,12 +132,12 @@ def watched_pairs(collection: Collection) -> list[tuple[Setting, str]]:
 
 
 def _watches(entry: Entry) -> bool:
-    """Whether it is of an observer of split traces; those with a counter have a table alone."""
+    """Returns whether its observer sees split traces; those with a counter have their own table."""
     return entry.observer != WHOLE and not entry.observer.endswith(COUNTER)
 
 
 def protocols(collection: Collection) -> Table:
-    """The honest protocol and the paper's, side by side."""
+    """Returns a table of the honest protocol and the paper's, side by side."""
     rows = [row for pair in both_protocols(collection) for row in _protocol_row(collection, pair)]
     note = (
         "Accuracy in a closed world, r-precision and recall in an open one; 95 % intervals by "
@@ -155,7 +155,7 @@ def protocols(collection: Collection) -> Table:
 
 
 def both_protocols(collection: Collection) -> list[tuple[Setting, str, str]]:
-    """Settings, attacks and worlds with a result by the paper's protocol."""
+    """Returns the settings, attacks and worlds with a result by the paper's protocol."""
     found = {
         (entry.setting, entry.spec.attack, entry.spec.world)
         for entry in collection.select(protocol="paper")
@@ -187,7 +187,7 @@ def _protocol_row(
 
 
 def _leak(entry: Entry) -> float:
-    """Of all test samples, whatever the fold."""
+    """Returns the share of leaked samples over the test sets of all folds."""
     folds = entry.result.facts["folds"]
     samples = [fold["test"]["samples"] for fold in folds]
     leaked = [fold["test_samples_of_training_loads"] for fold in folds]
@@ -197,7 +197,7 @@ def _leak(entry: Entry) -> float:
 
 
 def shares(collection: Collection) -> Table:
-    """Accuracy in each quarter of the loads, by the part of their packets that is seen."""
+    """Returns the accuracy in each quarter of the loads, by the share of packets seen."""
     rows = []
     for entry in shared(collection):
         parts = entry.result.metrics["by_share"]
@@ -218,14 +218,14 @@ _QUARTERS = ("least seen", "second", "third", "most seen")
 
 
 def shared(collection: Collection) -> list[Entry]:
-    """Results of split settings, one path, closed world, honest protocol."""
+    """Returns the results of split settings, one path, closed world, honest protocol."""
     found = collection.select(world="closed", protocol="honest", observer=collection.rule)
     return [entry for entry in found if entry.setting.splits]
 
 
 def _quarter(part: dict[str, float | dict[str, float | None]]) -> Cell:
     estimate = part["accuracy"]
-    assert isinstance(estimate, dict)  # for mypy: `_check` of the collection has looked
+    assert isinstance(estimate, dict)  # for mypy: `_check` of the collection has checked
     seen = f"{whole(part['least_share'])} to {whole(part['greatest_share'])} seen"
     return Cell(values=(estimated(estimate, seen, shaded=True),))
 
@@ -241,7 +241,7 @@ _COSTS = {
 
 
 def overheads(collection: Collection) -> Table:
-    """What padding costs. A split adds no packet, and no time unless its paths have delays."""
+    """Returns padding's costs. A split adds no packet, and no time unless its paths have delays."""
     rows = []
     for setting in settings(collection):
         if setting.defence is None and setting.path_defence is None:
@@ -262,7 +262,7 @@ def overheads(collection: Collection) -> Table:
 
 
 def _costs(collection: Collection, setting: Setting) -> list[tuple[str, list[Cell]]]:
-    """One row for each set of test loads that was measured."""
+    """Returns one row for each measured set of test loads."""
     found: dict[str, list[Cell]] = {}
     for entry in collection.select(setting):
         for fold in entry.result.facts["folds"]:
@@ -277,7 +277,7 @@ def _costs(collection: Collection, setting: Setting) -> list[tuple[str, list[Cel
 
 
 def everything(collection: Collection) -> Table:
-    """Each result with its main number, its time and the command that makes it again."""
+    """Returns each result with its main number, its time and the command that reproduces it."""
     rows = tuple(_listing(entry) for entry in collection)
     note = (
         "Main number: accuracy in a closed world, r-precision in an open one. Time: processor "
@@ -304,12 +304,12 @@ def _listing(entry: Entry) -> tuple[Cell, ...]:
 
 
 def _place(entry: Entry) -> str:
-    """Its file, after the name that its sweep gave it."""
+    """Returns the name of its file, after the name from its sweep."""
     return f"{entry.run_name}: {entry.file.name}" if entry.run_name else entry.file.name
 
 
 def options(entry: Entry) -> str:
-    """The options that make a result again: those that are not as usual."""
+    """Returns the options that reproduce a result: the non-default ones."""
     spec = entry.spec
     usual = type(spec)().to_dict() | {"mode": usual_mode(spec.schedule, spec.path_defence)}
     parts = []

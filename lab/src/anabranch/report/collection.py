@@ -1,4 +1,4 @@
-"""Results of sweeps, found by what was asked and not by names of files or runs."""
+"""Results of sweeps, found by their settings and not by names of files or runs."""
 
 from __future__ import annotations
 
@@ -18,19 +18,19 @@ from anabranch.results import Numbers
 from anabranch.validate import TraceError, source
 
 WHOLE = "whole"
-"""The observer of what is not split: there is one path, so that every observer is the same."""
+"""The observer of unsplit loads: there is one path, so that every observer is the same."""
 
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """A result, under the names that tables have.
+    """A result, under its names in tables.
 
     Attributes:
-        file: where it stands.
-        result: what it holds.
-        setting: what the defender chose.
-        observer: as `Spec` has it; `WHOLE` where nothing is split.
-        design: how the attacker was trained.
+        file: its file.
+        result: its numbers.
+        setting: the defender's choices.
+        observer: as in `Spec`; `WHOLE` where nothing is split.
+        design: the attacker's training.
         short: the same for figures, without the attack's own parameters.
     """
 
@@ -48,22 +48,22 @@ class Entry:
 
     @property
     def run_name(self) -> str | None:
-        """What a sweep calls it."""
+        """Its name in a sweep."""
         name = self.result.facts.get("run_name")
         return None if name is None else str(name)
 
     @property
     def full(self) -> bool:
-        """Whether all pages and loads take part."""
+        """Whether all pages and loads are used."""
         return full(self.spec)
 
     @property
     def accuracy(self) -> float:
-        """The point of its accuracy; 0 where there is none."""
+        """Its accuracy without the interval; 0 without one."""
         return self.estimate("accuracy")["value"] or 0.0
 
     def estimate(self, name: str) -> dict[str, float | None]:
-        """A metric's value and interval."""
+        """Returns a metric's value and interval."""
         found: dict[str, float | None] = self.result.metrics[name]
         return found
 
@@ -73,9 +73,9 @@ class Collection:
 
     Attributes:
         entries: ordered by setting, attack, observer, protocol, world and design.
-        paper: whether the report has the CoMPS paper's tables whole, where each place without a
-            result says so; else it has what there are results of.
-        planned: evaluations that a sweep asks for; where one has no result yet, the report says so.
+        paper: whether the report shows the CoMPS paper's tables in full, with marks where a result
+            is missing; otherwise it shows existing results only.
+        planned: evaluations of a sweep; the report marks those without a result.
     """
 
     def __init__(
@@ -89,7 +89,7 @@ class Collection:
     def read(
         cls, sources: Sequence[Path], *, paper: bool = False, planned: Sequence[Spec] = ()
     ) -> Collection:
-        """All results of `sources`; of equal ones that stand in several, one.
+        """Reads all results of `sources`, without duplicates.
 
         Args:
             sources: folders of results (`*.json`), and files as `lines` makes them (`*.jsonl`).
@@ -97,7 +97,7 @@ class Collection:
             planned: as the attribute.
 
         Raises:
-            TraceError: if one cannot be read or holds none, or a file is no result.
+            TraceError: if a source cannot be read or has no results, or a file is not a result.
         """
         found = [pair for each in sources for pair in _found(each)]
         several = len({result.data for _, result in found}) > 1
@@ -121,7 +121,7 @@ class Collection:
         protocol: str | None = None,
         observer: str | None = None,
     ) -> list[Entry]:
-        """The entries of exactly this; None is any. What is not split suits every observer."""
+        """Returns entries with these values; None is any. Unsplit results match every observer."""
         return [
             entry
             for entry in self.entries
@@ -133,16 +133,15 @@ class Collection:
         ]
 
     def like(self, setting: Setting, attack: str, protocol: str) -> list[Entry]:
-        """The entries that compare with the paper's: open world, an observer of one path."""
+        """Returns the entries comparable with the paper's: open world, an observer of one path."""
         chosen = self.select(attack=attack, world="open", protocol=protocol, observer="random")
         return [entry for entry in chosen if entry.setting.like(setting)]
 
     @property
     def rule(self) -> str:
-        """The observer of one path that results are compared by.
+        """The one-path observer of comparisons.
 
-        That is one at random, as the paper has it; where a sweep asked for no such, the one that
-        most results of splits are of.
+        A random one, as in the paper; otherwise the one with the most results of splits.
         """
         one_path = ("largest", "any", "largest+counter", "any+counter", "random+counter")
         rules = [entry.observer for entry in self.entries]
@@ -150,7 +149,7 @@ class Collection:
         return "random" if "random" in rules or not others else others.most_common(1)[0][0]
 
     def data_name(self, digest: str, *, short: bool = False) -> str:
-        """Traces for people: by their name, or by that of the file that was evaluated."""
+        """Returns the readable name of a data set: its own, or that of the evaluated file."""
         files = (each.result.facts.get("file") for each in self.entries
                  if each.result.data == digest)  # fmt: skip
         file = next((str(name) for name in files if name), None)
@@ -158,22 +157,22 @@ class Collection:
 
     @property
     def settings(self) -> list[Setting]:
-        """In the order of tables."""
+        """All settings in the order of tables."""
         return sorted({entry.setting for entry in self.entries}, key=lambda each: each.place)
 
     @property
     def attacks(self) -> list[str]:
-        """Those with a result, in the order of tables."""
+        """The attacks with a result, in the order of tables."""
         return sorted({entry.spec.attack for entry in self.entries}, key=attack_place)
 
     @property
     def one_path_attacks(self) -> list[str]:
-        """Those with a result where one path is watched, and in a whole report those expected."""
+        """Attacks with a result for one watched path, and in a full report the expected ones."""
         found = {entry.spec.attack for entry in self.select(observer=self.rule)}
         return sorted({*(EXPECTED if self.paper else ()), *found}, key=attack_place)
 
     def lines(self) -> str:
-        """The numbers of all, a line each, by the names of their files; `read` takes them."""
+        """Returns the numbers of all results, a line each with the name of its file, for `read`."""
         parts = (
             results.line(f"{entry.file.parent.name}/{entry.file.name}", entry.result)
             for entry in sorted(self.entries, key=lambda entry: entry.file.name)
@@ -181,12 +180,12 @@ class Collection:
         return "".join(parts)
 
     def took(self, kind: str = "cpu_s") -> float:
-        """Seconds of all results together, `cpu_s` or `wall_s`."""
+        """Returns the seconds of all results together, `cpu_s` or `wall_s`."""
         return sum(entry.result.took[kind] for entry in self.entries)
 
 
 def _found(place: Path) -> list[tuple[Path, Numbers]]:
-    """The results of a folder or of a file of lines, each with its own file's name."""
+    """Returns the results of a folder or of a file of lines, each with its own file's name."""
     if place.suffix != ".jsonl":
         return [(file, _result(file)) for file in _files(place)]
     found = []
@@ -212,7 +211,7 @@ def _files(folder: Path) -> list[Path]:
 
 
 def _result(file: Path) -> Numbers:
-    """One result, checked as far as a report needs it."""
+    """Returns one result, checked as far as a report needs it."""
     with _readable(file):
         result = results.load(file)
         _check(result)
@@ -221,7 +220,7 @@ def _result(file: Path) -> Numbers:
 
 @contextmanager
 def _readable(file: Path) -> Iterator[None]:
-    """Whatever is wrong with what `file` holds becomes an error that names it."""
+    """Converts every error in the content of `file` to an error with its name."""
     try:
         yield
     except TraceError:
@@ -231,7 +230,7 @@ def _readable(file: Path) -> Iterator[None]:
 
 
 def _check(result: Numbers) -> None:
-    """Touches all that tables and figures take from a result."""
+    """Reads every value of a result that tables and figures use."""
     metrics, closed = result.metrics, result.spec.world == "closed"
     for name in ("accuracy",) if closed else ("r_precision", "recall", "f1"):
         _interval(metrics[name])
@@ -266,16 +265,16 @@ def _entry(file: Path, result: Numbers, several: bool) -> Entry:
     place = result.facts.get("file") or f"data {result.data[:6] or '?'}"
     data = str(place) if several else ""
     watched = seen if setting.splits else WHOLE
-    # Numbers that a report had printed, of a result whose file is lost: rounded, without curves.
+    # Numbers from a printed report, of a result whose file is lost: rounded, without curves.
     mark = " · restored" if result.facts.get("restored") else ""
     whole = f"{design(result.spec, data)}{mark}"
     return Entry(file, result, setting, watched, whole, design(result.spec, data, whole=False))
 
 
 def _told_apart(entries: list[Entry]) -> list[Entry]:
-    """Designs that say the same of different results get the result's place, too.
+    """Adds the results' file names to designs that are equal for different results.
 
-    Such are results of other versions, other machines or another bootstrap.
+    Such results come from other versions, other machines or another bootstrap.
     """
     names = [(each.setting, *_question(each), each.design) for each in entries]
     twice = {name for name, count in Counter(names).items() if count > 1}
@@ -292,11 +291,11 @@ def _question(entry: Entry) -> tuple[str, ...]:
 
 
 def _identity(result: Numbers) -> str:
-    """Equal for equal questions with equal answers, wherever they stand and whatever they took."""
+    """Returns a key that is equal for equal settings with equal numbers, whatever file and time."""
     setting = Setting.of(result.spec, result.facts.get("recorded_split"))
     spec = result.spec.to_dict()
     if not setting.splits:
-        # Without a split these settings do nothing.
+        # Without a split these settings have no effect.
         for name in ("every", "paths", "mode", "delays", "draw", "observer"):
             del spec[name]
     return json.dumps([spec, result.data, result.metrics], sort_keys=True)

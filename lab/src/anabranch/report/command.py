@@ -1,4 +1,4 @@
-"""`anabranch-lab report`: results as a page that people read."""
+"""`anabranch-lab report`: results as a page for readers."""
 
 from __future__ import annotations
 
@@ -87,7 +87,7 @@ def report(
     from anabranch.report.collection import Collection
     from anabranch.sweep import read
 
-    # Where the data are does not matter: nothing is read of them.
+    # The path of the data does not matter: they are not read.
     units = [] if planned is None else read(planned, Path("data"))
     asked = [unit.spec for unit in units]
     collection = Collection.read(sources, paper=paper, planned=asked)
@@ -103,7 +103,7 @@ def report(
 def _command(
     sources: list[Path], out: Path, options: Mapping[str, Path | None], *, paper: bool
 ) -> str:
-    """The command with the last names of paths: where a machine keeps them is nobody's business."""
+    """Returns the command with the last names of paths, without a machine's folders."""
     parts = [
         "anabranch-lab",
         "report",

@@ -20,7 +20,7 @@ PADDED = Setting(defence="wtf-pad")
 COMBINED = (UNDEFENDED, PADDED, WR, Setting("weighted", "50p", 3, defence="wtf-pad"))
 
 COLLECTED = Setting(recorded="weighted --every 100ms")
-"""Of Table 6, whose loads were really split."""
+"""The setting of Table 6, whose loads were really split."""
 COLLECTED_ATTACKS = ("df", "p-fp", "var-cnn")
 
 PAPERS = tuple(
@@ -35,7 +35,7 @@ _HEADER = ("setting", "attack", "source", "design", "r-precision", "recall", "F1
 
 
 def tables(collection: Collection) -> list[Table]:
-    """Tables 3, 4, 5 and 6, of the open world."""
+    """Returns Tables 3, 4, 5 and 6, of the open world."""
     parameters = (UNDEFENDED, *dict.fromkeys([*STRATEGIES, *PATHS, *reversed(LENGTHS)]))
     both = {*COMBINED, *parameters} - {UNDEFENDED, WR}
     others = _attacks_in(collection, both)
@@ -60,14 +60,14 @@ def tables(collection: Collection) -> list[Table]:
 
 
 def coverage(collection: Collection) -> tuple[int, int]:
-    """How many of the paper's points we have by the honest protocol, and how many there are."""
+    """Returns how many of the paper's points we have by the honest protocol, and of how many."""
     points = published.points()
     there = [bool(collection.like(each.setting, each.attack, "honest")) for each in points]
     return sum(there), len(points)
 
 
 def _attacks_in(collection: Collection, settings: set[Setting]) -> list[str]:
-    """Those that have any result there; in a whole report also DF, which the paper used, and RF."""
+    """Returns attacks with a result there; in a full report also DF, as in the paper, and RF."""
     found = {"df", "rf"} if collection.paper else set()
     for name in collection.attacks:
         for protocol in PROTOCOLS:

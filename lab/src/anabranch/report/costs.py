@@ -1,7 +1,8 @@
-"""What the strongest attack recognises, beside what a setting costs: splits and padding compared.
+"""Recognition by the strongest attack against the cost of a setting: splits and padding compared.
 
-A split is judged by the observer of the fullest path, padding and shaping that is not split by one
-of all there is. Only the full design counts: a weaker attacker makes no setting better.
+A split is judged with the observer of the path with most packets; padding and shaping without a
+split with an observer of everything. Only the full design counts: a weaker attacker makes no
+setting better.
 """
 
 from __future__ import annotations
@@ -29,11 +30,12 @@ from anabranch.report.tables import (
 )
 
 SPLIT, PADDING, NOTHING = "split by us", "padding and shaping", "undefended"
-"""Kinds of settings. What is split by us may be padded or delayed as well."""
+"""Kinds of settings. Our splits may be padded or delayed as well."""
 
 BELOW, ABOVE, ALIKE, NONE = "below", "above", "no clear difference", "nothing at equal cost"
-"""How the best of ours stands to a defence: its whole interval is on one side of the defence's
-whole interval, or they overlap; or none of ours costs as little."""
+"""Comparisons of our best setting with a defence: its whole interval is below or above the
+defence's whole interval, or they overlap; or none of ours has as low a cost.
+"""
 
 TIME = (
     "Time is not the time that a user waits. It is the delay of the last packet of a recorded "
@@ -58,13 +60,12 @@ Judge = tuple[str, int]
 
 @dataclass(frozen=True, slots=True)
 class Cost:
-    """What a setting costs the test loads.
+    """The cost of a setting on the test loads.
 
     Attributes:
         added: bytes for each real byte.
         time: seconds for each second that loads took.
-        delay: seconds that a packet's own delay has in the mean, up and down, or None where that
-            is not known.
+        delay: mean delay of a packet in seconds, up and down, or None if unknown.
     """
 
     added: float
@@ -72,9 +73,9 @@ class Cost:
     delay: tuple[float, float] | None
 
     def within(self, other: Cost) -> bool:
-        """Whether it is at most as dear in everything, as tables show it.
+        """Returns whether it costs at most as much in every respect, rounded as in tables.
 
-        Delays compare where both are known.
+        Delays are compared if both are known.
         """
         delays = zip(self.delay or (), other.delay or (), strict=False)
         pairs = [*zip(_shown(self), _shown(other), strict=True), *delays]
@@ -87,8 +88,8 @@ class Point:
 
     Attributes:
         kind: `SPLIT`, `PADDING` or `NOTHING`.
-        entry: the strongest result of those that judge.
-        cost: what the setting costs these loads.
+        entry: the strongest result of the judges.
+        cost: the cost of the setting on these loads.
         other: the strongest result of another attack or seed, or None.
     """
 
@@ -99,30 +100,30 @@ class Point:
 
     @property
     def setting(self) -> Setting:
-        """What the defender chose."""
+        """The defender's choices."""
         return self.entry.setting
 
     @property
     def value(self) -> float:
-        """The share of the loads that is recognised."""
+        """The share of recognised loads."""
         return self.entry.accuracy
 
     def beats(self, other: Point) -> bool:
-        """Whether it is at least as good in cost and recognition, and better in one of them."""
+        """Returns whether it is no worse in cost and recognition, and better in one of them."""
         good = self.value <= other.value and self.cost.within(other.cost)
         return good and (self.value < other.value or not other.cost.within(self.cost))
 
 
 @dataclass(frozen=True, slots=True)
 class Panel:
-    """One data set.
+    """The points of one data set.
 
     Attributes:
         data: its digest.
-        judges: attacks with their seeds that at least half of the settings of both kinds have
-            results of; the strongest of them counts.
-        points: settings that all judges were run on, and whose costs are known.
-        left: settings that some judge was not run on.
+        judges: attacks with seeds that have results in at least half of the settings of both kinds;
+            the strongest of them counts.
+        points: settings with results of all judges and with known costs.
+        left: settings without a result of some judge.
     """
 
     data: str
@@ -132,15 +133,15 @@ class Panel:
 
     @property
     def name(self) -> str:
-        """The data's, for people."""
+        """The readable name of the data."""
         return published.short_name(self.data)
 
     def of(self, kind: str) -> list[Point]:
-        """The points of a kind, the cheapest in bytes first, then the least recognised."""
+        """Returns the points of a kind, the cheapest in bytes first, then the least recognised."""
         return sorted((point for point in self.points if point.kind == kind), key=_place)
 
     def front(self) -> list[Point]:
-        """Points that none of their kind beats."""
+        """Returns the points that no point of their kind beats."""
         return [
             point
             for point in sorted(self.points, key=_place)
@@ -148,12 +149,12 @@ class Panel:
         ]
 
     def best(self, defence: Point) -> Point | None:
-        """The least recognised of ours that costs at most what a defence does."""
+        """Returns our least recognised point that costs at most as much as a defence."""
         within = [each for each in self.of(SPLIT) if each.cost.within(defence.cost)]
         return min(within, key=lambda each: (each.value, *_place(each)), default=None)
 
     def verdict(self, defence: Point) -> str:
-        """`BELOW`, `ABOVE`, `ALIKE` or `NONE`: how the best of ours stands to a defence."""
+        """Compares our best point with a defence: `BELOW`, `ABOVE`, `ALIKE` or `NONE`."""
         ours = self.best(defence)
         if ours is None:
             return NONE
@@ -163,18 +164,18 @@ class Panel:
         return ABOVE if _less(theirs["high"], mine["low"]) else ALIKE
 
 
-@lru_cache(maxsize=1)  # a page asks three times: for its findings, its tables and its figure
+@lru_cache(maxsize=1)  # a page calls it three times: for its findings, its tables and its figure
 def panels(collection: Collection) -> tuple[Panel, ...]:
-    """Each data set with results of both kinds, in the order of `sizes.data`."""
+    """Returns each data set with results of both kinds, in the order of `sizes.data`."""
     found = (_panel(collection, data) for data in sizes.data(collection))
     return tuple(panel for panel in found if panel is not None)
 
 
 def tables(found: Sequence[Panel]) -> tuple[Table, Table]:
-    """The fronts, and each defence beside the best of ours.
+    """Returns the fronts, and each defence compared with our best setting.
 
     Args:
-        found: as `panels` has them.
+        found: as returned by `panels`.
     """
     return _fronts(found), _defences(found)
 
@@ -246,7 +247,7 @@ def _defences(found: Sequence[Panel]) -> Table:
 
 
 def findings(collection: Collection) -> Iterator[str]:
-    """For each data set, which defences ours are below at equal cost and which not."""
+    """Yields, for each data set, the defences that ours are below at equal cost, and the others."""
     found = panels(collection)
     if found:
         yield TIME
@@ -297,7 +298,7 @@ def _panel(collection: Collection, data: str) -> Panel | None:
 
 
 def _judges(found: Iterable[Sequence[Entry]]) -> tuple[Judge, ...]:
-    """What at least half of the settings of both kinds have results of."""
+    """Returns the attacks and seeds with results in at least half of the settings of both kinds."""
     asked: dict[str | None, list[set[Judge]]] = {SPLIT: [], PADDING: []}
     for own in found:
         asked.setdefault(_kind(own[0]), []).append({_judge(entry) for entry in own})
@@ -312,7 +313,7 @@ def _judges(found: Iterable[Sequence[Entry]]) -> tuple[Judge, ...]:
 
 
 def _kind(entry: Entry) -> str | None:
-    """Of its setting; None where another observer looks, or a split was recorded."""
+    """Returns the setting's kind; None for another observer, or a recorded split."""
     setting = entry.setting
     if setting.schedule is not None:
         return SPLIT if entry.observer == "largest" else None
@@ -322,10 +323,10 @@ def _kind(entry: Entry) -> str | None:
 
 
 def _cost(entry: Entry) -> Cost | None:
-    """Of the dearest fold; None where it is not known."""
+    """Returns the cost of the most expensive fold; None if it is unknown."""
     setting = entry.setting
     if setting.delays:
-        # Of paths of their own: nobody has measured by what loads end later.
+        # With delays on the paths, the later end of loads has not been measured.
         return None
     if setting.defence is None and setting.path_defence is None:
         return Cost(0.0, 0.0, (0.0, 0.0))
@@ -338,7 +339,7 @@ def _cost(entry: Entry) -> Cost | None:
 
 
 def _delay(setting: Setting, time: float) -> tuple[float, float] | None:
-    """Seconds up and down; None where a defence may hold packets and does not say how long."""
+    """Returns seconds up and down; None if a defence may hold packets for an unknown time."""
     up = down = 0.0
     for text in filter(None, (setting.defence, setting.path_defence)):
         family = text.partition(":")[0]
@@ -352,7 +353,7 @@ def _delay(setting: Setting, time: float) -> tuple[float, float] | None:
 
 
 def _shown(cost: Cost) -> tuple[float, float]:
-    """Bytes and time to a tenth of a percent."""
+    """Returns bytes and time to a tenth of a percent."""
     return round(cost.added, 3), round(cost.time, 3)
 
 
@@ -362,7 +363,7 @@ def _numbers(point: Point) -> tuple[Cell, ...]:
 
 
 def _recognised(entry: Entry, *, whole: bool = False) -> Cell:
-    """The number with its design; `whole`: and with the attack."""
+    """Returns the number with its design; with `whole`, also with the attack."""
     trained = design(entry.spec, whole=False)
     said = f"{attack(entry.spec.attack)} · {trained}" if whole else trained
     return Cell(values=(estimated(entry.estimate("accuracy"), said, shaded=True),))
@@ -381,7 +382,7 @@ def _milliseconds(delay: tuple[float, float] | None) -> str:
 
 
 def _beside(panel: Panel, defence: Point) -> str:
-    """A defence and the best of ours, for sentences."""
+    """Describes a defence and our best setting, for sentences."""
     both = [each for each in (defence, panel.best(defence)) if each is not None]
     return ", compared with ".join(
         f"{each.setting} {inline(each.entry.estimate('accuracy'))}" for each in both
@@ -389,7 +390,7 @@ def _beside(panel: Panel, defence: Point) -> str:
 
 
 def _judging(found: Sequence[Panel]) -> str:
-    """Which attacks judge, once where they are the same everywhere."""
+    """Lists the judging attacks, once if they are the same everywhere."""
     said = {panel.name: _said(panel.judges) for panel in found}
     if len(set(said.values())) == 1:
         return f"Judges: {next(iter(said.values()))}."

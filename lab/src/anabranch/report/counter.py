@@ -1,4 +1,4 @@
-"""Numbers with and without a counter in clear, side by side."""
+"""Numbers with and without a cleartext counter, side by side."""
 
 from __future__ import annotations
 
@@ -10,21 +10,21 @@ from anabranch.report.setting import attack, attack_place, observer
 from anabranch.report.tables import Cell, Table, estimated, inline, missing
 
 COUNTER = "+counter"
-"""What an observer's name ends with where packets show a counter."""
+"""Suffix of an observer's name if packets show a counter."""
 
 MASKED = "QUIC, whose packet numbers are masked (RFC 9001, 5.4)"
 SHOWN = "WireGuard and Mosh, whose counters are not encrypted"
 
 _SUMMED_UP = ("rf", "k-fp", "rocket", "forest")
-"""Attacks that the findings name, one by one; the table has the others."""
+"""Attacks that the findings name individually; the table has the others."""
 
 Pair = tuple[Entry, Entry | None]
 
 
 def pairs(collection: Collection) -> list[Pair]:
-    """Each closed-world result without a counter, of an attack that could use one, and its twin.
+    """Pairs each closed-world result without a counter with its twin, if the attack can use one.
 
-    A twin differs in the counter alone.
+    A twin differs only in the counter.
     """
     found = collection.select(world="closed", protocol="honest")
     twins = {_question(entry): entry for entry in found if entry.observer.endswith(COUNTER)}
@@ -38,7 +38,7 @@ def pairs(collection: Collection) -> list[Pair]:
 
 
 def table(collection: Collection) -> Table:
-    """What the counter adds, setting by setting."""
+    """Returns a table of the counter's effect, by setting."""
     rows = []
     for entry, twin in sorted(pairs(collection), key=_place):
         if twin is None and not collection.paper:
@@ -62,7 +62,7 @@ def table(collection: Collection) -> Table:
 
 
 def findings(collection: Collection) -> Iterator[str]:
-    """What every other number of the page rests on, and what the counter makes of some."""
+    """Yields the condition of every other number of the page, and the counter's effect on some."""
     yield (
         "All numbers of this page, except those “with the counter”, are for packets without a "
         f"visible counter: {MASKED}, or a far end that hides the counter. They are not valid for "
@@ -86,19 +86,19 @@ def _accuracy(entry: Entry, design: str = "") -> Cell:
 
 
 def _uses_counter(name: str) -> bool:
-    """Whether an attack can; of one from outside that is not there, nobody knows."""
+    """Returns whether an attack can; for a missing one from outside it is unknown."""
     kind = known(name)
     return kind is not None and kind.uses_counter
 
 
 def _question(entry: Entry) -> tuple[object, ...]:
-    """What a result and its twin have in common."""
+    """Returns the common key of a result and its twin."""
     rule = entry.observer.removesuffix(COUNTER)
     return (entry.setting, entry.spec.attack, rule, entry.design, entry.result.data)
 
 
 def _place(pair: Pair) -> tuple[object, ...]:
-    """First what has a twin; then as in other tables, the largest path before a random one."""
+    """Sorts pairs with a twin first; then as in other tables, `largest` before `random`."""
     entry, twin = pair
     where = (entry.setting.place, attack_place(entry.spec.attack), entry.observer, entry.design)
     return (twin is None, *where)

@@ -36,17 +36,17 @@ from anabranch.report.drawing import (
 from anabranch.report.setting import Setting, attack, attack_place, observer
 
 _LEFT, _TOP, _WIDTH, _HEIGHT, _BELOW = 0.65, 0.4, 4.1, 2.7, 0.55
-"""Inches of a panel: what its labels take at the left, above, its axes, what stands below them."""
+"""Inches of a panel: its labels on the left, its title, its axes, the text below them."""
 _COLUMN = 5.0
 _LINE = 0.172
 """Inches of a line of a legend."""
 _LETTERS = 68
-"""Of a line of a legend: what a panel has room for beside the legend's marks."""
+"""Maximum characters of a legend's line next to its mark."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Line:
-    """What one colour of a panel stands for."""
+    """The meaning of one colour of a panel."""
 
     label: str
     colour: str
@@ -61,13 +61,13 @@ class _Panel:
 
 
 def figures(collection: Collection, said: str) -> list[Figure]:
-    """Figure 6, and Figure 7 for DF and each attack with results of two settings; by protocol.
+    """Draws Figure 6, and Figure 7 for DF and attacks with results of two settings; by protocol.
 
-    Where the report is not the paper's: a panel for each setting with open-world results.
+    Outside a report on the paper: a panel for each setting with open-world results.
 
     Args:
         collection: of results.
-        said: where the numbers are from, to stand below each figure.
+        said: the source of the numbers, shown below each figure.
     """
     drawn = []
     if not collection.paper:
@@ -93,14 +93,14 @@ def _open_world(collection: Collection, protocol: str, said: str) -> Figure:
 
 
 def _entries(collection: Collection, line: _Line, protocol: str) -> list[Entry]:
-    """Results of a line: what the paper calls so, or exactly its setting."""
+    """Returns the results of a line: the paper's name for them, or exactly its setting."""
     if collection.paper:
         return collection.like(line.setting, line.attack, protocol)
     return collection.select(line.setting, line.attack, world="open", protocol=protocol)
 
 
 def _short(entry: Entry) -> str:
-    """The design, and who watches where that is not one path at random."""
+    """Returns the design, and the observer unless it is one path at random."""
     watched = entry.observer
     return entry.short if watched in (WHOLE, "random") else f"{entry.short}, {observer(watched)}"
 
@@ -138,7 +138,7 @@ def _figures_7(collection: Collection, protocol: str, said: str) -> list[Figure]
 
 
 def _coloured(settings: Sequence[Setting], name: str) -> list[_Line]:
-    """Undefended is grey in all panels, the paper's default the first colour in all."""
+    """Assigns colours: in all panels grey for undefended, the first for the paper's default."""
     spare = iter(PALETTE[1:])
     fixed = {UNDEFENDED: MUTED, WR: PALETTE[0]}
     return [
@@ -180,7 +180,7 @@ def _figure(
 
 
 def _lines(collection: Collection, panel: _Panel, protocol: str) -> int:
-    """How many lines the legend of a panel takes."""
+    """Returns the number of lines in a panel's legend."""
     labels = []
     for line in panel.lines:
         entries = _entries(collection, line, protocol)
@@ -198,7 +198,7 @@ def _as_published() -> str:
 
 
 def _label(line: _Line, said: str) -> str:
-    """What the legend says of a line, folded so that it stays within the panel."""
+    """Returns the legend's text of a line, folded to stay within the panel."""
     return textwrap.fill(f"{line.label}: {said}", _LETTERS, subsequent_indent="   ")
 
 
@@ -270,7 +270,7 @@ def _published(axes: Axes, line: _Line) -> None:
 
 
 def _columns(entry: Entry) -> Callable[[str, str], np.ndarray]:
-    """Points of the curve by metric and part, NaN where they are not defined."""
+    """Returns points of the curve by metric and part, NaN where they are not defined."""
     curve = entry.result.metrics["curve"]
 
     def column(metric: str, part: str) -> np.ndarray:

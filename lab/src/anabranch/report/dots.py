@@ -1,4 +1,4 @@
-"""Accuracy of settings and observers as dots with intervals, and by the share that is seen."""
+"""Accuracy of settings and observers as dots with intervals, and by the share seen."""
 
 from __future__ import annotations
 
@@ -32,11 +32,11 @@ _ROW, _TALL_ROW = 0.2, 0.42
 _NAMES, _PAGE, _GAP = 2.35, 11.0, 0.18
 """Inches of the settings' names, of a whole figure at most, between panels."""
 _PANEL = (2.4, 1.8, 0.55)
-"""Inches of a panel of `_shares`; what stands above and below it."""
+"""Inches of a panel of `_shares`: width, height, and the space above and below it."""
 
 
 def figures(collection: Collection, said: str) -> list[Figure]:
-    """Those that any result has a place in."""
+    """Draws the figures with at least one result."""
     drawn = []
     if collection.select(world="closed", protocol="honest", observer=collection.rule):
         drawn.append(_closed_world(collection, said))
@@ -104,10 +104,10 @@ class _Chart:
     Attributes:
         names: the attacks.
         rows: the settings.
-        fill: draws an attack's results in a setting at a height; whether there are any.
+        fill: draws an attack's results in a setting at a height; returns whether there are any.
         row: inches of a row.
         chance: an accuracy to mark for each attack.
-        keys: of the legend: text, colour, mark.
+        keys: entries of the legend: text, colour, mark.
     """
 
     names: Sequence[str]
@@ -159,13 +159,13 @@ def _legend(drawing: Drawing, keys: Sequence[tuple[str, str, str]], width: float
         axes.plot([], [], color=colour, marker=mark, ls="none", label=label)[0]
         for label, colour, mark in keys
     ]
-    # Two rows where there is a single narrow panel.
+    # Two rows for a single narrow panel.
     columns = len(keys) if width < drawing.get_size_inches()[0] else -(-len(keys) // 2)
     drawing.legend(handles=marks, loc="upper left", ncols=columns, borderaxespad=0.2)
 
 
 def _shared_settings(collection: Collection) -> list[Setting]:
-    """The paper's that split, where the report is; else those with such results."""
+    """Returns the paper's split settings in a report on it; otherwise those with such results."""
     if collection.paper:
         return [each for each in PAPERS if each.splits]
     found = {entry.setting for entry in beyond.shared(collection)}
@@ -173,7 +173,7 @@ def _shared_settings(collection: Collection) -> list[Setting]:
 
 
 def _shares(collection: Collection, said: str) -> Figure:
-    """A panel for each setting, one colour for each attack."""
+    """Draws a panel for each setting, one colour for each attack."""
     chosen = _shared_settings(collection)
     entries = [entry for entry in beyond.shared(collection) if entry.setting in chosen]
     names = _attacks(entries)
@@ -250,7 +250,7 @@ def _dot(axes: Axes, y: float, entry: Entry, colour: str, mark: str) -> None:
 
 
 def _spread(entries: Sequence[Entry], step: float = 0.24) -> list[tuple[float, Entry]]:
-    """Competing results above one another, within their row."""
+    """Returns competing results with heights above one another, within their row."""
     step = min(step, 0.7 / max(1, len(entries)))
     middle = (len(entries) - 1) / 2
     return [((number - middle) * step, entry) for number, entry in enumerate(entries)]

@@ -1,4 +1,4 @@
-"""What all figures share: colours, marks, text, and SVG that is the same for the same numbers."""
+"""Common parts of all figures: colours, marks, text, and reproducible SVG."""
 
 from __future__ import annotations
 
@@ -14,11 +14,12 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure as Drawing
 
 INK, FAINT, MUTED = "#1d1f23", "#d4d7dc", "#6b7079"
-"""Text and axes; grids; what stands back."""
+"""Colours of text and axes, of grids, and of secondary text."""
 
 PALETTE = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#7a5195", "#8c6d31")
-"""Okabe and Ito's colours, told apart by colour-blind readers too; without their yellow, which
-white paper swallows."""
+"""Okabe and Ito's colours, which colour-blind readers distinguish too; without their yellow, which
+is invisible on white paper.
+"""
 
 DARK = {
     INK: "#e8eaed", FAINT: "#3a3e45", MUTED: "#9aa0a9",
@@ -34,13 +35,13 @@ COLOURS: Mapping[str, str] = dict(
         strict=True,
     )
 )
-"""Of attacks, the same in all figures."""
+"""Colours of attacks, the same in all figures."""
 
 MARKS = ("o", "s", "^", "v", "<", "D", "P", "h")
 DASHES: tuple[Any, ...] = ("solid", (0, (5, 2)), (0, (1, 1.5)), (0, (5, 1.5, 1, 1.5)))
 
 FOOT = 0.28
-"""Inches at the bottom of a figure that say where its numbers are from."""
+"""Inches at the bottom of a figure for the source of its numbers."""
 
 _STYLE: dict[Any, Any] = {
     "svg.fonttype": "none",
@@ -78,9 +79,9 @@ class Figure:
     """A drawing.
 
     Attributes:
-        key: names its file and its links, such as `figure-6`.
+        key: name of its file and its links, such as `figure-6`.
         title: one line.
-        note: what has to be known to read it.
+        note: explanation for the reader.
         svg: the file, with colours for white paper.
     """
 
@@ -91,7 +92,7 @@ class Figure:
 
     @property
     def inline(self) -> str:
-        """The `svg` element alone: colours are the page's, names its own among several."""
+        """Returns the `svg` element alone, with the page's colours and with ids of its own."""
         text = self.svg[self.svg.index("<svg ") :].strip()
         text = re.sub(r"<metadata>.*?</metadata>\s*", "", text, flags=re.DOTALL)
         text = re.sub(r'(\bid="|href="#|url\(#)', rf"\g<1>{self.key}-", text)
@@ -103,7 +104,7 @@ class Figure:
 
 @contextmanager
 def style() -> Iterator[None]:
-    """The look of all figures, whatever the machine's own configuration says."""
+    """Sets the style of all figures, whatever the machine's own configuration is."""
     with mpl.rc_context():
         mpl.rcdefaults()
         mpl.rcParams.update(_STYLE)
@@ -121,10 +122,10 @@ def draw(
     """Makes a figure; equal input gives equal bytes.
 
     Args:
-        key: as `Figure` has it.
+        key: as in `Figure`.
         title: the same.
         note: the same.
-        said: where the numbers are from, to stand at its foot: figures leave their page.
+        said: the source of the numbers, shown at its foot, as figures leave their page.
         size: in inches, the foot included.
         paint: fills it, above `FOOT`.
     """
@@ -139,14 +140,14 @@ def draw(
 
 
 def percent_axis(axis: Any, label: str, ticks: Sequence[float] = (0, 0.25, 0.5, 0.75, 1)) -> None:
-    """From 0 to 100 %, a little beyond so that marks at the ends are whole; whatever is drawn."""
+    """Sets an axis to 0 to 100 %, with margins so that marks at the ends are complete."""
     axis.set_ticks(ticks, [f"{100 * tick:.0f}" for tick in ticks])
     axis.axes.set(**{f"{axis.axis_name}lim": (-0.02, 1.02)})
     axis.set_label_text(f"{label}, %")
 
 
 def place(drawing: Drawing, left: float, top: float, width: float, height: float) -> Axes:
-    """Axes of a size in inches, by their distance from the left and the top of the figure.
+    """Adds axes of a size in inches, by their distance from the left and the top of the figure.
 
     Placed by hand: automatic layouts let long legends and labels shrink the axes.
     """
@@ -156,6 +157,6 @@ def place(drawing: Drawing, left: float, top: float, width: float, height: float
 
 
 def not_run(axes: Axes, x: float, y: float, **options: Any) -> None:
-    """Says in a place that there is no result."""
+    """Marks a place without a result."""
     options = {"fontsize": 6.5} | options
     axes.text(x, y, "not run", color=MUTED, fontstyle="italic", **options)

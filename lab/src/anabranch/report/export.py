@@ -17,15 +17,15 @@ RATES = {
     "closed": {"accuracy": "accuracy"},
     "open": {"r_precision": "$r$-precision", "recall": "recall", "f1": "$F_1$"},
 }
-"""Of each world, the metrics of its table and what they are called there."""
+"""Metrics of each world's table, and their names there."""
 
 
 def csv(collection: Collection) -> str:
-    """A header, then a row for each result (RFC 4180).
+    """Returns a header, then a row for each result (RFC 4180).
 
-    Columns: what it is for people (`setting`, `design`), every setting of its evaluation under the
-    name that it has there, every metric with an interval as `NAME`, `NAME_low`, `NAME_high` (shares
-    from 0 to 1), seconds, digest of the data, file. What a result has not is empty.
+    Columns: its readable names (`setting`, `design`), every setting of its evaluation under its own
+    name, every metric with an interval as `NAME`, `NAME_low`, `NAME_high` (shares from 0 to 1),
+    seconds, digest of the data, file. Missing values are empty.
     """
     rows = [_row(entry) for entry in collection]
     columns = list(dict.fromkeys(name for row in rows for name in row))
@@ -52,7 +52,7 @@ def _row(entry: Entry) -> dict[str, Any]:
 
 
 def latex(collection: Collection) -> str:
-    """A `tabular` for each world that has results, rules by booktabs; nothing else is needed."""
+    """Returns a `tabular` for each world with results; it needs booktabs and nothing else."""
     parts = ["% Made by anabranch-lab report. It needs \\usepackage{booktabs}."]
     for world, rates in RATES.items():
         entries = collection.select(world=world)
@@ -110,5 +110,5 @@ _SIGNS = {
 
 
 def escaped(text: str) -> str:
-    """Text that LaTeX sets as it stands."""
+    """Escapes text for LaTeX."""
     return re.sub(r"[\\~^×·–†“”&%$#_{}]", lambda found: _SIGNS.get(found[0], f"\\{found[0]}"), text)

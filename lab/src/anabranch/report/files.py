@@ -24,12 +24,12 @@ def write(
 
     Args:
         page: the report.
-        folder: made if it is not there.
-        document: as `markdown.within` fills it; None writes none.
-        others: the texts of further files that belong to it.
+        folder: created if missing.
+        document: filled by `markdown.within`; None writes none.
+        others: the texts of further files of the report.
 
     Returns:
-        What was written.
+        The written files.
 
     Raises:
         TraceError: if a file cannot be written; no file is changed then.
@@ -51,7 +51,7 @@ def write(
                 with source(file):
                     written = drafts.enter_context(draft.file(file))
                     written.write_text(text, "utf-8")
-                    # Traces are their owner's alone; a report is made to be passed on.
+                    # Traces are readable by their owner only; a report is made to be passed on.
                     written.chmod(0o644)
     except BaseException:
         if made:
@@ -64,7 +64,7 @@ def write(
 
 
 def _make(folder: Path) -> bool:
-    """Makes the folder if it is not there; whether it did."""
+    """Creates the folder if it is missing; returns whether it did."""
     with source(folder):
         if folder.is_dir():
             return False
@@ -77,7 +77,7 @@ def _make(folder: Path) -> bool:
 
 
 def _links(page: Page, folder: Path, document: Path) -> dict[str, str]:
-    """Links to the figures, if they stand below the document: others would lead nowhere."""
+    """Returns links to the figures if they are in a folder below the document's, otherwise none."""
     below, here = folder.resolve(), document.resolve().parent
     if not below.is_relative_to(here):
         return {}

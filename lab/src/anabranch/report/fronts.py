@@ -1,4 +1,4 @@
-"""The front of what is recognised against bytes added, drawn."""
+"""A figure of recognition against added bytes, with the fronts."""
 
 from __future__ import annotations
 
@@ -27,17 +27,17 @@ _LOOKS = {
     NOTHING: (INK, MARKS[5]),
 }
 _WIDTH, _HEIGHT, _LEFT, _TOP, _BETWEEN = 3.0, 3.0, 0.65, 0.6, 0.6
-"""Inches of a panel, of what stands left of it and above, and between panels."""
+"""Inches of a panel, of the space left of it and above it, and between panels."""
 _LINEAR = 0.1
-"""Up to so many bytes for a byte the axis is even, from there it is logarithmic."""
+"""End of the axis's linear part, in added bytes per byte; from there it is logarithmic."""
 
 
 def figures(collection: Collection, said: str) -> list[Figure]:
-    """Bytes against recognition, a panel for each data set; none where there are none.
+    """Draws bytes against recognition, a panel for each data set; none where there are none.
 
     Args:
         collection: of results.
-        said: where the numbers are from, to stand below the figure.
+        said: the source of the numbers, shown below the figure.
     """
     found = panels(collection)
     return [_drawn(found, said)] if found else []
@@ -103,7 +103,7 @@ def _mark(axes: Axes, point: Point, colour: str, mark: str, *, filled: bool) -> 
 
 
 def steps(points: Sequence[Point]) -> tuple[list[float], list[float]]:
-    """Where the least of `points`, the cheapest first, falls, and to what."""
+    """Returns the steps of the running minimum of `points`, which are sorted by cost."""
     x: list[float] = []
     y: list[float] = []
     for point in points:

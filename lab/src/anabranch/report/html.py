@@ -1,4 +1,4 @@
-"""The page as HTML: one file, without scripts, that asks the network for nothing."""
+"""The page as HTML: one file, without scripts and without network requests."""
 
 from __future__ import annotations
 
@@ -12,17 +12,17 @@ from anabranch.report.tables import Cell, Table, Value
 
 
 def document(page: Page) -> str:
-    """The whole file."""
+    """Returns the whole file."""
     body = [f"<h1>{escape(page.title)}</h1>", _origin(page), _contents(page), _findings(page)]
     body += map(_section, page.sections)
     return (
         '<!DOCTYPE html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
         '<meta name="viewport" content="width=device-width,initial-scale=1">\n'
         f"<title>{escape(page.title)}</title>\n"
-        # No script, nothing from elsewhere, whatever stands in a label.
+        # No script and no external resource, whatever a label contains.
         '<meta http-equiv="Content-Security-Policy" '
         "content=\"default-src 'none'; style-src 'unsafe-inline'; img-src data:\">\n"
-        # An empty icon: browsers would ask the server for one.
+        # An empty icon: browsers would otherwise request one from the server.
         f'<link rel="icon" href="data:,">\n<style>\n{_style()}</style>\n</head>\n<body>\n'
         + "\n".join(body)
         + "\n</body>\n</html>\n"
@@ -30,7 +30,7 @@ def document(page: Page) -> str:
 
 
 def _style() -> str:
-    """The sheet, and the figures' colours for light and dark pages."""
+    """Returns the style sheet, and the figures' colours for light and dark pages."""
     sheet = resources.files("anabranch.report").joinpath("style.css").read_text("utf-8")
     light = ";".join(f"--c{number}:{colour}" for number, colour in enumerate(DARK))
     dark = ";".join(f"--c{number}:{colour}" for number, colour in enumerate(DARK.values()))
@@ -63,7 +63,7 @@ def _findings(page: Page) -> str:
 
 
 def _prose(text: str) -> str:
-    """Numbers stay with their units; what stands in backticks is code."""
+    """Keeps numbers next to their units, and marks text in backticks as code."""
     text = re.sub(r"(\d) (%|ms\b|×)", "\\1\u00a0\\2", escape(text))
     return re.sub(r"`([^`]+)`", r"<code>\1</code>", text)
 
@@ -110,7 +110,7 @@ def _cell(cell: Cell) -> str:
         return f'<td class="missing">{escape(cell.text)}</td>'
     if not cell.values:
         return f'<td class="text">{escape(cell.text)}</td>'
-    # Several results: the shade of the strongest attacker.
+    # For several results, the shade of the strongest attacker's.
     levels = [value.level for value in cell.values if value.level is not None]
     shade = f' class="heat" style="--level:{max(levels):.3f}"' if levels else ""
     return f"<td{shade}>{''.join(map(_value, cell.values))}</td>"

@@ -19,7 +19,7 @@ _KEPT = "\0"
 
 
 def document(page: Page, pictures: Mapping[str, str]) -> str:
-    """What stands between the marks, with them.
+    """Returns the generated part with its marks.
 
     Args:
         page: the report.
@@ -47,16 +47,16 @@ def document(page: Page, pictures: Mapping[str, str]) -> str:
 
 
 def within(old: str | None, new: str, begin: str = BEGIN, end: str = END) -> str:
-    """A document with its generated part exchanged; all of it new where there was none.
+    """Replaces the generated part of a document; an empty document becomes that part.
 
     Args:
         old: the document.
         new: the part, with its marks.
         begin: the mark before it.
-        end: the mark behind it.
+        end: the mark after it.
 
     Raises:
-        TraceError: if the old one has no marks: what stands in it was written by hand.
+        TraceError: if the old one has no marks: it was written by hand.
     """
     if old is None or not old.strip():
         return new
@@ -102,9 +102,9 @@ def _value(value: Value) -> str:
 
 
 def wrapped(text: str) -> str:
-    """A paragraph, or an item of a list, in lines of 100 columns.
+    """Wraps a paragraph, or an item of a list, to lines of 100 columns.
 
-    No line begins with what Markdown would take for an item or a heading, such as a minus.
+    No line begins with text that Markdown would read as an item or a heading, such as a minus.
     """
     further = "  " if text.startswith("* ") else ""
     lines = textwrap.wrap(
@@ -118,6 +118,6 @@ def wrapped(text: str) -> str:
 
 
 def escaped(text: str) -> str:
-    """Without line ends, and without what Markdown or HTML would take for its own."""
+    """Escapes text for Markdown and HTML, and removes line ends."""
     text = re.sub(r"\s+", " ", text).replace("&", "&amp;").replace("<", "&lt;")
     return re.sub(r"([\\|*_\[\]#~])", r"\\\1", text)

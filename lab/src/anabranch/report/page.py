@@ -1,4 +1,4 @@
-"""Which text, table and figure stands where."""
+"""The arrangement of texts, tables and figures on the page."""
 
 from __future__ import annotations
 
@@ -27,10 +27,10 @@ from anabranch.report.tables import Table, duration
 
 @dataclass(frozen=True, slots=True)
 class Section:
-    """A heading with what belongs under it.
+    """A heading with its contents.
 
     Attributes:
-        key: names it in links.
+        key: its name in links.
         title: its heading.
         parts: texts, tables and figures, in order.
     """
@@ -46,8 +46,7 @@ class Page:
 
     Attributes:
         title: its heading.
-        origin: what was measured on, when it took how long, how it is made again: pairs of name
-            and text.
+        origin: data, machine, duration and command: pairs of name and text.
         findings: the summary.
         sections: the rest.
     """
@@ -65,12 +64,12 @@ class Page:
 
 
 def build(collection: Collection, command: str, note: str = "") -> Page:
-    """The page of a collection.
+    """Builds the page of a collection.
 
     Args:
         collection: of results.
-        command: that makes this page.
-        note: what the user has to say, such as the machine.
+        command: the command that makes this page.
+        note: the user's note, such as the machine.
     """
     said = _source_line(collection)
     pictures = [
@@ -91,7 +90,7 @@ def build(collection: Collection, command: str, note: str = "") -> Page:
 
 
 def _sized(collection: Collection) -> list[Finding]:
-    """Of reports of a sweep that is planned: what there is of it."""
+    """Returns the progress of a planned sweep, if there is one."""
     if not collection.planned:
         return []
     return [Finding("Progress of the sweep", tuple(sizes.findings(collection)))]
@@ -145,14 +144,14 @@ def _sections(collection: Collection, pictures: Sequence[Figure]) -> list[Sectio
 
 
 def _costs(collection: Collection, pictures: Sequence[Figure]) -> list[Section]:
-    """What is recognised beside what it costs; nothing where there is nothing to compare."""
+    """Returns recognition against cost; nothing if there is nothing to compare."""
     found = costs.panels(collection)
     parts: tuple[str | Table | Figure, ...] = (costs.TIME, *pictures, *costs.tables(found))
     return [Section("costs-section", "Privacy against cost", parts)] if found else []
 
 
 def _given(sections: list[Section]) -> list[Section]:
-    """Those that have something to show, and of their tables those with rows."""
+    """Returns the sections with contents, without tables that have no rows."""
     kept = []
     for section in sections:
         parts = [part for part in section.parts if not isinstance(part, Table) or part.rows]
@@ -234,7 +233,7 @@ def _divisions(collection: Collection) -> list[str]:
 
 
 def _source_line(collection: Collection) -> str:
-    """Stands in every figure, which may leave the page."""
+    """Returns the source line of every figure, as figures may leave the page."""
     digests = sorted({entry.result.data for entry in collection})
     names = [collection.data_name(digest, short=True) for digest in digests]
     kind = "recorded" if all(each.setting.recorded for each in collection) else "simulated"

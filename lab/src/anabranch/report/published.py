@@ -1,4 +1,4 @@
-"""What the CoMPS paper found: `published.toml`."""
+"""Published results of the CoMPS paper: `published.toml`."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from anabranch.report.setting import Setting
 
 @dataclass(frozen=True, slots=True)
 class Point:
-    """A number of the paper's.
+    """A number of the paper.
 
     Attributes:
         sources: its tables and figures.
-        attack: as `Spec` names it.
-        setting: what was defended.
-        r_precision, recall, f1: 0 to 1; None where the paper gives none.
+        attack: as in `Spec`.
+        setting: the defender's choices.
+        r_precision, recall, f1: 0 to 1; None if the paper has none.
     """
 
     sources: tuple[str, ...]
@@ -32,12 +32,12 @@ class Point:
 
 @cache
 def points() -> tuple[Point, ...]:
-    """All numbers, in the order of the file."""
+    """Returns all numbers, in the order of the file."""
     return tuple(map(_point, _content()["point"]))
 
 
 def found(attack: str, setting: Setting, source: str | None = None) -> Point | None:
-    """The paper's numbers of an attack in a setting, or None; of one table or figure if given."""
+    """Returns the paper's numbers of an attack in a setting, or None; of `source` only if given."""
     for point in points():
         same = point.attack == attack and point.setting.like(setting)
         if same and (source is None or source in point.sources):
@@ -46,23 +46,23 @@ def found(attack: str, setting: Setting, source: str | None = None) -> Point | N
 
 
 def name() -> str:
-    """What the paper is called for short."""
+    """Returns the paper's short name."""
     return str(_content()["name"])
 
 
 def citation() -> str:
-    """Its title and year."""
+    """Returns its title and year."""
     return str(_content()["citation"])
 
 
 def data_name(digest: str, file: str | None = None) -> str:
-    """A data set for people: its name, or its file's, or else the begin of its digest."""
+    """Returns the readable name of a data set, or its file's, or the beginning of its digest."""
     known: dict[str, str] = _content()["data"]
     return known.get(digest, file or f"data with the digest {digest[:16] or '(none)'}")
 
 
 def short_name(digest: str, file: str | None = None) -> str:
-    """The same without what the data are, for headings."""
+    """Returns the same name without the description, for headings."""
     return data_name(digest, file).partition(" (")[0]
 
 

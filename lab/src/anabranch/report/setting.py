@@ -1,8 +1,8 @@
-"""Settings and designs under the names that people use.
+"""Settings and designs under readable names.
 
-A *setting* is what the defender chose: schedule, run length, paths, padding. A *design* is how the
-attacker was trained and tested: loads, re-splits, epochs, seed. Numbers of one setting compare only
-where their designs do.
+A *setting* is the defender's choice: schedule, run length, paths, padding. A *design* is the
+attacker's training and test: loads, re-splits, epochs, seed. Numbers of one setting are comparable
+only if their designs are the same.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ ATTACKS: Mapping[str, str] = {
 """Names of the attacks, in the order of all tables and figures."""
 
 EXPECTED = ("rf", "df", "tik-tok", "var-cnn", "p-fp", "k-fp", "cumul")
-"""Attacks that a whole report has; those without results are shown as not run."""
+"""Attacks of a full report; those without results are shown as not run."""
 
 SCHEDULES: Mapping[str, str] = {
     "round-robin": "RR",
@@ -42,7 +42,7 @@ SCHEDULES: Mapping[str, str] = {
     "batched": "TrafficSliver",
     "hywf": "HyWF",
 }
-"""Short names, those of the paper where it has one, in the order of tables."""
+"""Short names, the paper's where it has one, in the order of tables."""
 
 _LENGTH = re.compile(r"~?(\d+)(?:-(\d+))?(p|ms|s)")
 _UNITS = {"p": (0, 1), "ms": (1, 1), "s": (1, 1000)}
@@ -50,14 +50,14 @@ _UNITS = {"p": (0, 1), "ms": (1, 1), "s": (1, 1000)}
 
 @dataclass(frozen=True, slots=True)
 class Setting:
-    """What the defender chose. Without arguments: nothing.
+    """The defender's choices; without arguments, no defence.
 
     Attributes:
-        schedule: with its parameters, or None where nothing is split by us.
+        schedule: with its parameters, or None without a split of ours.
         every: the run length in use.
-        paths: how many; 1 where nothing is split.
-        mode, delays, defence, path_defence, draw: as `Spec` has them.
-        recorded: how the traces had been split when they were recorded, or None.
+        paths: number of paths; 1 without a split.
+        mode, delays, defence, path_defence, draw: as in `Spec`.
+        recorded: the split in which the traces were recorded, or None.
     """
 
     schedule: str | None = None
@@ -72,7 +72,7 @@ class Setting:
 
     @classmethod
     def of(cls, spec: Spec, recorded: str | None = None) -> Self:
-        """The setting of an evaluation."""
+        """Returns the setting of an evaluation."""
         split, padding = spec.split(), (spec.defence, spec.path_defence)
         if split is None:
             return cls(None, None, 1, "together", (), *padding, recorded)
@@ -86,10 +86,10 @@ class Setting:
         return self.schedule is not None or self.recorded is not None
 
     def like(self, other: Setting) -> bool:
-        """Whether the paper would give both the same name: it knows one kind of ends and no delay.
+        """Returns whether the paper has one name for both: it knows one kind of ends and no delay.
 
         `wtf-pad` in any configuration is WTF-PAD. Recorded splits are alike if their families of
-        schedules and their run lengths are: the paper says no more of its own.
+        schedules and their run lengths are: the paper gives no more for its own.
         """
         if self.delays or self.path_defence:
             return False
@@ -118,7 +118,7 @@ class Setting:
 
     @property
     def place(self) -> tuple[object, ...]:
-        """Where it stands in tables: undefended, split, padded, both; then by schedule, length."""
+        """Its position in tables: undefended, split, padded, both; then by schedule, length."""
         schedule = self.schedule or ""
         every = self.every or ""
         names = list(SCHEDULES)
@@ -132,17 +132,17 @@ class Setting:
 
     @property
     def group(self) -> tuple[bool, bool]:
-        """Whether it is padded and whether it is split: what belongs together in tables."""
+        """Whether it is padded and whether it is split: its group in tables."""
         return (self.defence is not None or self.path_defence is not None, self.splits)
 
 
 def design(spec: Spec, data: str = "", *, whole: bool = True) -> str:
-    """How the attacker was trained and tested, in short: `full · R 5 · 30 epochs · seed 0`.
+    """Describes the attacker's training and test, in short: `full · R 5 · 30 epochs · seed 0`.
 
     Args:
         spec: of the evaluation.
-        data: name of the data, where a page has several.
-        whole: with the attack's own parameters; else `†` tells that there are some.
+        data: name of the data, if a page has several.
+        whole: with the attack's own parameters; otherwise `†` marks that there are some.
     """
     parts = [data] if data else []
     parts += [f"{spec.pages} pages"] if spec.pages is not None else []
@@ -167,16 +167,16 @@ def design(spec: Spec, data: str = "", *, whole: bool = True) -> str:
 
 
 def full(spec: Spec) -> bool:
-    """Whether every page takes part, and every load that trains or tests.
+    """Returns whether every page is used, and every load for training or test.
 
-    Re-splits do not matter, nor do loads that only choose the epoch.
+    Re-splits do not matter, nor do loads for validation.
     """
     limits = (spec.pages, spec.loads, spec.test_loads)
     return all(limit is None for limit in limits)
 
 
 def observer(text: str) -> str:
-    """An observer for people."""
+    """Returns the readable name of an observer."""
     place, _, more = text.partition("+")
     rule, _, number = place.partition(":")
     known = {"random": "a random path", "largest": "the fullest path"}
@@ -187,18 +187,18 @@ def observer(text: str) -> str:
 
 
 def attack(name: str) -> str:
-    """An attack for people."""
+    """Returns the readable name of an attack."""
     return ATTACKS.get(name, name)
 
 
 def attack_place(name: str) -> tuple[int, str]:
-    """Where an attack stands in tables."""
+    """Returns the position of an attack in tables."""
     names = list(ATTACKS)
     return (names.index(name) if name in names else len(names), name)
 
 
 def _training(spec: Spec) -> tuple[list[str], list[str]]:
-    """Epochs, always; other parameters where they are given."""
+    """Returns the epochs, always, and other parameters that were given."""
     given = dict(spec.parameters)
     kind = known(spec.attack)
     defaults = {} if kind is None else kind().get_params(deep=False)
@@ -209,7 +209,7 @@ def _training(spec: Spec) -> tuple[list[str], list[str]]:
 
 
 def _recorded(text: str | None) -> tuple[str, ...] | None:
-    """The family and the rest of a recorded split: `weighted:4 --every 100ms`, without the 4."""
+    """Returns family and rest of a recorded split: `weighted:4 --every 100ms`, without the 4."""
     if text is None:
         return None
     schedule, *rest = text.split()

@@ -1,4 +1,4 @@
-"""Each number beside what the size alone tells: how much of an attack is the page's length."""
+"""Each accuracy next to that of the size alone: the part of an attack that is the page's length."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ from anabranch.report.tables import (
 )
 
 SIZE = "size"
-"""The attack that knows nothing but packets and bytes of each direction."""
+"""The attack that uses only packets and bytes of each direction."""
 
 Row = tuple[Setting, str, str]
 """A setting, the attack and the observer."""
 
 
 def table(collection: Collection) -> Table:
-    """Accuracy of each attack on each setting, for each data set, and beside it the size alone."""
+    """Returns each attack's accuracy by setting and data set, next to that of the size alone."""
     places = data(collection)
     twins = _twins(collection)
     rows = [
@@ -54,7 +54,7 @@ def table(collection: Collection) -> Table:
 
 
 def findings(collection: Collection) -> Iterator[str]:
-    """What of a planned sweep is there, and the strongest attack's least and most for each data."""
+    """Yields a planned sweep's progress, and the strongest attack's range for each data set."""
     places = data(collection)
     for place in places if collection.planned else []:
         done = {_settings(entry.spec) for entry in collection if entry.result.data == place}
@@ -88,17 +88,17 @@ def _ends(data: str, rule: str, found: list[Entry]) -> str:
 
 
 def data(collection: Collection) -> list[str]:
-    """Digests of the data that have a row, those that most loads test first."""
+    """Returns the digests of the data with a row, sorted by number of test loads, descending."""
     tests: dict[str, int] = {}
     for entry in filter(_counts, collection):
-        # Numbers that were restored from a report's tables do not say how many loads test.
+        # Numbers restored from a report's tables lack the number of test loads.
         place, loads = entry.result.data, int(entry.result.metrics.get("predictions", 0))
         tests[place] = max(loads, tests.get(place, 0))
     return sorted(tests, key=lambda each: (-tests[each], each))
 
 
 def wanted(collection: Collection) -> list[Row]:
-    """Rows: what has a result with its size or is planned; all attacks in a whole report."""
+    """Returns rows with a result and its size, or planned ones; all attacks in a full report."""
     found = {_row(entry) for entry in collection if _counts(entry) and entry.spec.attack != SIZE}
     sized = {
         (entry.setting, entry.observer)
@@ -117,10 +117,10 @@ def wanted(collection: Collection) -> list[Row]:
 def _pair(
     collection: Collection, twins: dict[tuple[object, ...], Entry], place: str, row: Row
 ) -> tuple[Cell, Cell]:
-    """The numbers of one data set: of the attack, and of the size alone."""
+    """Returns the numbers of one data set: of the attack, and of the size alone."""
     entries = [entry for entry in _attacks(collection, place) if _row(entry) == row]
     if not entries:
-        # The size may be there first.
+        # The size may have been evaluated first.
         bare = [twin for key, twin in twins.items() if key[:3] == (place, row[0], row[2])]
         return missing(), _cell(bare[:1])
     keys = dict.fromkeys(_twin(entry) for entry in entries)
@@ -138,13 +138,13 @@ def _cell(entries: list[Entry]) -> Cell:
 
 
 def _twins(collection: Collection) -> dict[tuple[object, ...], Entry]:
-    """Results of the size alone; of several designs the one with most loads."""
+    """Returns the results of the size alone; of several designs the one with most loads."""
     sizes = [each for each in collection if _counts(each) and each.spec.attack == SIZE]
     return {_twin(entry): entry for entry in sorted(sizes, key=lambda each: each.full)}
 
 
 def _twin(entry: Entry) -> tuple[object, ...]:
-    """What a number and that of the size alone have in common."""
+    """Returns the common key of a number and that of the size alone."""
     return (entry.result.data, entry.setting, entry.observer, entry.spec.seed)
 
 

@@ -1,6 +1,6 @@
-"""The findings in plain words. Each sentence is made from numbers, and says what is not there.
+"""The findings in plain words. Each sentence is made from numbers, and reports missing ones.
 
-A setting counts as below a limit only if the whole interval is, of the strongest result there is.
+A setting counts as below a limit only if the whole interval of the strongest result is.
 """
 
 from __future__ import annotations
@@ -20,12 +20,13 @@ from anabranch.report.tables import inline, listed, percent, plural, whole
 Training: TypeAlias = tuple[bool, int | None, str] | None
 
 LIMITS = (0.1, 0.2, 0.5)
-"""Accuracies that settings are held against."""
+"""Limits of accuracy that settings are compared with."""
 KEY_ATTACKS = ("rf", "k-fp")
-"""The strongest that is published, and the one that is quick enough to run everywhere. Tables and
-figures have the others."""
+"""The strongest published attack, and a fast one, which runs everywhere. Tables and figures
+have the others.
+"""
 FLOOR = 0.95
-"""Below this without any defence, an attack is not trained well enough to tell of defences."""
+"""An attack below this without any defence is too poorly trained to judge defences."""
 
 
 _THRESHOLDS = (
@@ -40,7 +41,7 @@ class Finding:
     """Sentences on one matter.
 
     Attributes:
-        topic: what they are about.
+        topic: their subject.
         sentences: at least one.
     """
 
@@ -49,7 +50,7 @@ class Finding:
 
 
 def findings(collection: Collection) -> list[Finding]:
-    """The summary; a matter that nothing was measured of is left out."""
+    """Returns the summary, without topics that nothing was measured of."""
     found = {
         "Contents of this page": [_coverage(collection)],
         "Do the attacks work?": [*_floor(collection), *_outdone(collection)],
@@ -71,11 +72,11 @@ def findings(collection: Collection) -> list[Finding]:
 
 
 def resolution(collection: Collection) -> Iterator[str]:
-    """How finely false positives are resolved, as the results themselves say it.
+    """Yields the resolution of false positives, from the results themselves.
 
-    Results of one protocol that rest on equally many pages have one sentence: it is about the one
-    with the fewest loads, and says how many the others have at most. Bootstrap intervals do not
-    contain how thresholds were chosen.
+    Results of one protocol with the same number of pages share a sentence: it is about the one with
+    the fewest loads, and states the maximum for the others. Bootstrap intervals do not include the
+    choice of thresholds.
     """
     groups: dict[tuple[str, int], list[Entry]] = {}
     for entry in collection.select(world="open"):
@@ -90,7 +91,7 @@ def resolution(collection: Collection) -> Iterator[str]:
 
 
 def _loads(entries: list[Entry]) -> list[int]:
-    """How many unmonitored loads test, in order."""
+    """Returns the numbers of unmonitored test loads, in order."""
     return sorted(entry.result.metrics["unmonitored_predictions"] for entry in entries)
 
 
@@ -145,7 +146,7 @@ def _floor(collection: Collection) -> Iterator[str]:
 
 
 def _undefended(collection: Collection) -> Iterator[Entry]:
-    """Of each attack the undefended result in the training that most of its results have."""
+    """Yields each attack's undefended result in the training that most of its results have."""
     for name in collection.attacks:
         usual = _usual(collection, name)
         found = beyond.closed(collection, UNDEFENDED, name)
@@ -153,19 +154,19 @@ def _undefended(collection: Collection) -> Iterator[Entry]:
 
 
 def _usual(collection: Collection, name: str) -> Training:
-    """How most results of an attack on defended settings were trained."""
+    """Returns the training of most results of an attack on defended settings."""
     found = collection.select(attack=name, world="closed", protocol="honest")
     trained = [_training(entry) for entry in found if entry.setting != UNDEFENDED]
     return max(dict.fromkeys(trained), key=trained.count, default=None)
 
 
 def _training(entry: Entry) -> Training:
-    """What two results have in common that differ in the setting, re-splits and seed alone."""
+    """Returns the common key of results that differ only in the setting, re-splits and seed."""
     return entry.full, entry.spec.loads, json.dumps(dict(entry.spec.parameters), sort_keys=True)
 
 
 def _outdone(collection: Collection) -> Iterator[str]:
-    """Where RF, which published comparisons have ahead (RF, USENIX Security 2023), is behind."""
+    """Yields where RF, ahead in published comparisons (RF, USENIX Security 2023), is weaker."""
     pairs = []
     for setting in collection.settings:
         strong, quick = (beyond.closed(collection, setting, name) for name in KEY_ATTACKS)
@@ -208,7 +209,7 @@ def _limits(collection: Collection, name: str) -> Iterator[str]:
 
 
 def _strongest(collection: Collection) -> Iterator[str]:
-    """No setting is safer than against the best attack on it."""
+    """Judges every setting by the best attack on it."""
     names = collection.attacks
     rows, held = 0, []
     for setting in beyond.settings(collection):
@@ -233,7 +234,7 @@ def _strongest(collection: Collection) -> Iterator[str]:
 
 
 def _reduced(collection: Collection) -> Iterator[str]:
-    """What a reduced design costs the attacker, where both designs are there."""
+    """Yields the accuracy that a reduced design costs the attacker, where both designs exist."""
     gaps = []
     for setting in collection.settings:
         for name in collection.attacks:
@@ -264,7 +265,7 @@ def _observers(collection: Collection) -> Iterator[str]:
             continue
         found = collection.select(setting, name, world="closed", protocol="honest")
         designs = [entry.short for entry in found]
-        # Of one design alone: another one would be another reason for another number.
+        # Results of one design only: another design would be another cause of a difference.
         common = max(dict.fromkeys(designs), key=designs.count)
         parts = {
             entry.observer: f"{observer(entry.observer)} {inline(entry.estimate('accuracy'))}"
@@ -313,7 +314,7 @@ def _beside_published(collection: Collection) -> Iterator[str]:
 
 
 def _open(collection: Collection, setting: Setting, name: str) -> str:
-    """Of an attack, with what it finds undefended: one that fails there tells nothing of splits."""
+    """Describes an attack with its undefended result, without which it proves nothing on splits."""
     split, whole = (
         [
             f"r-precision {inline(entry.estimate('r_precision'))}, recall "
@@ -327,7 +328,7 @@ def _open(collection: Collection, setting: Setting, name: str) -> str:
 
 
 def _protocols(collection: Collection) -> Iterator[str]:
-    """Pairs of one design alone."""
+    """Yields pairs of one design only."""
     for setting, name, world in beyond.both_protocols(collection):
         if world != "closed" or setting not in (UNDEFENDED, WR, WR_TIME):
             continue
@@ -373,12 +374,12 @@ def _caution(collection: Collection) -> str:
 
 
 def _best(entries: list[Entry]) -> Entry:
-    """Of competing results the strongest attacker's: nothing is safer than against that."""
+    """Returns the strongest attacker's of competing results: a setting is no safer than that."""
     return max(entries, key=lambda entry: (entry.accuracy, entry.full))
 
 
 def _high(entry: Entry) -> float:
-    """The upper end of the interval; 1 where there is none, which is below no limit."""
+    """Returns the upper end of the interval; 1 without one, which is below no limit."""
     high = entry.estimate("accuracy")["high"]
     return 1.0 if high is None else high
 

@@ -1,4 +1,4 @@
-"""A table before it is HTML or Markdown, and how numbers are written."""
+"""Tables before they become HTML or Markdown, and the format of numbers."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 NOT_RUN = "not run"
-"""Stands where a result would; nothing is filled in."""
+"""Text in place of a missing result; nothing is filled in."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -16,9 +16,9 @@ class Value:
 
     Attributes:
         text: the number.
-        interval: its 95 % interval, or nothing.
-        design: of the result that it is from, or nothing.
-        level: 0 to 1, how strongly the cell is shaded; None is not at all.
+        interval: its 95 % interval, or empty.
+        design: design of its result, or empty.
+        level: strength of the cell's shade, 0 to 1; None for no shade.
     """
 
     text: str
@@ -29,7 +29,7 @@ class Value:
 
 @dataclass(frozen=True, slots=True)
 class Cell:
-    """What stands in a place of a table: text, or values, several where results compete."""
+    """A cell of a table: text, or values, several if results compete."""
 
     text: str = ""
     values: tuple[Value, ...] = ()
@@ -42,12 +42,12 @@ class Table:
     """Rows under a header.
 
     Attributes:
-        key: names it in links, such as `table-3`.
+        key: its name in links, such as `table-3`.
         title: one line.
-        note: what has to be known to read it.
+        note: explanation for the reader.
         header: of each column.
         rows: each as long as `header`.
-        groups: places of rows that begin a group.
+        groups: indices of rows that begin a group.
     """
 
     key: str
@@ -59,55 +59,55 @@ class Table:
 
 
 def missing() -> Cell:
-    """The place of a result that there is not."""
+    """Returns the cell of a missing result."""
     return Cell(NOT_RUN, missing=True)
 
 
 def estimated(
     estimate: Mapping[str, float | None], design: str = "", *, shaded: bool = False
 ) -> Value:
-    """A rate with its interval."""
+    """Returns a rate with its interval."""
     value = estimate["value"]
     level = value if shaded else None
     return Value(percent(value), between(estimate), design, level)
 
 
 def percent(value: float | None) -> str:
-    """`36.2 %`; `undefined` for what is none, as precision is where nothing is accepted."""
+    """Returns `36.2 %`, or `undefined` for None, such as precision where nothing is accepted."""
     return "undefined" if value is None else f"{100 * value:.1f} %"
 
 
 def whole(value: Any) -> str:
-    """`36 %`."""
+    """Returns `36 %`."""
     return f"{100 * value:.0f} %"
 
 
 def plural(number: int, name: str) -> str:
-    """`1 attack`, `2 attacks`."""
+    """Returns `1 attack`, `2 attacks`."""
     return f"{number} {name}" if number == 1 else f"{number} {name}s"
 
 
 def between(estimate: Mapping[str, float | None]) -> str:
-    """`33.8–39.0`, in percent; empty where there is none."""
+    """Returns `33.8–39.0`, in percent; empty without an interval."""
     low, high = estimate["low"], estimate["high"]
     return "" if low is None or high is None else f"{100 * low:.1f}–{100 * high:.1f}"
 
 
 def inline(estimate: Mapping[str, float | None]) -> str:
-    """`36.2 % (33.8–39.0)`, for sentences."""
+    """Returns `36.2 % (33.8–39.0)`, for sentences."""
     interval = between(estimate)
     return percent(estimate["value"]) + (f" ({interval})" if interval else "")
 
 
 def duration(seconds: float) -> str:
-    """`4.2 s`, `12 min`, `3.4 h`."""
+    """Returns `4.2 s`, `12 min`, `3.4 h`."""
     if seconds < 100:
         return f"{seconds:.1f} s"
     return f"{seconds / 60:.0f} min" if seconds < 6000 else f"{seconds / 3600:.1f} h"
 
 
 def listed(names: Sequence[str], most: int = 8) -> str:
-    """`a, b and c`; beyond `most`, how many others."""
+    """Returns `a, b and c`; beyond `most`, the number of the others."""
     if not names:
         return "none"
     shown = list(names[:most])

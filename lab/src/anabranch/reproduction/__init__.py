@@ -2,14 +2,14 @@
 
 | module | what |
 |---|---|
-| `claims`, `claims.toml` | what the papers claim, with their numbers, and where each is measured |
+| `claims`, `claims.toml` | the papers' claims, with their numbers, and where each is measured |
 | `data` | the committed data of `docs/results` |
 | `found` | a number of ours with its verdict, and the rules of verdicts |
 | `spread` | intervals of means and medians over rounds |
 | `attacks` | website fingerprinting: CoMPS' Tables 3 to 6 |
 | `splitting` | CoMPS' data set, the censor, and the cost in speed |
 | `onions` | multi-path onion routing and unordered links |
-| `advice` | the table of designs that section 5.3 of the former asks for |
+| `advice` | the table of designs for section 5.3 of the former |
 | `anonymity` | hostile relays and guard fingerprints |
 | `camouflage` | StegoTorus |
 | `index` | the page |

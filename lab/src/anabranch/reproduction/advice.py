@@ -1,4 +1,4 @@
-"""Section 5.3's advice as one table: what each design costs, and what it hides by design."""
+"""Section 5.3's advice as one table: the cost of each design, and its protection by design."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from anabranch.reproduction.found import Interval
 from anabranch.reproduction.spread import by_round, mean_interval
 
 HOSTILE = 0.2
-"""Share of entries and of exits that is hostile, as in the paper's footnote 14."""
+"""Share of hostile entries and exits, as in the paper's footnote 14."""
 CIRCUITS = (10, 100)
-"""Circuits that a client of MORE has used: a packet may have one of its own."""
+"""Number of circuits that a client of MORE has used: a packet may have one of its own."""
 
 HEADER = (
     "design",
@@ -39,10 +39,10 @@ _NAMES = {
 
 
 def rows(data: Data) -> list[tuple[str, ...]]:
-    """A row for each design behind lines, then the closed forms of MORE.
+    """Returns a row for each design on the place `lines`, then the closed forms of MORE.
 
-    Times and CPU are means over rounds with half widths of their 95 % intervals; the chances are
-    the paper's closed forms (section 6.1) with `HOSTILE`.
+    Times and CPU are means over rounds with half widths of their 95 % intervals; the probabilities
+    are the paper's closed forms (section 6.1) with `HOSTILE`.
     """
     lines = [row for row in data.table("circuits.parquet") if row["place"] == "lines"]
     found: list[tuple[str, ...]] = []

@@ -16,11 +16,11 @@ from anabranch.reproduction.found import (
 FIRST = "2015-10-10T02"
 """The consensus of the paper's year."""
 NEAR = 0.005
-"""Largest distance of a probability that counts as the paper's."""
+"""Maximum distance of a probability from the paper's to count as equal."""
 
 
 def compromised(data: Data, legs: int, share: float) -> Found:
-    """The chance that one entry and the exit are hostile, where 20 % of each are.
+    """Judges the probability that one entry and the exit are hostile, with 20 % of each hostile.
 
     Args:
         data: of `anonymity.parquet`.
@@ -35,7 +35,7 @@ def compromised(data: Data, legs: int, share: float) -> Found:
 
 
 def formula(data: Data, measure: str) -> Found:
-    """Whether a closed form is what is drawn, in every network and for up to five legs."""
+    """Judges whether a closed form equals the simulation, in every network, for up to five legs."""
     closed = {_key(row): row["mean"] for row in _of(data, "paths", f"{measure}_closed")}
     rows = _of(data, "paths", measure)
     apart = [abs(row["mean"] - closed[_key(row)]) for row in rows]
@@ -49,7 +49,7 @@ def formula(data: Data, measure: str) -> Found:
 
 
 def negligible(data: Data, legs: int) -> Found:
-    """Whether several legs are as rarely compromised as one: the ratio of both chances."""
+    """Judges whether several legs are as rarely compromised as one, by the ratio of the chances."""
     one, several = (_paths(data, "any", each)[0] for each in (1, legs))
     ratio = Interval(
         several["mean"] / one["mean"], several["low"] / one["high"], several["high"] / one["low"]
@@ -59,12 +59,12 @@ def negligible(data: Data, legs: int) -> Found:
 
 
 def more(data: Data, circuits: int, share: float = 0.2) -> Found:
-    """The closed form of all entries of MORE and the exit, against one circuit's chance.
+    """Compares the closed form of all entries of MORE and the exit with one circuit's probability.
 
     Args:
         data: not used: the form holds in every network (`formula`).
-        circuits: that a client has used.
-        share: of entries and exits that are hostile.
+        circuits: number of circuits that a client has used.
+        share: share of hostile entries and exits.
     """
     one, many = share * share, share * share**circuits
     verdict = HOLDS if many < one else FAILS
@@ -73,13 +73,13 @@ def more(data: Data, circuits: int, share: float = 0.2) -> Found:
 
 
 def model(data: Data, measure: str, least: float, most: float) -> Found:
-    """How the chance of compromise grows or falls with entries after a year, at a moment.
+    """Judges how the chance of compromise changes with the number of entries after a year.
 
     Args:
         data: of `anonymity.parquet`.
         measure: `any_now` (one hostile entry) or `all_now` (all of them).
-        least: of the factor from one entry to the next (`all_now`), or to one entry.
-        most: of the same.
+        least: lower bound of the factor from one entry to the next (`all_now`), or to one entry.
+        most: upper bound of the same.
     """
     rows = {row["legs"]: row for row in _year(data, measure)}
     if measure == "any_now":
@@ -99,7 +99,7 @@ def model(data: Data, measure: str, least: float, most: float) -> Found:
 
 
 def mixed(data: Data) -> Found:
-    """Whether a mix of 60, 20 and 20 % of clients with one, two and three entries lies between."""
+    """Judges whether a mix of 60, 20 and 20 % of clients with one to three entries lies between."""
     rows = {row["legs"]: row for row in _year(data, "all_now")}
     low, high = rows[1]["low"] - rows[0]["high"], rows[1]["high"] - rows[0]["low"]
     verdict = at_least(Interval((low + high) / 2, low, high), 0)
@@ -108,19 +108,19 @@ def mixed(data: Data) -> Found:
 
 
 def fingerprint(data: Data, measure: str, legs: int, number: float, near: float) -> Found:
-    """A number of guard fingerprints, over all networks; the paper does not name its network.
+    """Judges a number of guard fingerprints in all networks; the paper does not name its network.
 
     Args:
         data: of `anonymity.parquet`.
         measure: `over_clients`, `unique` or `largest`.
         legs: entries of a client.
         number: the paper's.
-        near: how far away a network's may be.
+        near: maximum distance of a network's number.
     """
     of_legs = [row for row in _of(data, "fingerprints", measure) if row["legs"] == legs]
     networks = {row["consensus"]: row for row in of_legs if row["in_use"] == legs}
     rows = list(networks.values())
-    # The set's largest holds the client itself, which the paper does not count.
+    # The size of the largest set includes the client itself, which the paper does not count.
     shift = 1 if measure == "largest" else 0
     values = [row["mean"] - shift for row in rows]
     good = [abs(value - number) <= near for value in values]

@@ -20,14 +20,14 @@ def lower(
     after: Mapping[str, Any],
     metric: str = "recall",
 ) -> Found:
-    """Whether an attack achieves less of `after` than of `before`, in the open world.
+    """Judges whether an attack achieves less on `after` than on `before`, in the open world.
 
     Args:
         data: of `fingerprinting.jsonl`.
         attack: its name.
-        before: schedule, run length, paths and padding, as `Spec` has them.
-        after: the same of the setting that is to hide more.
-        metric: that is compared by whole intervals.
+        before: schedule, run length, paths and padding, as in `Spec`.
+        after: the same for the setting that should hide more.
+        metric: the metric, compared by whole intervals.
     """
     first, second = (_open_world(data, attack, each) for each in (before, after))
     more, less = first["metrics"][metric], second["metrics"][metric]
@@ -46,7 +46,7 @@ def lower(
 
 
 def level(data: Data, attack: str, at_least: float) -> Found:
-    """Whether an attack finds at least a share of the undefended monitored loads."""
+    """Judges whether an attack finds at least a share of the undefended monitored loads."""
     found = _open_world(data, attack, {})
     recall = found["metrics"]["recall"]
     verdict = OPEN
@@ -60,7 +60,7 @@ def level(data: Data, attack: str, at_least: float) -> Found:
 
 
 def split(data: Data, attack: str, protocol: str) -> Found:
-    """What a network achieves on loads that were really split, against undefended ones.
+    """Compares a network's results on really split loads with undefended ones.
 
     Args:
         data: of `page-loads.jsonl`.
@@ -87,7 +87,7 @@ def split(data: Data, attack: str, protocol: str) -> Found:
 
 
 def time_or_packets(data: Data, attack: str, every: tuple[str, str] = ("50p", "100ms")) -> Found:
-    """Whether runs that end by time protect as well as runs of packets: no more is recognised."""
+    """Judges whether runs by time protect as well as runs of packets: no more is recognised."""
     split = {"schedule": "weighted", "paths": 3}
     found = lower(data, attack, {**split, "every": every[0]}, {**split, "every": every[1]})
     verdict = HOLDS if found.verdict in (HOLDS, ALIKE) else found.verdict
@@ -95,7 +95,7 @@ def time_or_packets(data: Data, attack: str, every: tuple[str, str] = ("50p", "1
 
 
 def _open_world(data: Data, attack: str, wanted: Mapping[str, Any]) -> Row:
-    """The result of an attack in a setting; of several designs, the largest."""
+    """Returns the result of an attack in a setting; of several designs, the largest."""
     target = {"schedule": None, "every": None, "paths": 3, "defence": None} | dict(wanted)
     found = []
     for each in data.results("fingerprinting.jsonl"):

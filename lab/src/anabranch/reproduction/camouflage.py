@@ -12,7 +12,7 @@ from anabranch.reproduction.spread import by_round, median_interval
 
 LONGEST = 1_000_000
 FAR = 200
-"""Round trip in ms from which the paper's HTTP does not hold a stream."""
+"""Round trip in ms from which the paper's HTTP cannot sustain a stream."""
 
 _QUANTITIES: dict[str, Callable[[Row], float]] = {
     "up": lambda row: float(row["up"]) if row["ended"] else math.inf,
@@ -29,12 +29,12 @@ def ratio(
     most: float | None = None,
     least: float | None = None,
 ) -> Found:
-    """What a download of 1 MB costs by one way, over what it costs by another in the same round.
+    """Judges the ratio of a 1 MB download's cost by one transport to another's in the same round.
 
     Args:
         data: of `camouflage.parquet`.
-        arm: the way.
-        other: the way that it is compared with.
+        arm: the transport.
+        other: the transport to compare with.
         quantity: `up`, `down` (bytes on the client's line) or `goodput`.
         most: the claim's bound, or
         least: the other one.
@@ -51,7 +51,7 @@ def ratio(
 
 
 def flat(data: Data, arm: str, rate: int, most: float) -> Found:
-    """How far a stream's bandwidth at the worst round trip is from that at the shortest one."""
+    """Judges the distance of a stream's bandwidth at the worst round trip from the shortest's."""
     levels = _levels(data, arm, rate, lambda row: row["down"] / 1e3)
     first = levels.pop(min(levels))
     if first.low is None or first.high is None or any(each.low is None for each in levels.values()):
@@ -67,7 +67,7 @@ def flat(data: Data, arm: str, rate: int, most: float) -> Found:
 
 
 def held(data: Data, arm: str, rate: int, most: float) -> Found:
-    """Whether a stream breaks: the share of it that comes in a second, from `FAR` on."""
+    """Judges whether a stream breaks, by its share that arrives in a second, from `FAR` on."""
     levels = _levels(data, arm, rate, lambda row: row["came"] / 1e3 / rate)
     far = [each for rtt, each in levels.items() if rtt >= FAR]
     if not far or any(each.low is None or each.high is None for each in far):
@@ -89,7 +89,7 @@ def _rounds(data: Data, arm: str, quantity: str) -> dict[int, float]:
 
 
 def _levels(data: Data, arm: str, rate: int, value: Callable[[Row], float]) -> dict[int, Interval]:
-    """The median of the rounds' medians, by round trip in ms."""
+    """Returns the median of the rounds' medians, by round trip in ms."""
     rows = [
         row
         for row in data.table("camouflage-streams.parquet")

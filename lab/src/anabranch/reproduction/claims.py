@@ -1,4 +1,4 @@
-"""What the papers claim: `claims.toml`."""
+"""The papers' claims: `claims.toml`."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ class Paper:
     """A paper.
 
     Attributes:
-        key: names it in the file.
+        key: its name in the file.
         name: its system.
-        title: with where and when it was published.
+        title: its title with venue and year.
     """
 
     key: str
@@ -32,15 +32,15 @@ class Claim:
     Attributes:
         paper: its key.
         place: table, figure or section.
-        claim: what the paper says, in our words.
+        claim: the paper's claim, in our words.
         published: its number.
-        page: of `docs/results`, which has ours.
-        command: that measures it again.
-        time: that the command takes.
-        settings: `full`, or what is reduced and what it would cost in full.
-        measure: the function that finds our number; None if there is none.
+        page: the page of `docs/results` with our number.
+        command: the command that repeats the measurement.
+        time: duration of the command.
+        settings: `full`, or the reduction and the cost of the full settings.
+        measure: the function that returns our number; None if there is none.
         of: its arguments.
-        reason: why nothing is measured.
+        reason: the reason why nothing is measured.
         on_page: whether the page prints the number.
     """
 
@@ -60,13 +60,13 @@ class Claim:
 
 @cache
 def papers() -> tuple[Paper, ...]:
-    """All papers, in the order of the file."""
+    """Returns all papers, in the order of the file."""
     return tuple(Paper(**row) for row in _content()["paper"])
 
 
 @cache
 def claims() -> tuple[Claim, ...]:
-    """All claims, in the order of the file.
+    """Returns all claims, in the order of the file.
 
     A claim takes page, command, time and settings from `[source.NAME]` if it names one.
     """

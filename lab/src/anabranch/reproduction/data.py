@@ -28,7 +28,7 @@ class Data:
         self.page = cache(self._page)
 
     def _table(self, name: str) -> list[Row]:
-        """All rows of a Parquet file.
+        """Returns all rows of a Parquet file.
 
         Raises:
             TraceError: if it cannot be read.
@@ -39,7 +39,7 @@ class Data:
         return rows
 
     def _results(self, name: str) -> list[Row]:
-        """All results of a file as `anabranch-lab report --numbers` writes it.
+        """Returns all results of a file that `anabranch-lab report --numbers` wrote.
 
         Raises:
             TraceError: if it cannot be read.
@@ -49,7 +49,7 @@ class Data:
             return [json.loads(line) for line in path.read_text("utf-8").splitlines()]
 
     def _page(self, name: str) -> str:
-        """The text of a page.
+        """Returns the text of a page.
 
         Raises:
             TraceError: if it cannot be read.

@@ -1,7 +1,7 @@
 """A number of ours with its verdict.
 
 A verdict follows from a whole interval and never from a point: it is `OPEN` where the interval
-contains the bound. Bounds stand in `claims.toml` or at the function that uses them.
+contains the bound. Bounds are in `claims.toml` or at the function that uses them.
 """
 
 from __future__ import annotations
@@ -17,18 +17,18 @@ MISSING = "not measured"
 VERDICTS = (HOLDS, FAILS, ALIKE, OPEN, MISSING)
 
 SAME = 0.1
-"""Largest distance from 1 of the whole interval of a ratio that is called alike."""
+"""Maximum distance from 1 of the whole interval of a ratio that counts as alike."""
 
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """What was found of a claim.
+    """Our result for a claim.
 
     Attributes:
         text: our numbers with their intervals, as the index prints them.
         verdict: one of `VERDICTS`.
-        why: the reason of `OPEN` and `MISSING`; else a remark, or nothing.
-        quotes: what the claim's page has to contain; both are compared without line breaks.
+        why: the reason of `OPEN` and `MISSING`; otherwise a remark, or empty.
+        quotes: texts that the claim's page must contain; both are compared without line breaks.
     """
 
     text: str
@@ -43,7 +43,7 @@ class Interval:
 
     Attributes:
         value: the point.
-        low, high: the interval; None where there are too few rounds for one.
+        low, high: the interval; None if there are too few rounds for one.
     """
 
     value: float
@@ -52,21 +52,21 @@ class Interval:
 
 
 def at_most(found: Interval, bound: float) -> str:
-    """Whether a value is at most `bound`."""
+    """Judges whether a value is at most `bound`."""
     if found.low is None or found.high is None:
         return OPEN
     return HOLDS if found.high <= bound else FAILS if found.low > bound else OPEN
 
 
 def at_least(found: Interval, bound: float) -> str:
-    """Whether a value is at least `bound`."""
+    """Judges whether a value is at least `bound`."""
     if found.low is None or found.high is None:
         return OPEN
     return HOLDS if found.low >= bound else FAILS if found.high < bound else OPEN
 
 
 def below(found: Interval, bound: float) -> str:
-    """Whether a ratio is below `bound`, or within `SAME` of 1."""
+    """Judges whether a ratio is below `bound`, or within `SAME` of 1."""
     if found.low is None or found.high is None:
         return OPEN
     if found.low >= 1 - SAME and found.high <= 1 + SAME:
@@ -75,7 +75,7 @@ def below(found: Interval, bound: float) -> str:
 
 
 def above(found: Interval, bound: float) -> str:
-    """Whether a ratio is above `bound`, or within `SAME` of 1."""
+    """Judges whether a ratio is above `bound`, or within `SAME` of 1."""
     if found.low is None or found.high is None:
         return OPEN
     if found.low >= 1 - SAME and found.high <= 1 + SAME:
@@ -84,7 +84,7 @@ def above(found: Interval, bound: float) -> str:
 
 
 def within(found: Interval, most: float) -> str:
-    """Whether a ratio is within `most` of 1."""
+    """Judges whether a ratio is within `most` of 1."""
     if found.low is None or found.high is None:
         return OPEN
     if found.low > 1 - most and found.high < 1 + most:
@@ -93,9 +93,10 @@ def within(found: Interval, most: float) -> str:
 
 
 def all_of(verdicts: Sequence[str]) -> tuple[str, str]:
-    """The verdict of a claim about several designs, and its reason.
+    """Returns the verdict of a claim about several designs, and its reason.
 
-    It holds, or does not, if that is so of each; where designs differ it cannot be judged as one.
+    It holds, or fails, if it does for every design; where designs differ there is no common
+    verdict.
     """
     kinds = sorted(set(verdicts), key=VERDICTS.index)
     if len(kinds) == 1:

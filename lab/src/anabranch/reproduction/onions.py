@@ -29,10 +29,10 @@ from anabranch.reproduction.spread import by_round, mean_interval, median_interv
 DESIGNS = (("conflux-2013", "Conflux 2013"), ("mtor", "mTor"))
 LEGS = (2, 3)
 ORDERED = 0.3
-"""The share of ordered downloads that are done at the moment that the paper speaks of."""
+"""Share of ordered downloads that are complete at the moment of the paper's claim."""
 OVER_HALF = 0.5
 EXIT = 0.06
-"""The paper's exits differ by so much at most."""
+"""Maximum difference of the paper's exits."""
 SLOWEST = 0.15
 FAST = 0.8
 AS_LONG = 0.1
@@ -60,12 +60,12 @@ _POSITIONS: dict[str, Callable[[Row], float]] = {
 
 
 def circuits(data: Data, place: str, claim: str) -> Found:
-    """A claim of Table 1, over two and three circuits of Conflux and mTor, against one.
+    """Judges a claim of Table 1, over two and three circuits of Conflux and mTor, against one.
 
     Args:
         data: of `circuits.parquet`.
         place: `loopback` or `lines`.
-        claim: as the page words it.
+        claim: in the page's words.
     """
     rows = [row for row in data.table("circuits.parquet") if row["place"] == place]
     ratios = {
@@ -86,12 +86,12 @@ def circuits(data: Data, place: str, claim: str) -> Found:
 
 
 def costs(data: Data, place: str, claim: str) -> Found:
-    """Whether positions of a circuit differ in CPU as the paper says, in every design of ours.
+    """Judges whether a circuit's positions differ in CPU as in the paper, in every design of ours.
 
     Args:
         data: of `circuits.parquet`.
         place: `loopback` or `lines`.
-        claim: as the page words it.
+        claim: in the page's words.
     """
     rows = [row for row in data.table("circuits.parquet") if row["place"] == place]
     ratios = {}
@@ -110,11 +110,11 @@ def costs(data: Data, place: str, claim: str) -> Found:
 def _compared(
     quote: str, of: str, ratios: dict[str, Interval], judge: Callable[[Interval], str]
 ) -> Found:
-    """One verdict on several ratios.
+    """Returns one verdict on several ratios.
 
     Args:
         quote: the row of the page, with places for name and number.
-        of: what the ratios are of.
+        of: the base of the ratios.
         ratios: by name.
         judge: the verdict on each.
     """
@@ -129,7 +129,7 @@ def _compared(
 
 
 def _ratio(rows: Sequence[Row], key: tuple[str, int], value: Callable[[Row], float]) -> Interval:
-    """A value over that of Tor's one circuit in the same round."""
+    """Returns a value over that of Tor's one circuit in the same round."""
     of = {
         each: by_round([row for row in rows if (row["design"], row["legs"]) == each], value, mean)
         for each in (key, ("tor", 1))
@@ -141,7 +141,7 @@ def _ratio(rows: Sequence[Row], key: tuple[str, int], value: Callable[[Row], flo
 def unordered_done(
     data: Data, file: str, direction: str, congestion: str, deviation: int = 0, doubt: str = ""
 ) -> Found:
-    """The share of unordered downloads that are done when `ORDERED` of the ordered ones are.
+    """Judges the share of unordered downloads complete when `ORDERED` of the ordered ones are.
 
     Args:
         data: of `unordered*.parquet`.
@@ -149,7 +149,7 @@ def unordered_done(
         direction: of the loss, `to-exit` or `from-exit`.
         congestion: of the links' TCP.
         deviation: of each line's delay in ms.
-        doubt: why the run judges nothing, whatever its interval says.
+        doubt: the reason why the run proves nothing, whatever its interval.
     """
     line = {"direction": direction, "congestion": congestion, "deviation": deviation}
     rounds = _rounds(data, file, loss=5, **line)
@@ -164,7 +164,7 @@ def unordered_done(
     verdict = OPEN
     if share.low is not None and share.high is not None:
         verdict = HOLDS if share.low > OVER_HALF else FAILS if share.high <= OVER_HALF else OPEN
-    # Rounded once: the page's table has two digits, its text has them as per cent.
+    # Rounded once: the page's table has two digits, its text has them as a percentage.
     value, low, high = (f"{one or 0:.2f}" for one in (share.value, share.low, share.high))
     whole, least, most = (f"{100 * float(one):.0f}" for one in (value, low, high))
     quote = f"{whole} % [{least}, {most}]"
@@ -175,7 +175,7 @@ def unordered_done(
 def unordered_slowest(
     data: Data, file: str, congestion: str, deviation: int = 0, doubt: str = ""
 ) -> Found:
-    """Without loss, how long the slowest downloads take over unordered links, over ordered ones."""
+    """Judges, without loss, the slowest unordered downloads' time relative to the ordered ones'."""
 
     def slowest(times: list[float]) -> float:
         return mean(sorted(times)[-max(1, round(SLOWEST * len(times))) :])
@@ -187,7 +187,7 @@ def unordered_slowest(
 def unordered_alike(
     data: Data, file: str, congestion: str, deviation: int = 0, doubt: str = ""
 ) -> Found:
-    """Without loss, whether the other downloads take alike."""
+    """Judges whether, without loss, the other downloads take equally long."""
 
     def others(times: list[float]) -> float:
         return mean(sorted(times)[: round(FAST * len(times))])
@@ -204,7 +204,7 @@ def _without_loss(
     judge: Callable[[Interval], str],
     doubt: str,
 ) -> Found:
-    """The median ratio of a time of unordered downloads to that of ordered ones.
+    """Judges the median ratio of a time of unordered downloads to that of ordered ones.
 
     Args:
         data: of `unordered*.parquet`.
@@ -212,7 +212,7 @@ def _without_loss(
         line: the links' congestion control, and the deviation of each line's delay in ms.
         time: of a round's downloads.
         judge: the verdict on the ratio.
-        doubt: why the run judges nothing, whatever its interval says.
+        doubt: the reason why the run proves nothing, whatever its interval.
     """
     rounds = _rounds(data, file, loss=0, direction=None, **line)
     if not rounds:
@@ -224,7 +224,7 @@ def _without_loss(
 
 
 def unordered_cells(data: Data, file: str, at: float) -> Found:
-    """How long a cell waits on a link alone, by its circuit's order over the stream's."""
+    """Judges a cell's waiting time on one link, by its circuit's order over the stream's."""
     rows = data.table(file)
     ratio = mean_interval([row["by_circuit_mean"] / row["in_order_mean"] for row in rows])
     half = ratio.value - (ratio.low or 0)
@@ -233,12 +233,12 @@ def unordered_cells(data: Data, file: str, at: float) -> Found:
 
 
 def code_size(data: Data, part: str, most: float) -> Found:
-    """The share of the code that unordered links take, of the page's generated table.
+    """Judges the share of unordered links in the code, from the page's generated table.
 
     Args:
         data: of `unordered.md`.
         part: the table's row.
-        most: the share, in per cent, that the claim allows.
+        most: the maximum share in percent.
     """
     row = re.search(
         rf"^\| {re.escape(part)} \| \d+ \| ([\d,]+) \| ([\d.]+) % \|$",
@@ -254,7 +254,7 @@ def code_size(data: Data, part: str, most: float) -> Found:
 def _rounds(
     data: Data, file: str, *, loss: int, deviation: Any, direction: Any, congestion: Any
 ) -> list[tuple[list[float], list[float]]]:
-    """Times of ordered and unordered downloads, round by round; one that was cut is endless."""
+    """Returns times of ordered and unordered downloads by round; an unfinished one is infinite."""
     arms: dict[str, dict[int, list[float]]] = {"tls": {}, "utls": {}}
     for row in data.table(file):
         line = (row["loss"], row["deviation"], row["congestion"]) == (loss, deviation, congestion)
@@ -270,7 +270,7 @@ def _doubted(found: Found, doubt: str) -> Found:
 
 
 def _page_style(number: str) -> str:
-    """Without the zero before the point, as the page's text has ratios."""
+    """Returns the number without the zero before the point, as in the page's text."""
     return re.sub(r"\b0\.", ".", number)
 
 

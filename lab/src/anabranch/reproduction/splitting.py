@@ -1,4 +1,4 @@
-"""CoMPS: its data set, the censor, and what splitting costs in speed."""
+"""CoMPS: its data set, the censor, and the cost of splitting in speed."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from anabranch.reproduction.found import HOLDS, MISSING, OPEN, Found, Interval, 
 
 
 def collected(data: Data, monitored: int, loads: int, others: int) -> Found:
-    """How much of the paper's collected set ours has.
+    """Judges the share of the paper's collected set that ours has.
 
     Args:
         data: of `page-loads/loads.parquet`.
@@ -35,7 +35,7 @@ def collected(data: Data, monitored: int, loads: int, others: int) -> Found:
 
 
 def censor(data: Data) -> Found:
-    """Whether fetches whose handshake takes the VPN get through, and over which path."""
+    """Judges whether fetches succeed whose handshake uses the VPN, and over which path."""
     rows = data.table("circumvention.parquet")
     servers = sorted({row["server"] for row in rows if row["access"] == "handshake"})
     texts, quotes, good = [], [], True
@@ -53,14 +53,14 @@ def censor(data: Data) -> Found:
 
 
 def kept(data: Data, file: str, system: str, every: int, at_least_kept: float) -> Found:
-    """Whether splitting leaves a share of the unsplit goodput, over three equal paths.
+    """Judges whether splitting keeps a share of the unsplit goodput, over three equal paths.
 
     Args:
         data: of the overhead files.
         file: which.
         system: `wireguard`, `mosh` or a QUIC server.
         every: the run length in ms.
-        at_least_kept: the share that the paper's loss leaves.
+        at_least_kept: the share that remains after the paper's loss.
     """
     of = _kept(data, file, system, every)
     if not of:
@@ -74,7 +74,7 @@ def kept(data: Data, file: str, system: str, every: int, at_least_kept: float) -
 
 
 def drop(data: Data, file: str, system: str, short: int, long: int) -> Found:
-    """Whether runs of `short` ms leave less than runs of `long` ms."""
+    """Judges whether runs of `short` ms keep less than runs of `long` ms."""
     less, more = (_kept(data, file, system, every) for every in (short, long))
     if not less or not more:
         return Found("", MISSING, "no run counts as split")
@@ -87,7 +87,7 @@ def drop(data: Data, file: str, system: str, short: int, long: int) -> Found:
 
 
 def _kept(data: Data, file: str, system: str, every: int) -> list[float]:
-    """Goodput of the runs that count, over the unsplit median."""
+    """Returns the goodput of the counted runs, over the unsplit median."""
     rows = [
         row
         for row in data.table(file)
@@ -102,7 +102,7 @@ def _kept(data: Data, file: str, system: str, every: int) -> list[float]:
 
 
 def _counts(row: Row) -> bool:
-    """Whether each path carried its part of the downlink."""
+    """Returns whether each path carried its part of the downlink."""
     counted: bool = row["counts"]
     return counted
 

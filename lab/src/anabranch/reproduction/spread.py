@@ -1,4 +1,4 @@
-"""Intervals over rounds, as `crates/experiment/src/spread.rs` makes them."""
+"""Intervals over rounds, as in `crates/experiment/src/spread.rs`."""
 
 from __future__ import annotations
 
@@ -14,18 +14,18 @@ LEVEL = 0.95
 
 
 def mean_interval(rounds: Sequence[float]) -> Interval:
-    """The mean of rounds, with Student's t."""
+    """Returns the mean of rounds, with Student's t."""
     value = mean(rounds)
     if len(rounds) < 2:
         return Interval(value, None, None)
-    # Three digits, as in the table of the experiments: else some last digits differ.
+    # Three digits, as in the table of the experiments: otherwise some last digits differ.
     student = round(float(stats.t.ppf((1 + LEVEL) / 2, len(rounds) - 1)), 3)
     half = float(stats.sem(rounds)) * student
     return Interval(value, value - half, value + half)
 
 
 def median_interval(rounds: Sequence[float]) -> Interval:
-    """The median of rounds, between two of them that enclose it with at least 95 %.
+    """Returns the median of rounds, between two of them that enclose it with at least 95 %.
 
     Fewer than six rounds have no such pair.
     """
@@ -43,12 +43,12 @@ def by_round(
     value: Callable[[dict[str, Any]], float],
     amount: Callable[[Sequence[float]], float],
 ) -> dict[int, float]:
-    """What the values of each round amount to: values of one round share its programs and minutes.
+    """Aggregates the values of each round: values of one round share its programs and minutes.
 
     Args:
         rows: with a column `round`.
         value: of a row.
-        amount: of the values of a round.
+        amount: aggregate of the values of a round.
     """
     rounds: dict[int, list[float]] = {}
     for row in rows:
@@ -57,5 +57,5 @@ def by_round(
 
 
 def _outside(place: int, count: int) -> float:
-    """The chance that the median lies outside the values at `place` from either end."""
+    """Returns the chance that the median lies outside the values at `place` from either end."""
     return 2 * float(stats.binom.cdf(place, count, 0.5))

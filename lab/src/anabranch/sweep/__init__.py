@@ -1,12 +1,12 @@
-"""Many evaluations: a file that lists them, a folder that keeps them, processes that do them.
+"""Many evaluations: a file that lists them, a folder of results, and processes that run them.
 
 | module | what it does |
 |---|---|
 | `listing` | reads SPEC.toml into units |
-| `memory` | how many units fit into memory at a time |
-| `estimate` | how long units will take, from trials of their attacks |
+| `memory` | number of units that fit into memory at a time |
+| `estimate` | predicted duration of units, from trials of their attacks |
 | `executors` | this process, a pool of processes, or Ray |
-| `run` | leaves out what is done, keeps what is found |
+| `run` | skips finished units, keeps results |
 """
 
 from anabranch.sweep.listing import Unit, read

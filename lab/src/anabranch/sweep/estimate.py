@@ -1,7 +1,7 @@
-"""How long evaluations will take on this machine, from a short measurement of each attack.
+"""Predicted duration of evaluations on this machine, from a short measurement of each attack.
 
-An attack is tried on few loads of the same pages, by the same evaluation. What that took is carried
-on to the whole: of a network epoch by epoch, of others by how time grew from one size to the next.
+An attack is tried on few loads of the same pages, by the same evaluation. Its time is extrapolated
+to the whole: for a network by epochs, for others by the growth from one size to the next.
 """
 
 from __future__ import annotations
@@ -26,28 +26,28 @@ from anabranch.sweep.listing import Unit
 from anabranch.traces import Traces
 
 FACTOR = 3.0
-"""Estimates and real runs have been within this of each other; a test holds small ones to it."""
+"""Estimates and real runs have differed at most by this factor; a test checks small ones."""
 
 EPOCHS = 2
-"""That a network is tried for: the first one compiles it."""
+"""Epochs of a network's trial: the first one compiles it."""
 BATCHES = 2
-"""Mini-batches of a network's trial, where there are so many loads."""
+"""Mini-batches of a network's trial, if there are enough loads."""
 STEP = 4
-"""By how much the next trial is larger: less would drown in what the machine does beside it."""
+"""Growth factor of the next trial: less would be lost in the noise of other load."""
 REPEATS, SHORT = 3, 1.0
-"""How often a trial of fewer seconds is done; the quickest counts."""
+"""Number of repetitions of trials that take less than `SHORT` seconds; the quickest counts."""
 STEEPEST = 2.0
-"""The most that time is taken to grow by: with the square of the samples, as kernels do."""
+"""Maximum exponent of growth with the samples: the square, as for kernels."""
 
 
 @dataclass(frozen=True, slots=True)
 class Work:
-    """What an evaluation has to do.
+    """The work of an evaluation.
 
     Attributes:
-        trained: samples that train, of all folds.
-        predicted: samples that choose or test, of all folds.
-        epochs: of a network; 1 of others.
+        trained: training samples of all folds.
+        predicted: validation and test samples of all folds.
+        epochs: of a network; 1 for others.
         folds: trainings.
     """
 
@@ -58,7 +58,7 @@ class Work:
 
     @property
     def samples(self) -> int:
-        """All."""
+        """The sum of all samples."""
         return self.trained + self.predicted
 
 
@@ -67,9 +67,9 @@ class Trial:
     """One evaluation of few loads.
 
     Attributes:
-        work: what it had to do.
-        seconds: that it took.
-        epochs: seconds of each epoch of each member of each fold, the first one of each first.
+        work: its work.
+        seconds: its duration.
+        epochs: seconds of each epoch of each member of each fold, the first epoch first.
     """
 
     work: Work
@@ -79,16 +79,16 @@ class Trial:
 
 @dataclass(frozen=True, slots=True)
 class Measured:
-    """What trials of an attack told.
+    """Measurements of an attack's trials.
 
     Attributes:
-        trials: from few samples to more.
+        trials: in increasing order of samples.
     """
 
     trials: tuple[Trial, ...] = field(default_factory=tuple)
 
     def seconds(self, work: Work) -> float:
-        """An estimate for other work of the same attack on the same pages."""
+        """Estimates the seconds of other work of the same attack on the same pages."""
         last = self.trials[-1]
         if last.epochs:
             return self._of_network(last, work)
@@ -100,13 +100,13 @@ class Measured:
         steepness = math.log(max(last.seconds, 1e-6) / max(before.seconds, 1e-6)) / math.log(step)
         if steepness > 1:
             return float(last.seconds * ratio ** min(steepness, STEEPEST))
-        # What is spent in any case stays as it is: a line through both.
+        # The constant cost stays: a line through both trials.
         slope = (last.seconds - before.seconds) / (last.work.samples - before.work.samples)
         return last.seconds + max(slope, 0.0) * (work.samples - last.work.samples)
 
     @staticmethod
     def _of_network(trial: Trial, work: Work) -> float:
-        """Compiling once a member and fold, epochs by their samples, the rest by all samples."""
+        """Counts compiling once per member and fold, epochs by samples, the rest by all samples."""
         firsts = sum(each[0] for each in trial.epochs)
         later = sum(min(each[1:] or each) for each in trial.epochs)
         compiling = max(firsts - later, 0.0)
@@ -119,14 +119,14 @@ class Measured:
         )
 
     def __str__(self) -> str:
-        """How it was made, for people."""
+        """Describes the measurement for people."""
         sizes = ", ".join(f"{each.work.samples} samples in {each.seconds:.1f} s"
                           for each in self.trials)  # fmt: skip
         return f"{sizes}, {EPOCHS} epochs" if self.trials[-1].epochs else sizes
 
 
 def work_of(spec: Spec, traces: Traces) -> Work:
-    """What an evaluation of these traces has to do.
+    """Returns the work of an evaluation of these traces.
 
     Raises:
         SettingError, TraceError: if they do not suit the spec.
@@ -147,13 +147,13 @@ def work_of(spec: Spec, traces: Traces) -> Work:
 def measure(
     spec: Spec, traces: Traces, seconds: float, clock: Callable[[], float] = time.monotonic
 ) -> Measured:
-    """Tries an evaluation on ever more loads of each page until it has taken so long.
+    """Tries an evaluation on more and more loads of each page until about `seconds` have passed.
 
     Args:
-        spec: as it is to be run.
+        spec: the evaluation.
         traces: all of the data.
-        seconds: after which no third and no larger trial begins.
-        clock: what seconds are taken by.
+        seconds: after this no third or larger trial begins.
+        clock: source of the seconds.
 
     Raises:
         SettingError, AttackError, TraceError, ...: as the evaluation itself would.
@@ -167,21 +167,21 @@ def measure(
             found.append(_try(small, traces, clock))
         trials.append(min(found, key=lambda each: each.seconds))
         spent += sum(each.seconds for each in found)
-        # One alone does not tell what is spent in any case.
+        # A single trial does not reveal the constant cost.
         if len(trials) > 1 and spent + STEP * trials[-1].seconds > seconds:
             break
     return Measured(tuple(trials))
 
 
 def question(unit: Unit) -> str:
-    """Equal for units that one measurement is enough for: they differ in their work alone."""
+    """Returns a key that is equal for units with the same measurement: they differ in work only."""
     spec = unit.spec
     parts = [str(unit.data), unit.form, spec.attack, dict(spec.parameters), spec.protocol]
     return json.dumps([*parts, spec.world, spec.pages, spec.defence, spec.path_defence])
 
 
 def _warm(spec: Spec, traces: Traces) -> None:
-    """Does what a process does once: it imports, and JAX looks for its devices."""
+    """Does a process's one-time work: imports, and JAX's search for devices."""
     if _is_network(spec):
         require_jax()
         import jax
@@ -211,7 +211,7 @@ def _try(spec: Spec, traces: Traces, clock: Callable[[], float]) -> Trial:
 
 
 def _smaller(spec: Spec, traces: Traces) -> Iterator[Spec]:
-    """The spec with few loads of each page, then with ever more, up to all that it takes."""
+    """Yields the spec with few loads of each page, then with more and more, up to all of them."""
     whole = work_of(spec, traces)
     pages = protocol.choose_pages(traces, spec.design())
     count = max(1, pages.monitored.size + pages.unmonitored.size)
@@ -250,7 +250,7 @@ def _parameters(spec: Spec) -> dict[str, Any]:
 
 
 def at_best(seconds: list[float], at_once: int) -> float:
-    """Seconds of evaluations of which so many are under way at a time, the longest first."""
+    """Returns the seconds of evaluations with `at_once` running at a time, the longest first."""
     ends = np.zeros(max(at_once, 1))
     for each in sorted(seconds, reverse=True):
         ends[ends.argmin()] += each

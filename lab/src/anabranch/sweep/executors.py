@@ -1,7 +1,7 @@
-"""Who does the work: processes of this machine, or Ray.
+"""Executors of units: processes of this machine, or Ray.
 
-An executor is told what each unit needs and how many may be under way, and gives `Workers`.
-Nothing is begun before there is room for it.
+An executor receives the memory needs of each unit and the maximum number at a time, and yields
+`Workers`. No unit starts before there is room for it.
 """
 
 from __future__ import annotations
@@ -29,12 +29,12 @@ Done: TypeAlias = Iterator[tuple[U, T]]
 
 @dataclass(frozen=True, slots=True)
 class Workers:
-    """Who does the work, while the executor's context lasts.
+    """Runs units while the executor's context lasts.
 
     Attributes:
-        at_once: most units under way at a time.
-        run: takes the units whose needs were told, in that order, and a function; yields units
-            with what it returned, as they are done.
+        at_once: maximum number of running units.
+        run: takes the units, in the order of the needs, and a function; yields units with its
+            results, as they finish.
     """
 
     at_once: int
@@ -43,11 +43,11 @@ class Workers:
 
 @contextmanager
 def local(needs: Sequence[int], jobs: int | None) -> Iterator[Workers]:
-    """Processes of this machine.
+    """Yields workers that are processes of this machine.
 
     Args:
-        needs: bytes that each unit takes.
-        jobs: most at a time; None is one a processor.
+        needs: bytes per unit.
+        jobs: maximum at a time; None is one per processor.
     """
     most = (os.cpu_count() or 1) if jobs is None else jobs
     at_once = memory.at_once(needs, most, memory.available())
@@ -56,15 +56,14 @@ def local(needs: Sequence[int], jobs: int | None) -> Iterator[Workers]:
 
 @contextmanager
 def ray(needs: Sequence[int], jobs: int | None) -> Iterator[Workers]:
-    """A cluster (the environment's RAY_ADDRESS), or a Ray of this machine.
+    """Yields workers of a cluster (the environment's RAY_ADDRESS), or of a Ray of this machine.
 
-    Each unit asks for a processor and the memory that it needs, so Ray begins none on a node that
-    has no room for it. The data have to be at the same path on every node; results come back to
-    this process.
+    Each unit requests a processor and its memory, so that Ray starts none on a node without room
+    for it. The data must be at the same path on every node; results return to this process.
 
     Args:
-        needs: bytes that each unit takes.
-        jobs: most at a time, never more than the cluster has processors; None is as many.
+        needs: bytes per unit.
+        jobs: maximum at a time, at most the cluster's processors; None is that many.
 
     Raises:
         MissingExtraError: if Ray is not installed.
@@ -78,7 +77,7 @@ def ray(needs: Sequence[int], jobs: int | None) -> Iterator[Workers]:
         nodes = _nodes(framework)
         processors = int(sum(node["CPU"] for node in nodes))
         at_once = max(1, processors if jobs is None else min(jobs, processors))
-        # Asked for more than the largest node has, Ray would wait for ever.
+        # If asked for more than the largest node has, Ray would wait for ever.
         largest = max((int(node.get("memory", 0)) for node in nodes), default=0)
         asked = [min(need, largest) for need in needs]
         yield Workers(at_once, partial(_on_cluster, framework, asked, at_once))
@@ -88,11 +87,11 @@ def ray(needs: Sequence[int], jobs: int | None) -> Iterator[Workers]:
 
 
 EXECUTORS = {"local": local, "ray": ray}
-"""By name."""
+"""Executors by name."""
 
 
 def require(name: str) -> None:
-    """Refuses an executor that there is not, or that is not installed."""
+    """Refuses an executor that is unknown or not installed."""
     if name not in EXECUTORS:
         raise SettingError(f"executor: '{name}' is unknown: expected local or ray")
     if name == "ray":
@@ -100,16 +99,16 @@ def require(name: str) -> None:
 
 
 def here(units: Sequence[U], work: Callable[[U], T]) -> Done[U, T]:
-    """One after the other, in this process."""
+    """Runs one unit after the other, in this process."""
     for unit in units:
         yield unit, work(unit)
 
 
 def pool(units: Sequence[U], work: Callable[[U], T], at_once: int) -> Done[U, T]:
-    """In processes of this machine, which end with this one, however it ends.
+    """Runs units in processes of this machine, which end with this one, however it ends.
 
     Raises:
-        SettingError: if the system kills one, as it does where memory runs out.
+        SettingError: if the system kills one, as when memory runs out.
     """
     if at_once == 1:
         yield from here(units, work)
@@ -133,7 +132,7 @@ def pool(units: Sequence[U], work: Callable[[U], T], at_once: int) -> Done[U, T]
             ) from error
         finally:
             executor.shutdown(wait=False, cancel_futures=True)
-            if running:  # interrupted: what is under way is lost anyway
+            if running:  # interrupted: running units are lost anyway
                 for worker in set(active_children()) - others:
                     worker.terminate()
 
@@ -145,7 +144,7 @@ def _on_cluster(
     units: Sequence[U],
     work: Callable[[U], T],
 ) -> Done[U, T]:
-    """Units on a cluster, each with the memory that it asks for.
+    """Runs units on a cluster, each with the memory that it requests.
 
     Raises:
         SettingError: if a node cannot run the lab, or Ray loses a unit: its process was killed, or
@@ -179,7 +178,7 @@ def _connect(framework: Any) -> None:
 
 
 def _nodes(framework: Any) -> list[dict[str, float]]:
-    """Resources of the nodes that have a processor for units."""
+    """Returns the resources of the nodes that have a processor for units."""
     nodes = [node["Resources"] for node in framework.nodes() if node["Alive"]]
     return [node for node in nodes if node.get("CPU", 0) >= 1]
 
@@ -195,7 +194,7 @@ def _ray() -> Any:
 def _end_with_parent() -> None:
     """Ends this process when its parent has ended: a killed sweep leaves nothing running.
 
-    An interrupt from the keyboard reaches all processes; it is the parent's to answer.
+    A keyboard interrupt reaches all processes; the parent handles it.
     """
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     parent = parent_process()

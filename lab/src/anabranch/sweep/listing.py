@@ -50,14 +50,14 @@ class Unit:
     """One evaluation of a sweep.
 
     Attributes:
-        name: of its run, for people.
-        data: where the traces are.
-        form: their format, or None if it shows.
+        name: readable name of its run.
+        data: path of the traces.
+        form: their format, or None to detect it.
         unmonitored_y: as `io.Meaning.unmonitored`.
-        spec: what to do.
-        attack_file: `FILE.py:Class` with the whole path of an attack that is one: another process
-            has to load it, too.
-        training: where the traces are that train in place of `data`, if it is not those.
+        spec: the evaluation.
+        attack_file: `FILE.py:Class` with the absolute path of an attack from a file: another
+            process must load it, too.
+        training: path of other training traces than `data`, if any.
     """
 
     name: str
@@ -70,12 +70,12 @@ class Unit:
 
     @property
     def where(self) -> tuple[Path, str | None]:
-        """Where the data are, and their format: what `io.files` takes."""
+        """Path and format of the data, for `io.files`."""
         return self.data, self.form
 
     @property
     def reading(self) -> dict[str, Any]:
-        """How the data are read, as far as it changes them."""
+        """Returns the options that change how the data are read."""
         return {"form": self.form, "unmonitored_y": self.unmonitored_y}
 
     def __str__(self) -> str:
@@ -83,14 +83,14 @@ class Unit:
 
 
 def read(path: Path, data: Path | None = None) -> list[Unit]:
-    """The units of a sweep, in the order of the file.
+    """Reads the units of a sweep, in the order of the file.
 
     Args:
         path: of the file.
         data: traces of the runs that name none.
 
     Raises:
-        TraceError: with the file and, where it can be told, the line and the nearest name.
+        TraceError: with the file and, if known, the line and the nearest name.
     """
     with source(path):
         text = path.read_text()
@@ -157,7 +157,7 @@ def _unit(settings: dict[str, Any], attacks: Mapping[str, Any], folder: Path) ->
 
 
 def _training(settings: dict[str, Any], folder: Path) -> Path | None:
-    """The file of `train_on`, whose digest then stands in the settings; None if it is none."""
+    """Returns the file of `train_on`, if any, and puts its digest into the settings."""
     text = settings.get("train_on")
     if not isinstance(text, str) or text == "unsplit":
         return None
@@ -167,7 +167,7 @@ def _training(settings: dict[str, Any], folder: Path) -> Path | None:
 
 
 def _expanded(settings: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
-    """One set of settings for each combination of listed values; the last varies fastest."""
+    """Yields settings for each combination of listed values; the last varies fastest."""
     options = []
     for key, value in settings.items():
         listed = isinstance(value, list) and key not in _LISTS
@@ -191,7 +191,7 @@ def _known(kind: str, names: Any, known: tuple[str, ...]) -> None:
 
 
 def _line(text: str, problem: str) -> str:
-    """`line N: ` of the key that a message begins with or quotes, if there is just one such."""
+    """Returns `line N: ` for the key that a message begins with or quotes, if it is unique."""
     quoted = re.search(r"unknown [^']*'([^']+)'|^([\w-]+):(?: ([\w-]+) =)?", problem)
     if quoted is None:
         return ""

@@ -1,4 +1,4 @@
-"""How many units fit into memory at a time."""
+"""Number of units that fit into memory at a time."""
 
 from __future__ import annotations
 
@@ -15,25 +15,26 @@ from anabranch.observers import Observer, path_count
 from anabranch.traces import Traces
 
 USED = 0.8
-"""The part of the available memory that units may take together."""
+"""Share of the available memory that units may use together."""
 
 _READ = 45
-"""Bytes of a packet while a file is read (measured: 43)."""
+"""Bytes per packet while a file is read (measured: 43)."""
 _LEARNT = 100
-"""Bytes of a packet in a sample, with what features take in passing (measured: 80)."""
+"""Bytes per packet in a sample, including temporary features (measured: 80)."""
 _SAMPLE = 64 << 10
-"""Bytes of a sample: a row of inputs with what makes it (measured: 58 KiB for 1,800 slots, 25 for
-5,000 packets), and what it adds to trees of a hundred classes."""
+"""Bytes per sample: a row of inputs with its intermediate arrays (measured: 58 KiB for 1,800 slots,
+25 for 5,000 packets), and its part of trees with a hundred classes.
+"""
 _FOREST, _NETWORK = 400 << 20, 1_500 << 20
 """Bytes of a process with its libraries and a model."""
 _TRIED, _MORE = 16, 1.25
-"""Loads by which padding is estimated, and what is added to be safe."""
+"""Number of loads to estimate padding, and the safety factor."""
 _TESTED = 0.35
-"""The part of the loads that tests at most, unless the spec says how many."""
+"""Maximum share of the loads in the test, unless the spec has a number."""
 
 
 def needed(spec: Spec, traces: Traces) -> int:
-    """An estimate from above of the bytes that an evaluation takes."""
+    """Estimates an upper bound of the bytes that an evaluation uses."""
     model = _NETWORK if issubclass(class_of(spec.attack), NetworkAttack) else _FOREST
     packets, loads = traces.times.size, len(traces)
     padded = packets * _growth(spec, traces)
@@ -46,26 +47,26 @@ def needed(spec: Spec, traces: Traces) -> int:
 
 
 def _growth(spec: Spec, traces: Traces) -> float:
-    """Packets with padding for each one without: of a few loads, and a quarter more."""
+    """Returns packets with padding per packet without, from a few loads, plus a quarter."""
     if spec.defence is None and spec.path_defence is None:
         return 1.0
     few = traces[np.linspace(0, len(traces) - 1, min(_TRIED, len(traces))).astype(np.int64)]
     try:
         padded = spec.pipeline().apply(few, spec.seed)
     except ERRORS:
-        return 1.0  # the evaluation will tell
+        return 1.0  # the evaluation will report it
     return _MORE * padded.times.size / max(few.times.size, 1)
 
 
 def _part(loads: int | None, traces: Traces, otherwise: float) -> float:
-    """The part of all loads that so many a page are."""
+    """Returns the share of all loads that `loads` per page are."""
     if loads is None:
         return otherwise
     return min(1.0, loads * len(traces.names) / max(len(traces), 1))
 
 
 def _seen(spec: Spec, traces: Traces) -> float:
-    """The part of the packets that is seen, at most."""
+    """Returns the maximum share of the packets that is seen."""
     split = spec.schedule is not None or traces.paths is not None
     by_chance = Observer.parse(spec.observer).rule == "random" and spec.protocol == "honest"
     paths = path_count_of(spec, traces)
@@ -73,17 +74,17 @@ def _seen(spec: Spec, traces: Traces) -> float:
 
 
 def path_count_of(spec: Spec, traces: Traces) -> int:
-    """Paths of the spec's split, or of traces that are split already."""
+    """Returns the paths of the spec's split, or of traces that are split already."""
     return spec.paths if spec.schedule is not None else path_count(traces)
 
 
 def available() -> int:
-    """Bytes that may still be taken, by the system's word or the control group's."""
+    """Returns the available bytes, by the system or the control group."""
     return min(_system(), _group())
 
 
 def at_once(needs: Sequence[int], jobs: int, free: int) -> int:
-    """How many units may be under way: at most `jobs`, the largest fitting together, at least 1."""
+    """Returns how many units may run at once: 1 to `jobs`, so that the largest fit together."""
     largest = sorted(needs, reverse=True)
     total, fitting = 0, 0
     for need in largest[:jobs]:
@@ -104,7 +105,7 @@ def _system() -> int:
 
 
 def _group() -> int:
-    """What the control group leaves; without a limit, everything."""
+    """Returns the bytes left in the control group; without a limit, a large number."""
     folder = Path("/sys/fs/cgroup")
     try:
         most = int((folder / "memory.max").read_text())

@@ -1,4 +1,4 @@
-"""Does what is not done yet, and keeps what is found."""
+"""Runs missing evaluations and keeps their results."""
 
 from __future__ import annotations
 
@@ -25,13 +25,13 @@ OnUnit: TypeAlias = Callable[[Unit, "Result | str"], None]
 
 @dataclass(slots=True)
 class Report:
-    """What a sweep came to.
+    """The outcome of a sweep.
 
     Attributes:
-        kept: units that an earlier sweep had done, or whose numbers are known.
-        done: units that this one did.
-        failed: units that could not be done, and why.
-        files: the result of each unit that is done, in the order of the units.
+        kept: units with a result of an earlier sweep, or with known numbers.
+        done: units evaluated by this one.
+        failed: failed units with the reason.
+        files: the result file of each finished unit, in the order of the units.
     """
 
     kept: int = 0
@@ -52,20 +52,20 @@ def sweep(
 ) -> Report:
     """Evaluates the units whose results are not in `folder` yet.
 
-    A result gets its name when it is complete, so a sweep that is stopped, however, loses at most
-    the units under way; of a network on this machine, its last five minutes. Each stands under
-    the hash of its settings, data and version.
+    A result is renamed when it is complete, so that a stopped sweep loses at most the running
+    units; for a network on this machine, its last five minutes. Each result is named after the hash
+    of its settings, data and version.
 
     Args:
-        units: what to do; those of equal settings are done once.
-        folder: of results; made if it is not there.
-        jobs: most units at a time; fewer where memory would not do. None: one a processor, with
-            `ray` of the whole cluster.
+        units: the evaluations; those with equal settings are run once.
+        folder: of results; created if missing.
+        jobs: maximum number of units at a time; fewer if memory is short. None: one per processor,
+            with `ray` of the whole cluster.
         executor: `local` or `ray`.
-        known: names of results, as `results.key` makes them, whose numbers are elsewhere: their
-            units are not done.
-        on_unit: called after each unit with its result, or why there is none.
-        on_start: called once with how many units are left and how many run at a time.
+        known: names of results (`results.key`) whose numbers are elsewhere: their units are
+            skipped.
+        on_unit: called after each unit with its result, or the reason of its failure.
+        on_start: called once with the numbers of remaining units and of units at a time.
 
     Raises:
         TraceError: if data cannot be read or the folder not be made.
@@ -109,7 +109,7 @@ def sweep(
 
 @dataclass(frozen=True, slots=True)
 class _Task:
-    """A unit, its data's digest, its result's place, and whether a cut training goes on."""
+    """A unit, its data's digest, its result's path, and whether an interrupted training resumes."""
 
     unit: Unit
     digest: str
@@ -117,14 +117,14 @@ class _Task:
     goes_on: bool
 
     def unfinished(self) -> Unfinished:
-        """Where its trainings are kept."""
+        """Returns the place of its trainings' states."""
         return Unfinished(self.target.with_suffix(""))
 
 
 def _attempt(task: _Task) -> Result | str:
-    """A unit's result, or why there is none: one unit that cannot be done stops no others.
+    """Returns a unit's result, or the reason of its failure: a failed unit stops no others.
 
-    What nobody foresaw is told with its type.
+    An unexpected error is reported with its type.
     """
     unit = task.unit
     unfinished = task.unfinished() if task.goes_on else None
@@ -133,7 +133,7 @@ def _attempt(task: _Task) -> Result | str:
             name_of(unit.attack_file)
         traces = traces_of(unit)
         training = None if unit.training is None else _traces(unit.training, None, None)
-        with after_warning():  # for all units at once, if at all
+        with after_warning():  # once for all units, if at all
             done = evaluate(unit.spec, traces, task.digest, None, unfinished, training)
         return replace(done, facts=done.facts | {"run_name": unit.name, "file": unit.data.name})
     except TraceError as error:
@@ -155,7 +155,7 @@ def _keep(task: _Task, outcome: Result | str, report: Report) -> None:
 
 
 def _needs(units: list[Unit]) -> list[int]:
-    """Bytes that each unit takes; bad data are told here, before hours of work."""
+    """Returns the bytes that each unit uses; bad data are reported here, before hours of work."""
     needs = [0] * len(units)
     for place in sorted(range(len(units)), key=lambda place: str(units[place].data)):
         unit = units[place]
@@ -165,7 +165,7 @@ def _needs(units: list[Unit]) -> list[int]:
 
 
 def traces_of(unit: Unit) -> Traces:
-    """The data of a unit.
+    """Returns the data of a unit.
 
     Raises:
         TraceError: if they cannot be read.
@@ -175,5 +175,5 @@ def traces_of(unit: Unit) -> Traces:
 
 @lru_cache(maxsize=2)
 def _traces(path: Path, form: str | None, unmonitored_y: int | None) -> Traces:
-    """The data of a unit; kept, since the next unit mostly has the same."""
+    """Returns the data of a unit; cached, since the next unit mostly has the same."""
     return io.read(path, form, io.Meaning(unmonitored=unmonitored_y))

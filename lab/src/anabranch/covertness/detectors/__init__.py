@@ -19,12 +19,13 @@ DETECTORS: dict[str, Callable[[Flow], bool]] = {
     "not printable": unprintable,
     "TLS in TLS": tls_in_tls,
 }
-"""By the name that a page gives it: whether it hits a connection."""
+"""Detectors by their names on the page; each returns whether it hits a connection."""
 
 OF_FIRST_PACKETS = ("fully encrypted", "entropy", "not printable")
-"""Those that look at nothing but the client's first packet."""
+"""Detectors that use only the client's first packet."""
 MUST_HIT = {"fully encrypted": ("nosteg", "obfs4"), "TLS in TLS": ("webtunnel",)}
-"""Classes that a detector hits, or is broken: random from the first byte; tor's TLS inside TLS."""
+"""Classes that a detector must hit: random from the first byte; tor's TLS inside TLS."""
 LEAST_HIT = 0.9
-"""The least share of their connections. The rule for fully encrypted traffic hits 99.6 % of random
-first packets of 100 B or more."""
+"""Least share of such a class's connections to hit. The rule for fully encrypted traffic hits 99.6
+% of random first packets of 100 B or more.
+"""

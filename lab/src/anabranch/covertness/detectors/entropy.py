@@ -6,15 +6,15 @@ from anabranch.covertness import uniformity as look
 from anabranch.covertness.flows import Flow
 
 LEAST = 64
-"""Bytes of a first packet that can be judged."""
+"""Minimum length in bytes of a first packet that can be judged."""
 FARTHEST = 3.0
-"""Standard deviations from what random bytes give."""
+"""Maximum distance from random bytes, in standard deviations."""
 
 
 def entropy(flow: Flow) -> bool:
-    """Whether the client's first packet cannot be told from random bytes.
+    """Returns whether the client's first packet is indistinguishable from random bytes.
 
-    Text, base64 too, is 8 and more standard deviations away at 64 bytes. Entropy itself tells less
-    of short packets: at most log2 of their length.
+    Text, also base64, is 8 and more standard deviations away at 64 bytes. Entropy itself is less
+    sensitive for short packets: at most log2 of their length.
     """
     return len(flow.first) >= LEAST and look.chi_square(flow.first) <= FARTHEST

@@ -1,9 +1,9 @@
-"""The rule by which a national firewall blocked fully encrypted traffic.
+"""A national firewall's rule for blocking fully encrypted traffic.
 
 Wu et al., "How the Great Firewall of China Detects and Blocks Fully Encrypted Traffic", USENIX
-Security 2023, Algorithm 1 and section 4.3: a connection is let pass if its client's first packet
-meets any of five conditions, and may be blocked otherwise. The firewall did so to about a quarter
-of such connections, and only to some networks; here each is a hit.
+Security 2023, Algorithm 1 and section 4.3: a connection passes if its client's first packet meets
+any of five conditions, and may be blocked otherwise. The firewall blocked about a quarter of such
+connections, and only to some networks; here each is a hit.
 """
 
 from __future__ import annotations
@@ -14,24 +14,24 @@ from anabranch.covertness import uniformity as look
 from anabranch.covertness.flows import Flow
 
 FEWEST_BITS, MOST_BITS = 3.4, 4.6
-"""Ex1: set bits a byte, at most and at least, of what is let pass."""
+"""Ex1: bounds of the set bits per byte; a packet passes outside them."""
 FIRST_PRINTABLE = 6
-"""Ex2: so many first bytes are printable (0x20 to 0x7E)."""
+"""Ex2: this many first bytes are printable (0x20 to 0x7E)."""
 SHARE_PRINTABLE = 0.5
 """Ex3: more than this share is printable."""
 RUN_PRINTABLE = 20
-"""Ex4: more than so many in a row are printable."""
+"""Ex4: more than this many printable bytes in a row."""
 KNOWN = re.compile(rb"[\x16\x17]\x03[\x00-\x09]|(?i:GET|PUT|POST|HEAD) ")
-"""Ex5: a record of TLS, or a method of HTTP and a space."""
+"""Ex5: a TLS record, or an HTTP method and a space."""
 
 
 def fully_encrypted(flow: Flow) -> bool:
-    """Whether the rule blocks the connection; one without a first packet passes."""
+    """Returns whether the rule blocks the connection; one without a first packet passes."""
     return bool(flow.first) and not is_exempt(flow.first)
 
 
 def is_exempt(packet: bytes) -> bool:
-    """Whether a client's first packet, of 1 byte or more, lets its connection pass."""
+    """Returns whether a client's first packet, of 1 byte or more, exempts its connection."""
     bits = look.bits(packet)
     return (
         bits <= FEWEST_BITS

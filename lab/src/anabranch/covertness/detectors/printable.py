@@ -1,6 +1,6 @@
-"""A first packet that begins neither with text nor as TLS: what a list of allowed protocols lacks.
+"""First packets that begin with neither text nor TLS, which an allowlist of protocols blocks.
 
-Networks that let only HTTP, TLS and DNS pass were seen by Bock et al., "Detecting and Evading
+Bock et al. observed networks that let only HTTP, TLS and DNS pass: "Detecting and Evading
 Censorship-in-Depth: A Case Study of Iran's Protocol Whitelister", FOCI 2020.
 """
 
@@ -12,7 +12,7 @@ from anabranch.covertness.flows import Flow
 
 
 def unprintable(flow: Flow) -> bool:
-    """Whether the client's first packet begins with neither 6 printable bytes nor a TLS record."""
+    """Returns whether the first packet begins with neither 6 printable bytes nor a TLS record."""
     begin = flow.first[:FIRST_PRINTABLE]
     if not begin or KNOWN.match(flow.first):
         return False
