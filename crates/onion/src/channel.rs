@@ -378,7 +378,7 @@ impl Channel {
         cell::put_variable(&mut self.outbox, Width::Four, command, body);
     }
 
-    /// Sets whether `cells` reads the next cells as numbered ones, or the width of their circuit
+    /// Sets how `cells` reads the next cells: as numbered ones, or with the agreed width of circuit
     /// IDs.
     pub fn frame(&self, cells: &mut Cells<'_>) {
         match &self.order {

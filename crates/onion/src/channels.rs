@@ -91,7 +91,7 @@ const MOST_SAID: usize = 256;
 /// circuit. The other shard schedules circuits itself: our scheduler matters only for cells that
 /// cannot be sent at once.
 const AT_ONCE: usize = 64 * CELL;
-/// Attempts to find a free circuit ID (C tor's figure).
+/// Maximum number of attempts to find a free circuit ID (C tor's figure).
 const TRIES: usize = 64;
 /// Bytes of capacity that an idle link's inbox keeps.
 const TRICKLE: usize = 4 << 10;
@@ -114,7 +114,7 @@ pub(crate) struct Link {
     pub(crate) waits: bool,
     /// The relay that we meant to reach, if we opened the link.
     pub(crate) wanted: Option<Target>,
-    /// Time since the link last carried cells.
+    /// Times of the link's cells and timers, which decide on padding and on closing the link.
     pub(crate) quiet: Quiet,
     /// The neighbour's offer of QUIC links, if it has sent one.
     pub(crate) beside: Option<Beside>,
@@ -129,8 +129,8 @@ pub(crate) struct Link {
     /// QUIC links alongside this one, by their numbers, and the number that was assigned last.
     besides: BTreeMap<u32, LinkId>,
     last_beside: u32,
-    /// QUIC links whose circuits moved to this link, and the one among them and this link whose
-    /// turn to send is next.
+    /// QUIC links whose circuits moved to this link (`moved`). These links and this one take turns
+    /// to send; `turn` selects the next.
     moved: Vec<LinkId>,
     turn: usize,
     /// Number of bytes in the outbox that are lists of moving circuits.

@@ -1,5 +1,5 @@
-//! Claims of shards to neighbours: the shard of a relay that has the link to a neighbour. Circuits
-//! of other shards use that link, so that two relays need only one.
+//! Claims of a relay's shards to its neighbours. The shard that holds the claim has the link to the
+//! neighbour. Circuits of other shards use this link, so that two relays need only one.
 
 use std::collections::BTreeMap;
 

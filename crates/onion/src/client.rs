@@ -303,7 +303,8 @@ impl Client {
     }
 
     /// Sets the maximum number of queued cells of all circuits together. If more cells are queued,
-    /// circuits are closed: that whose cells have waited longest, or that with the longest queue.
+    /// the circuits whose cells have waited longest are closed, or the set in which the most bytes
+    /// wait.
     pub fn set_max_cells(&mut self, max_cells: usize) {
         self.max_cells = max_cells;
         self.relieve();

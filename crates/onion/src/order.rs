@@ -17,7 +17,8 @@ use crate::wire::cell::{Body, Cell, Command};
 /// Maximum number of cells that a link holds, and maximum distance of a cell ahead of its turn. A
 /// link does not open more records early.
 const HELD: usize = 2_048;
-/// Time for which the ID of a closed circuit is not used again. No cell is in transit for as long.
+/// Time for which the ID of a closed circuit is not used again. No cell is in transit for that
+/// long.
 const REST: Duration = Duration::from_secs(300);
 
 /// Error for a cell with a number that no honest neighbour assigns.
@@ -94,8 +95,8 @@ impl CellOrder {
     /// Takes `cell`, which the neighbour sent with the number `number`.
     ///
     /// # Errors
-    /// Returns [`WrongNumber`] in four cases: the cell's turn has passed, or is too far ahead.
-    /// Another cell has the same number. Too many cells are held.
+    /// Returns [`WrongNumber`] if the cell's turn has passed or is too far ahead, if another cell
+    /// has the same number, or if too many cells are held.
     pub fn take(&mut self, cell: &Cell<'_>, number: u32) -> Result<Turn, WrongNumber> {
         let circuit = cell.circuit;
         let sequence = self.circuits.entry(circuit).or_default();

@@ -75,7 +75,7 @@ impl Listing<[u8; 20]> for Nameable<'_> {
 
 impl CircuitManager {
     /// Enters the network only through these bridges, each given by RSA identity if its line has
-    /// one. Call it before anything else.
+    /// one. Call this before any other method.
     pub fn set_bridges(&mut self, ids: Vec<Option<[u8; 20]>>) {
         self.entry.set_bridges(Bridges::new(ids));
         self.entry.set_legs(self.legs());

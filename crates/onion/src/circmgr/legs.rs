@@ -153,7 +153,8 @@ impl CircuitManager {
         self.circuits.get(&key).is_some_and(|circuit| circuit.leg.merges && !circuit.leg.linking)
     }
 
-    /// Orders a circuit to begin a set whose legs join at its last relay.
+    /// Queues the order that the circuit `key` begins a set, whose legs join at the circuit's last
+    /// relay.
     pub(super) fn merge(&mut self, key: CircuitKey) {
         let Some(circuit) = self.circuits.get_mut(&key) else { return };
         circuit.leg.linking = true;

@@ -10,7 +10,7 @@ const LEAST: usize = 1 << 20;
 const WINDOWS: usize = 4;
 /// Bytes that a message costs in addition to its data: its node in the tree, and its metadata.
 const BESIDES: usize = 96;
-/// Bytes that a queued message takes which fills a cell.
+/// Number of bytes that a message which fills a cell takes in the queue.
 const CELL: usize = 498 + BESIDES;
 
 /// A message that waits for earlier ones.

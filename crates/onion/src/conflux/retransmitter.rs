@@ -254,7 +254,7 @@ impl Retransmitter {
         self.legs.get(leg).is_ok_and(|on| on.silent)
     }
 
-    /// Returns the number of bytes that are kept.
+    /// Returns the number of bytes of messages that are kept until they are acknowledged.
     #[must_use]
     pub const fn bytes(&self) -> usize {
         self.bytes

@@ -16,8 +16,8 @@ pub enum Wish {
     Plain,
     /// A circuit with congestion control and tor1.
     CongestionControl,
-    /// A circuit with congestion control and Counter Galois Onion (proposal 359). The latter
-    /// requires the former, because its cells have no SENDMEs of streams.
+    /// A circuit with congestion control and Counter Galois Onion (proposal 359). Counter Galois
+    /// Onion requires congestion control, because its cells have no SENDMEs of streams.
     Cgo,
 }
 
