@@ -344,8 +344,8 @@ impl RelayKeys {
         self.identity.sign(&Sha1::digest(text)).map_err(making)
     }
 
-    /// Signs `text` with the signing key, directly and not by a digest, as AUTHENTICATE cells
-    /// require.
+    /// Signs `text` itself, and not a digest of it, with the signing key, as in an AUTHENTICATE
+    /// cell.
     #[must_use]
     pub fn sign(&self, text: &[u8]) -> [u8; 64] {
         self.signing.sign(text).to_bytes()
