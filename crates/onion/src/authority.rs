@@ -88,8 +88,8 @@ pub struct Settings {
     pub rules: Rules,
     /// The network's parameters (param-spec).
     pub params: BTreeMap<String, i32>,
-    /// Weights of relays in kilobytes per second, by RSA identity, until [`Authority::measure`]
-    /// replaces them.
+    /// Bandwidth weights of relays in kilobytes per second, by RSA identity, until
+    /// [`Authority::measure`] replaces them.
     pub measured: BTreeMap<[u8; 20], u32>,
 }
 
@@ -98,7 +98,7 @@ pub struct Settings {
 pub struct First {
     /// Number of running relays, without the authority itself.
     pub relays: usize,
-    /// Maximum wait in seconds.
+    /// Maximum wait for these relays, in seconds.
     pub seconds: u64,
 }
 
@@ -145,7 +145,7 @@ pub struct Authority {
     shared: Option<SharedRandom>,
     /// Entropy for the next shared random value.
     random: Option<[u8; 32]>,
-    /// The time since which the first consensus is awaited.
+    /// The time since which the first consensus has been awaited.
     since: Option<u64>,
     /// Whether the present consensus was made by this run.
     has_published: bool,
@@ -200,19 +200,19 @@ impl Authority {
         self.routerlist.probes(unix_now, &self.about.relay, room)
     }
 
-    /// Records whether a relay answered at the target's address under both its identities.
+    /// Records whether a relay answered under both its identities at the address of `target`.
     pub fn probed(&mut self, unix_now: u64, target: &Target, answers: bool) {
         self.routerlist.observe(unix_now, target, answers);
     }
 
-    /// Removes descriptors that are too old or from the future. They must have been so for a day
-    /// of `steady`, the seconds of a monotonic clock.
+    /// Removes descriptors that have been too old, or from the future, for a whole day. That day is
+    /// measured by `steady`, the seconds of a monotonic clock.
     pub fn forget(&mut self, unix_now: u64, steady: u64) {
         self.routerlist.forget(unix_now, steady);
     }
 
     /// Returns the relays whose descriptors were removed since the last call: outdated and banned
-    /// ones, and those evicted for others.
+    /// relays, and relays evicted to make room for new ones.
     pub fn dropped(&mut self) -> BTreeSet<[u8; 20]> {
         self.routerlist.dropped()
     }
@@ -230,8 +230,8 @@ impl Authority {
     }
 
     /// Returns the time at which the next consensus is due: a multiple of the interval since 1970.
-    /// It is due now if the clock went back before the present consensus. For the first one see
-    /// [`First`].
+    /// The next consensus is due now if the clock went back before the present consensus. For the
+    /// first consensus see [`First`].
     pub fn due(&mut self, unix_now: u64) -> u64 {
         match self.documents.times {
             Some(times) if unix_now < times.valid_after => unix_now,
@@ -243,7 +243,7 @@ impl Authority {
         }
     }
 
-    /// Returns the time at which the first consensus of this run is due by [`First`].
+    /// Returns the time at which [`First`] makes the first consensus of this run due.
     fn first_due(&mut self, unix_now: u64) -> u64 {
         let First { relays, seconds } = self.settings.first;
         let since = self.since.filter(|since| *since <= unix_now).unwrap_or(unix_now);
@@ -251,8 +251,8 @@ impl Authority {
         if self.running(unix_now) >= relays { unix_now } else { since + seconds }
     }
 
-    /// Shifts all times by `by` seconds after the machine's clock was set, so that no relay counts
-    /// as down for that time.
+    /// Shifts all times by `by` seconds after the machine's clock was set. Without this, relays
+    /// would count as down for the skipped time.
     pub fn shift(&mut self, unix_now: u64, by: i64) {
         self.routerlist.shift(unix_now, by);
     }
@@ -385,7 +385,7 @@ impl Authority {
         self.keys.certificate()
     }
 
-    /// Returns a relay's descriptor, and its digest.
+    /// Returns a relay's descriptor and the descriptor's digest.
     #[must_use]
     pub fn descriptor(&self, rsa: &[u8; 20]) -> Option<(&str, [u8; 20])> {
         self.routerlist.get(rsa).map(|entry| (&entry.text[..], entry.digest))
@@ -396,7 +396,7 @@ impl Authority {
         self.routerlist.current(unix_now).map(|(id, entry)| (id, entry.digest, &entry.text[..]))
     }
 
-    /// Returns a relay's extra-info document, and its digest.
+    /// Returns a relay's extra-info document and the document's digest.
     #[must_use]
     pub fn extra(&self, rsa: &[u8; 20]) -> Option<(&str, [u8; 20])> {
         let extra = self.routerlist.get(rsa)?.extra.as_ref();
@@ -415,14 +415,14 @@ impl Authority {
         self.about.relay
     }
 
-    /// Returns the state of relays to store besides descriptors, by RSA identity, for relays that
-    /// have ever answered.
+    /// Returns the state to store in addition to descriptors: of each relay that has ever answered,
+    /// by RSA identity.
     pub fn pasts(&self) -> impl Iterator<Item = ([u8; 20], Past)> {
         self.routerlist.pasts()
     }
 
-    /// Restores a relay's state of an earlier run. Returns false if it contradicts a known pair of
-    /// identities.
+    /// Restores a relay's state, which an earlier run stored. Returns false if it contradicts a
+    /// known pair of identities.
     pub fn remember(&mut self, unix_now: u64, rsa: &[u8; 20], past: Past) -> bool {
         self.routerlist.remember(unix_now, rsa, past)
     }
@@ -452,12 +452,13 @@ impl Settings {
     }
 }
 
-/// The reason why the consensus of an earlier run is not served again.
+/// The reason why the consensus of an earlier run is not used again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Unrestored {
-    /// The texts marked `true` are damaged: flavour `ns`, flavour `microdesc`.
+    /// One text or both are damaged. The first value is true if the flavour `ns` is damaged, the
+    /// second if the flavour `microdesc` is.
     Damaged([bool; 2]),
-    /// The consensus has expired, is signed by another key, or its flavours differ.
+    /// The consensus has expired, is signed by another key, or differs between the flavours.
     Useless,
 }
 

@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use anabranch_multipath::Time;
 
-/// Token bucket that counts bytes. A `take` may exceed what is left: then nothing may pass until
-/// the debt is made up for.
+/// Token bucket that counts bytes. A `take` may exceed the bytes left; nothing may then pass until
+/// the missing bytes have been added.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Bucket {
     /// Bytes added a second (`rate`), and the maximum number of bytes held (`burst`).
@@ -43,7 +43,7 @@ impl Bucket {
     }
 
     /// Returns the time at which `bytes` will be left if none are taken meanwhile, or `None` if
-    /// they are left now. More than a burst counts as a burst.
+    /// that many are left now. More than a burst counts as a burst.
     #[must_use]
     pub fn when(&self, bytes: u64) -> Option<Time> {
         let wanted = i128::from(bytes.min(self.burst));

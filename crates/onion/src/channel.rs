@@ -1,7 +1,7 @@
 //! A channel: one link to a neighbour, from the first VERSIONS cell until both ends know each
 //! other's identity (tor-spec, "Negotiating and initializing channels").
 //!
-//! The channel takes its own cells ([`Channel::take`]) and leaves those of circuits to its owner.
+//! The channel takes its own cells ([`Channel::take`]) and leaves cells of circuits to its owner.
 //! Bytes to send are in [`Channel::outbox`].
 
 use std::fmt;
@@ -32,15 +32,15 @@ const LONGEST: usize = 8192;
 /// Our end of a link, and the keys that we show there.
 #[derive(Clone)]
 pub enum Role {
-    /// We opened it as a client, and stay anonymous.
+    /// We opened the link as a client, and stay anonymous.
     Client,
-    /// We opened it as a relay, and authenticate ourselves.
+    /// We opened the link as a relay, and authenticate ourselves.
     Initiator(Arc<Credentials>),
-    /// The neighbour opened it.
+    /// The neighbour opened the link, and we are a relay.
     Responder(Arc<Credentials>),
-    /// It joins two shards of one relay.
+    /// The link joins two shards of one relay.
     Sibling {
-        /// True at one end, false at the other.
+        /// True at one end of the link, false at the other.
         first: bool,
     },
 }
@@ -63,9 +63,9 @@ pub enum Ids {
     High,
     /// IDs whose highest bit is not set.
     Low,
-    /// All IDs, and none for the other end.
+    /// All IDs; the other end may choose none.
     Any,
-    /// None.
+    /// No IDs.
     None,
 }
 
@@ -74,13 +74,13 @@ pub enum Ids {
 pub struct Start {
     /// Time at which the TLS handshake completed.
     pub now: Time,
-    /// The same time in seconds since 1970.
+    /// Time at which the TLS handshake completed, in seconds since 1970.
     pub unix: u64,
     /// The neighbour's address.
     pub peer: IpAddr,
     /// Our addresses for NETINFO; empty for clients.
     pub own: Vec<IpAddr>,
-    /// SHA-256 of the neighbour's TLS certificate; `None` where we are the responder.
+    /// SHA-256 of the neighbour's TLS certificate; `None` if we are the responder.
     pub peer_certificate: Option<[u8; 32]>,
     /// SHA-256 of our own TLS certificate, if we are the responder and it is known: a relay changes
     /// its certificate from time to time.
@@ -92,7 +92,7 @@ pub struct Start {
 }
 
 impl Start {
-    /// Returns the facts of an ordered link to `peer`, with defaults for the rest.
+    /// Returns the facts of an ordered link to `peer`, with default values in the other fields.
     #[must_use]
     pub fn new(now: Time, unix: u64, peer: IpAddr) -> Start {
         Start {
@@ -111,31 +111,32 @@ impl Start {
 /// Preferences for a QUIC link alongside a TLS link.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct QuicWish {
-    /// UDP port at which we accept QUIC links; 0 if at none.
+    /// UDP port at which we accept QUIC links; 0 if we accept none.
     pub port: u16,
-    /// First byte of the connection ID of a QUIC link that is opened alongside this one. It leads
-    /// to the shard that owns this link.
+    /// First byte of the connection ID of a QUIC link that is opened alongside this one. The byte
+    /// names the shard that owns this link.
     pub begins: u8,
-    /// Ignore the neighbour's offer if the cells of this link are numbered, so that it is
-    /// unordered.
+    /// Whether to ignore the neighbour's offer of QUIC links if the cells of this link are
+    /// numbered, so that it is unordered.
     pub unless_unordered: bool,
 }
 
-/// Outcome of a cell.
+/// Outcome of passing a cell to a channel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CellOutcome {
-    /// The channel took it.
+    /// The channel has handled the cell.
     Own,
-    /// The channel took it, and is open now.
+    /// The channel has handled the cell, and is open now.
     Opened,
-    /// It belongs to a circuit, or its command is unknown.
+    /// The cell belongs to a circuit, or its command is unknown.
     Circuit,
-    /// The neighbour accepts QUIC links at this UDP port; they name this link by the token.
+    /// The neighbour accepts QUIC links at this UDP port. Such a link names the present link by the
+    /// token.
     Offered(u16, BesideToken),
-    /// It concerns a QUIC link and the TLS link alongside it.
+    /// The cell concerns a QUIC link and the TLS link alongside it.
     Beside,
-    /// The channel needs the TLS session's secret for [`link::EXPORT_LABEL`] with this context,
-    /// passed to [`Channel::exported`] before the next cell.
+    /// The channel needs the secret that the TLS session exports for [`link::EXPORT_LABEL`] with
+    /// this context. The caller passes it to [`Channel::exported`] before the next cell.
     Export([u8; 32]),
 }
 
@@ -146,7 +147,7 @@ pub enum Fault {
     OutOfPlace(Command),
     /// A malformed cell.
     Malformed(Command),
-    /// A cell whose number has passed, or is too far ahead.
+    /// A cell whose number was used before, or is too far ahead.
     WrongNumber(Command),
     /// No link protocol that both ends support.
     NoVersion,
@@ -182,36 +183,36 @@ pub struct Channel {
     stage: Stage,
     negotiation: Negotiation,
     certified: Option<Certified>,
-    /// Body of an AUTHENTICATE cell that waits for the secret.
+    /// Body of an AUTHENTICATE cell that is checked once the exported secret is known.
     authenticate: Option<Vec<u8>>,
     sent: Transcript,
     received: Transcript,
     said_netinfo: bool,
     proven: bool,
-    /// Numbers of cells, once both ends want them.
+    /// State of numbered cells; `None` unless both ends want cells to be numbered.
     order: Option<Box<CellOrder>>,
-    /// On a link that is to be unordered: bytes of the outbox to send before its records have one
-    /// size.
+    /// Bytes of the outbox to send before all TLS records of the link must have one size. It is
+    /// `Some` on a link that will be unordered, until the records have that size.
     unfixed: Option<usize>,
-    /// [`Channel::wants_fixed`] has returned true.
+    /// True once [`Channel::wants_fixed`] has returned true.
     asked: bool,
-    /// The neighbour has offered QUIC links.
+    /// True if the neighbour has offered QUIC links.
     was_offered: bool,
     /// Bytes to send before anything else: see [`Channel::take_outbox`].
     pub outbox: Vec<u8>,
     /// Our address as the neighbour sees it.
     pub seen_as: Option<IpAddr>,
-    /// The neighbour's clock minus ours in seconds, if its NETINFO has a time.
+    /// The neighbour's clock minus ours in seconds; `None` if its NETINFO has no time.
     pub skew: Option<i64>,
-    /// The padding that the neighbour asked for.
+    /// The padding that the neighbour requested.
     pub padding: Padding,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Stage {
-    /// The neighbour's VERSIONS has not arrived.
+    /// The neighbour's VERSIONS has not arrived yet.
     Versions,
-    /// VERSIONS has arrived; CERTS and the rest up to NETINFO are expected.
+    /// VERSIONS has arrived. CERTS and the other cells up to NETINFO are expected.
     Proofs,
     Open,
 }
@@ -222,8 +223,8 @@ impl Channel {
         Channel::speaking(start.capabilities.versions(), role, start)
     }
 
-    /// Returns such a channel that supports only the link protocols `versions`, as older or newer
-    /// neighbours do.
+    /// Returns a channel that supports only the link protocols `versions`, as an older or newer
+    /// neighbour does.
     pub fn speaking(versions: &'static [u16], role: Role, start: Start) -> Channel {
         let mut channel = Channel::in_stage(Stage::Versions, role, start);
         channel.negotiation.speak(versions);
@@ -270,8 +271,8 @@ impl Channel {
 
     /// Returns the circuit IDs that are ours to choose (tor-spec, "Choosing circuit IDs in create
     /// cells"). The end that opened the link chooses IDs with the highest bit set. In link protocol
-    /// 3 the relay with the larger RSA key does; an anonymous client may choose any ID there, and
-    /// its relay none.
+    /// 3 the relay with the larger RSA key chooses these. On a link of protocol 3 with an anonymous
+    /// client, the client may choose any ID, and the relay none.
     pub fn ids(&self) -> Ids {
         if self.width() == Width::Four {
             return if self.is_initiator() { Ids::High } else { Ids::Low };
@@ -325,9 +326,10 @@ impl Channel {
         self.start.capabilities.lanes
     }
 
-    /// Sends the port at which we accept QUIC links, if the neighbour opened this link and both
-    /// ends support it. QUIC links name this link by a token made of `chance`. Returns the token if
-    /// circuits may move here from them.
+    /// Sends the neighbour the port at which we accept QUIC links, if it opened this link and both
+    /// ends support QUIC links. The neighbour's QUIC links name this link by a token made from the
+    /// random bytes `chance`. Returns that token if circuits of those QUIC links may move to this
+    /// link.
     pub(crate) fn offer(&mut self, chance: BesideToken) -> Option<BesideToken> {
         let port = self.offers()?;
         let mut token = chance;
@@ -337,7 +339,7 @@ impl Channel {
         token
     }
 
-    /// Returns the port at which we accept QUIC links, if the neighbour is to be offered it.
+    /// Returns the port at which we accept QUIC links, if it is to be offered to the neighbour.
     pub(crate) fn offers(&self) -> Option<u16> {
         let port = Some(self.start.beside.port).filter(|port| *port > 0);
         port.filter(|_| self.negotiation.agreed().beside && !self.is_initiator())
@@ -354,13 +356,14 @@ impl Channel {
         self.negotiation.has_padding()
     }
 
-    /// Asks the neighbour to send padding, or none. A client may do so once the channel is open.
+    /// Asks the neighbour to send the padding `wanted`, which may be none. A client may ask once
+    /// the channel is open.
     pub fn ask_padding(&mut self, wanted: Padding) {
         let body = link::put_padding(wanted);
         self.say(0, Command::PADDING_NEGOTIATE, &body);
     }
 
-    /// Appends a fixed-length cell to the outbox, which precedes cells of circuits.
+    /// Appends a fixed-length cell to the outbox, which is sent before cells of circuits.
     pub fn say(&mut self, circuit: u32, command: Command, body: &[u8]) {
         if let Some(order) = self.order.as_mut().filter(|_| self.said_netinfo) {
             let number = order.number(circuit);
@@ -375,7 +378,8 @@ impl Channel {
         cell::put_variable(&mut self.outbox, Width::Four, command, body);
     }
 
-    /// Sets how `cells` reads the next cells.
+    /// Sets how `cells` reads the next cells: as numbered ones, or with the agreed width of circuit
+    /// IDs.
     pub fn frame(&self, cells: &mut Cells<'_>) {
         match &self.order {
             Some(_) if self.is_open() => cells.expect_numbers(),
@@ -383,18 +387,18 @@ impl Channel {
         }
     }
 
-    /// Returns the numbers of cells, if the link is unordered.
+    /// Returns the state of numbered cells; `None` if the link is ordered.
     pub(crate) fn order(&mut self) -> Option<&mut CellOrder> {
         self.order.as_deref_mut()
     }
 
-    /// Returns the numbers of cells, if the link is unordered.
+    /// Returns the state of numbered cells for reading; `None` if the link is ordered.
     pub(crate) fn cell_order(&self) -> Option<&CellOrder> {
         self.order.as_deref()
     }
 
-    /// Returns whether it is the turn of `cell`; keeps the cell if not. On ordered links it always
-    /// is.
+    /// Returns whether `cell` is the next in order, and keeps the cell for later if it is not. On
+    /// ordered links every cell is the next.
     ///
     /// # Errors
     /// [`Fault::WrongNumber`]: the link is to be closed.
@@ -413,8 +417,8 @@ impl Channel {
         self.unfixed.unwrap_or(self.outbox.len()) > 0
     }
 
-    /// Moves the bytes that may be sent now to the end of `out`. On a link that is to be unordered,
-    /// bytes after NETINFO wait for `Channel::fixed`.
+    /// Moves the bytes that may be sent now to the end of `out`. On a link that will be unordered,
+    /// bytes after NETINFO are held until `Channel::fixed` is called.
     pub fn take_outbox(&mut self, out: &mut Vec<u8>) {
         match &mut self.unfixed {
             Some(before) => out.extend(self.outbox.drain(..std::mem::take(before))),
@@ -422,19 +426,19 @@ impl Channel {
         }
     }
 
-    /// Returns true if cells of circuits have to wait until the link's records have one size.
+    /// Returns true if cells of circuits must wait until all TLS records of the link have one size.
     pub fn is_held_back(&self) -> bool {
         self.unfixed.is_some()
     }
 
-    /// Returns true, once, if the link's records are to have one size from now on in both
+    /// Returns true, once, if all TLS records of the link must have one size from now on, in both
     /// directions.
     pub(crate) fn wants_fixed(&mut self) -> bool {
         let wants = self.is_open() && self.unfixed == Some(0);
         wants && !std::mem::replace(&mut self.asked, true)
     }
 
-    /// Notes that the link's records have one size, that of a numbered cell.
+    /// Notes that all TLS records of the link have one size now, that of a numbered cell.
     pub(crate) fn fixed(&mut self) {
         self.unfixed = None;
     }
@@ -492,7 +496,7 @@ impl Channel {
         }
     }
 
-    /// Takes the secret that [`CellOutcome::Export`] asked for.
+    /// Takes the exported secret that [`CellOutcome::Export`] requested.
     ///
     /// # Errors
     /// [`Fault::NotAuthentic`] if the neighbour's proof does not hold for this link.

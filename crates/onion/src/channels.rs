@@ -29,7 +29,7 @@ mod detour;
 pub struct LinkId(u64);
 
 impl LinkId {
-    /// Bits of a number.
+    /// Bits of a link's number.
     const NUMBER: u32 = 56;
 
     /// Returns the link `number` of `carrier`. Numbers have at most 56 bits.
@@ -51,7 +51,7 @@ impl LinkId {
         self.0 & ((1 << LinkId::NUMBER) - 1)
     }
 
-    /// Returns both in one number, which differs for every link.
+    /// Returns the carrier and the number in one integer, which differs for every link.
     #[must_use]
     pub const fn bits(self) -> u64 {
         self.0
@@ -88,10 +88,10 @@ pub struct Owner {
 /// stays below it; a neighbour that makes us answer and does not read is disconnected.
 const MOST_SAID: usize = 256;
 /// Bytes of cells in the outbox of a link to another shard, above which cells are queued by
-/// circuit. The other shard schedules circuits itself: ours matters only for cells that cannot be
-/// sent at once.
+/// circuit. The other shard schedules circuits itself: our scheduler matters only for cells that
+/// cannot be sent at once.
 const AT_ONCE: usize = 64 * CELL;
-/// Attempts to find a free circuit ID (C tor's figure).
+/// Maximum number of attempts to find a free circuit ID (C tor's figure).
 const TRIES: usize = 64;
 /// Bytes of capacity that an idle link's inbox keeps.
 const TRICKLE: usize = 4 << 10;
@@ -101,45 +101,45 @@ struct CircuitQueue {
     owner: Owner,
     queue: Queue,
     lately: RecentCells,
-    /// Acknowledged cells, on a QUIC link whose circuits may move.
+    /// Counts of received and acknowledged cells, on a QUIC link whose circuits may move.
     delivery: Delivery,
 }
 
-/// One link.
+/// One link of this core.
 pub(crate) struct Link {
     pub(crate) channel: Channel,
     /// Received bytes that are not yet a whole cell, or wait for the exported secret.
     pub(crate) inbox: Vec<u8>,
-    /// The channel waits for the exported secret.
+    /// True while the channel waits for the exported secret.
     pub(crate) waits: bool,
-    /// The relay that we meant to reach.
+    /// The relay that we meant to reach, if we opened the link.
     pub(crate) wanted: Option<Target>,
-    /// Time since the link last carried cells.
+    /// Times of the link's cells and timers, which decide on padding and on closing the link.
     pub(crate) quiet: Quiet,
     /// The neighbour's offer of QUIC links, if it has sent one.
     pub(crate) beside: Option<Beside>,
-    /// It was opened for one circuit, and closes with it.
+    /// True if the link was opened for one circuit, with which it closes.
     pub(crate) is_dedicated: bool,
     /// Token under which a QUIC link names this link, if the neighbour opened this one.
     pub(crate) token: Option<BesideToken>,
-    /// On a QUIC link: both ends know whether it is alongside another link.
+    /// On a QUIC link: true once both ends know whether it is alongside another link.
     pub(crate) is_joined: bool,
     /// On a QUIC link alongside another: state for moving its circuits if it breaks.
     detour: Option<Box<Detour>>,
-    /// QUIC links alongside this one, by their numbers, and the last number.
+    /// QUIC links alongside this one, by their numbers, and the number that was assigned last.
     besides: BTreeMap<u32, LinkId>,
     last_beside: u32,
-    /// QUIC links whose circuits moved to this link, and whose turn to send is next among them and
-    /// this one.
+    /// QUIC links whose circuits moved to this link (`moved`). These links and this one take turns
+    /// to send; `turn` selects the next.
     moved: Vec<LinkId>,
     turn: usize,
-    /// Bytes of the outbox that are lists of moving circuits.
+    /// Number of bytes in the outbox that are lists of moving circuits.
     listing: usize,
-    /// The outbox has a PADDING cell.
+    /// True if the outbox contains a PADDING cell.
     padded: bool,
     lanes: BTreeMap<u32, CircuitQueue>,
     transport: Transport,
-    /// Cells of circuits that were sent recently.
+    /// Count of the cells of all circuits that were sent recently.
     lately: RecentCells,
     /// Maximum number of circuits since the outbox was last emptied.
     busiest: usize,
@@ -153,12 +153,13 @@ pub(crate) struct Beside {
     pub(crate) port: u16,
     /// Failed attempts in a row.
     pub(crate) failed: u32,
-    /// Time of the next attempt, if one is scheduled.
+    /// Time of the next attempt; `None` if no attempt is scheduled.
     pub(crate) again: Option<Time>,
     /// Token under which the QUIC link names the link alongside it; zeros if its circuits cannot
     /// move.
     pub(crate) token: BesideToken,
-    /// A QUIC link is being opened alongside this link: at most one to each relay.
+    /// True while a QUIC link is being opened alongside this link. At most one is opened to each
+    /// relay at a time.
     pub(crate) is_opening: bool,
 }
 
@@ -183,9 +184,9 @@ pub(crate) struct Channels {
     ready: VecDeque<LinkId>,
     /// Links whose neighbours do not read our answers.
     deaf: Vec<LinkId>,
-    /// Early cells on links that are closed: cells that arrived before their turn.
+    /// Number of cells that arrived before their turn on links that have closed.
     early: u64,
-    /// Circuits that moved from a QUIC link to the one alongside it, since the start.
+    /// Number of circuits that moved from a QUIC link to the link alongside it, since the start.
     moved: u64,
 }
 
@@ -261,7 +262,7 @@ impl Channels {
         link.lanes.into_values().map(|lane| lane.owner).collect()
     }
 
-    /// Removes the link `id` from `reached`: no more circuits are created on it.
+    /// Removes the link `id` from `reached`, so that no more circuits are created on it.
     fn unreach(&mut self, id: LinkId) {
         let identity = self.links.get(&id).and_then(|link| link.channel.identity());
         if let Some(identity) = identity
@@ -284,7 +285,8 @@ impl Channels {
         self.links.iter().map(|(&id, link)| (id, link))
     }
 
-    /// Notes that a link's handshake is complete: circuits may use it, if the neighbour is a relay.
+    /// Notes that a link's handshake is complete. If the neighbour is a relay, circuits may now be
+    /// created to it over the link.
     pub(crate) fn opened(&mut self, id: LinkId) {
         let identity = self.links.get(&id).and_then(|link| link.channel.identity());
         if let Some(identity) = identity {
@@ -292,7 +294,8 @@ impl Channels {
         }
     }
 
-    /// Returns an open link to the relay `target`, or `None`. Prefers QUIC links, then the oldest.
+    /// Returns an open link to the relay `target`, or `None`. Prefers QUIC links to others, and
+    /// older links to newer ones.
     pub(crate) fn to(&self, target: &Target) -> Option<LinkId> {
         let links = self.reached.get(&target.rsa)?.iter().copied();
         let leads = |id: &LinkId| self.links.get(id).is_some_and(|link| link.leads_to(target));
@@ -359,8 +362,8 @@ impl Channels {
         }
     }
 
-    /// Returns the next link that has something to send. Each is returned once until `pop` has
-    /// emptied it.
+    /// Returns the next link that has something to send. A link is returned again only after `pop`
+    /// has emptied it and it has something new.
     pub(crate) fn next_ready(&mut self) -> Option<LinkId> {
         self.ready.pop_front()
     }
@@ -388,7 +391,8 @@ impl Channels {
         true
     }
 
-    /// Adds a lane with an ID of ours; returns `None` if the link `id` is closed or full.
+    /// Adds a lane with a circuit ID that we choose. Returns `None` if the link `id` is closed or
+    /// all its IDs are in use.
     pub(crate) fn make(
         &mut self,
         id: LinkId,
@@ -438,13 +442,14 @@ impl Channels {
         }
     }
 
-    /// Removes `lane` and sends DESTROY to the neighbour.
+    /// Removes `lane` and sends DESTROY for it to the neighbour.
     pub(crate) fn destroy(&mut self, lane: Lane, reason: DestroyReason) {
         self.leave(lane);
         self.say(lane, Command::DESTROY, &[reason.0]);
     }
 
-    /// Sends a cell ahead of queued ones: DESTROY. Other shards always read.
+    /// Sends a cell ahead of queued ones: DESTROY. A link to another shard has no limit, as other
+    /// shards always read.
     pub(crate) fn say(&mut self, lane: Lane, command: Command, body: &[u8]) {
         if let Some(link) = self.links.get_mut(&lane.link) {
             link.channel.say(lane.id, command, body);
@@ -469,7 +474,7 @@ impl Channels {
         self.deaf.pop()
     }
 
-    /// Sends a PADDING cell, unless one is waiting; returns true if it did.
+    /// Sends a PADDING cell, unless a PADDING cell is still in the outbox. Returns true if it did.
     pub(crate) fn pad(&mut self, id: LinkId) -> bool {
         let Some(link) = self.links.get_mut(&id).filter(|link| !link.has_moved()) else {
             return false;
@@ -515,7 +520,8 @@ impl Channels {
     }
 
     /// Returns the statistics of the connection below a lane's link, and requests new ones if these
-    /// are old. `None` if the system provides none, or has not yet, and on links to other shards.
+    /// are old. Returns `None` if the system provides no statistics, or none yet, and for links to
+    /// other shards.
     pub(crate) fn look(&mut self, now: Time, lane: Lane) -> Option<LinkView> {
         let link = self.links.get(&lane.link)?;
         let below = link.carrier().unwrap_or(lane.link);
@@ -540,7 +546,7 @@ impl Channels {
         }
     }
 
-    /// Appends the next cell to send, or the channel's outbox.
+    /// Appends to `out` the link's next cell to send, or the bytes in its channel's outbox.
     pub(crate) fn pop(&mut self, now: Time, id: LinkId, out: &mut Vec<u8>) -> Popped {
         let Some(link) = self.links.get_mut(&id).filter(|link| !link.has_moved()) else {
             return Popped::Nothing;
@@ -597,14 +603,16 @@ impl Channels {
 pub(crate) enum Popped {
     /// There is nothing to send.
     Nothing,
-    /// Bytes of the channel's outbox.
+    /// The bytes of the channel's outbox were appended.
     Own,
-    /// A cell: the owner of its circuit, and the number of cells left in its queue.
+    /// A cell was appended. Contains the owner of its circuit, and the number of cells left in the
+    /// circuit's queue.
     Cell { owner: Owner, left: usize },
 }
 
 impl Link {
-    /// Appends the next cell of the link's own circuits.
+    /// Appends to `out` the next cell of the link's own circuits, and of no circuits that moved to
+    /// it.
     fn pop_cell(&mut self, now: Time, pool: &mut Pool, out: &mut Vec<u8>) -> Popped {
         let next = self.policy.next().filter(|_| !self.channel.is_held_back());
         let Some(circuit) = next else { return Popped::Nothing };
@@ -646,13 +654,13 @@ impl Link {
         }
     }
 
-    /// Returns true if there is something to send.
+    /// Returns true if the link has something to send.
     fn has_cells(&mut self) -> bool {
         let channel = &self.channel;
         channel.has_to_say() || !channel.is_held_back() && self.policy.next().is_some()
     }
 
-    /// Returns the number of cells that arrived before their turn.
+    /// Returns the number of cells that arrived on the link before their turn.
     fn early(&self) -> u64 {
         self.channel.cell_order().map_or(0, CellOrder::early)
     }
@@ -662,7 +670,7 @@ impl Link {
         self.lanes.len()
     }
 
-    /// Returns the link's use, which decides on padding.
+    /// Returns how the link has been used, which decides on its padding.
     pub(crate) fn seen(&self) -> LinkUse {
         LinkUse {
             is_clients: self.channel.is_clients(),

@@ -2,8 +2,8 @@
 //!
 //! The owner passes in demands ([`CircuitManager::demand`]) and events of circuits, and executes
 //! the orders of [`CircuitManager::poll`]: build, destroy, attach, refuse. Streams share a circuit
-//! only if their isolation is equal. Circuits are built ahead, so that a demand need not wait for
-//! one.
+//! only if their isolation is equal. Circuits are built ahead, so that a demand need not wait for a
+//! circuit.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
@@ -41,27 +41,27 @@ const DIRTY: Duration = Duration::from_secs(600);
 /// Time after which a demand is refused if no circuit was found for it, or none answers (C tor's
 /// SocksTimeout).
 const PATIENCE: Duration = Duration::from_secs(120);
-/// Number of unused circuits kept ready, and the port that their exits must allow.
+/// Number of unused circuits kept ready (`AHEAD`), and the port that their exits must allow.
 const AHEAD: usize = 2;
 const USUAL_PORT: u16 = 443;
 /// Maximum number of circuits under construction.
 const MOST_BUILDING: usize = 16;
 /// Time for which a demand waits for a circuit under construction before another is begun. C tor
-/// keeps back all but one of several DESTROY cells for a link until it has others to send there, so
-/// a failure may go unnoticed. Before build times are known, a circuit is abandoned only after a
-/// minute.
+/// keeps back all but one of several DESTROY cells for a link until it has other cells to send
+/// there, so a failure may go unnoticed. Before build times are known, a circuit is abandoned only
+/// after a minute.
 const SLUGGISH: Duration = Duration::from_secs(5);
 /// Pause after a failure before the next circuit is begun, doubled with each further failure.
 const FIRST_PAUSE: Duration = Duration::from_millis(100);
 const MOST_DOUBLINGS: u32 = 7;
 
-/// Interval of checks while circuits wait for a better guard.
+/// Interval of checks while circuits wait in case a better guard becomes usable.
 const LOOK: Duration = Duration::from_secs(1);
 
 /// Guards that a client keeps from one run to the next, each sample in order.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct KeptGuards {
-    /// The default sample.
+    /// The sample of a user who does not limit the first hops to few relays.
     pub default: Vec<Sampled<[u8; 20]>>,
     /// The sample of a user who allows only few relays as first hops.
     pub restricted: Vec<Sampled<[u8; 20]>>,
@@ -78,26 +78,27 @@ pub struct Isolation(pub Vec<u8>);
 pub struct Demand {
     /// The demand's number, which the owner chose.
     pub number: u64,
-    /// Target of the stream.
+    /// Target of the stream that the demand is for.
     pub target: Target,
-    /// Isolation key of the stream.
+    /// Isolation key of the stream that the demand is for.
     pub isolation: Isolation,
-    /// Time of the first request: earlier attempts count.
+    /// Time of the first request for this stream. It includes earlier attempts.
     pub since: Time,
-    /// Exits whose policy has refused the stream.
+    /// Exits whose exit policy has refused the stream.
     pub avoid: Vec<[u8; 20]>,
-    /// Exits that failed it for other reasons: avoided as long as there are others.
+    /// Exits at which the stream failed for other reasons. They are avoided while other exits are
+    /// available.
     pub shun: Vec<[u8; 20]>,
 }
 
 /// Reason why a demand cannot be met.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Refusal {
-    /// No path to the target exists: the position for which no relay fits.
+    /// No path to the target exists. Contains the position in the path for which no relay fits.
     NoPath(NoRelay),
-    /// No circuit was built in time.
+    /// No circuit was built for the demand in time.
     TimedOut,
-    /// It was attached to circuits, and none answered in time.
+    /// The stream was attached to circuits, and none of them answered in time.
     Unanswered,
 }
 
@@ -108,7 +109,8 @@ pub enum Order {
     Build(CircuitKey, Vec<Hop>),
     /// Tear a circuit down.
     Destroy(CircuitKey),
-    /// Link this circuit as a leg: of a new set, or of the set of the second circuit.
+    /// Link the first circuit as a leg of the second circuit's set, or of a new set if there is no
+    /// second circuit.
     Link(CircuitKey, Option<CircuitKey>),
     /// Make this circuit the first leg of a set whose legs join at its last relay and which
     /// continues from there through these hops.
@@ -118,21 +120,22 @@ pub enum Order {
     /// Detach the stream of this demand from its circuit, which does not answer. The demand waits
     /// for another circuit.
     Detach(u64),
-    /// Report to the source of this demand that it cannot be met.
+    /// Report to the source of this demand that it cannot be met, for this reason.
     Refuse(u64, Refusal),
     /// Guards or build times changed: save them ([`CircuitManager::guards`],
     /// [`CircuitManager::build_times`]).
     Keep,
-    /// Warn the user: the preferences leave so few guards that these identify the user.
+    /// Warn the user that the preferences leave only this number of guards, which identify the
+    /// user.
     FewGuards(usize),
-    /// Inform the user that sets have fewer legs (the first number) than wanted (the second), as no
-    /// remaining relays are compatible with the others.
+    /// Inform the user that sets have fewer legs (the first number) than wanted (the second),
+    /// because no other relays may be combined with those of the set.
     FewLegs(usize, usize),
     /// Inform the user that no allowed relay links sets of this design: no exit, or no middle where
     /// legs join there.
     NoAbleRelay(Design),
-    /// Inform the user that legs can join at only this number of relays, so that these see much of
-    /// the user's traffic.
+    /// Inform the user that legs can join at only this number of relays, so that each of these sees
+    /// much of the user's traffic.
     FewJoining(usize),
     /// Inform the user that sets have only as many legs as there are bridges (the first number),
     /// and more are wanted (the second).
@@ -146,26 +149,26 @@ pub struct Overview {
     pub key: CircuitKey,
     /// The circuit's relays, first hop first.
     pub path: Path,
-    /// Time at which it was begun.
+    /// Time at which the circuit was begun.
     pub begun: Time,
-    /// Its stage.
+    /// The circuit's stage.
     pub stage: Stage,
-    /// Number of streams on it.
+    /// Number of streams on the circuit.
     pub streams: usize,
-    /// The head of its set, if it is a linked leg.
+    /// The head of the circuit's set, if the circuit is a linked leg.
     pub set: Option<CircuitKey>,
 }
 
 /// Stage of a circuit's life.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Stage {
-    /// It is being built and has this number of hops.
+    /// The circuit is being built and has this number of hops.
     Building(usize),
-    /// It is ready for its first stream.
+    /// The circuit is ready for its first stream.
     Spare,
-    /// It has had streams, and takes more of the same kind.
+    /// The circuit has had streams, and takes more with the same isolation.
     Used,
-    /// It takes no more streams.
+    /// The circuit takes no more streams.
     Ending,
 }
 
@@ -174,17 +177,17 @@ struct Circuit {
     path: Path,
     begun: Time,
     built: bool,
-    /// It is built, but waits in case a better guard than its own works.
+    /// True if the circuit is built, but not used unless all better guards than its own fail.
     waits: bool,
     /// Hops built so far.
     hops: usize,
-    /// It took too long: if it is built after all, only its build time is used.
+    /// True if the circuit took too long. If it is built after all, only its build time is used.
     late: bool,
     isolation: Option<Isolation>,
     first_used: Option<Time>,
-    /// It takes no new streams.
+    /// True if the circuit takes no new streams.
     retired: bool,
-    /// Time for which it is kept if unused.
+    /// Time for which the circuit is kept if no stream uses it.
     spare: Duration,
     streams: usize,
     leg: LegState,
@@ -198,8 +201,8 @@ pub struct CircuitManager {
     times: BuildTimes,
     /// The user's preferences.
     wanted: Wishes,
-    /// The preferences as applied: restricted to the relays at which sets of the design can be
-    /// linked.
+    /// The preferences in effect: the user's, restricted to relays at which sets of the design can
+    /// be linked.
     wishes: Wishes,
     circuits: BTreeMap<CircuitKey, Circuit>,
     demands: Vec<PendingDemand>,
@@ -213,12 +216,12 @@ pub struct CircuitManager {
     paused_until: Time,
     /// Time of the last call of `work`.
     looked: Time,
-    /// Parameters of sets from the consensus, and the number of legs that the user wants.
+    /// Consensus parameters of sets (`conflux`), and the number of legs that the user wants.
     conflux: ConfluxParams,
     wanted_legs: Option<usize>,
-    /// Design of sets.
+    /// Design of the client's sets of circuits.
     design: Design,
-    /// Most exits link circuits.
+    /// True if most exits link circuits.
     many_link: bool,
     /// Relays that did not answer a request to link a circuit.
     unlinkable: BTreeSet<[u8; 20]>,
@@ -226,9 +229,9 @@ pub struct CircuitManager {
     told_few_bridges: bool,
     /// Time of the last demand.
     asked: Option<Time>,
-    /// The current head of each set that has lost an earlier one.
+    /// The present head of each set that has lost its earlier head, by that earlier head.
     heirs: BTreeMap<CircuitKey, CircuitKey>,
-    /// Sets that have outlived all their circuits.
+    /// Sets that continue although all their circuits are closed.
     legless: Vec<LeglessSet>,
 }
 
@@ -266,7 +269,7 @@ impl CircuitManager {
         }
     }
 
-    /// Sets the known network. Circuits stay.
+    /// Sets the known network. Existing circuits stay.
     pub fn set_network(&mut self, network: Arc<Network>) {
         self.conflux = ConfluxParams::new(&network.consensus().params);
         self.many_link = legs::many_link(&network, self.conflux.low_exits);
@@ -351,7 +354,7 @@ impl CircuitManager {
         self.circuits.get(&self.head_of(circuit)).map(|circuit| circuit.path)
     }
 
-    /// Adds `demand`; [`Order::Attach`] or [`Order::Refuse`] follows.
+    /// Adds `demand`; [`Order::Attach`] or [`Order::Refuse`] follows from [`CircuitManager::poll`].
     pub fn demand(&mut self, now: Time, demand: Demand) {
         self.asked = Some(now);
         self.unanswered.remove(demand.number);
@@ -404,8 +407,8 @@ impl CircuitManager {
         }
     }
 
-    /// Reports a circuit that could not be built to the guards: its guard is to blame if not even
-    /// the first hop was built.
+    /// Notifies the guards of a circuit that could not be built. The circuit's guard is to blame if
+    /// not even the first hop was built.
     fn unbuilt(&mut self, unix_now: u64, key: CircuitKey, hops: usize) {
         match hops {
             0 => self.entry.guards().failed(unix_now, key.0),
@@ -422,8 +425,8 @@ impl CircuitManager {
         }
     }
 
-    /// Retires the circuit `key`: it takes no new streams. Called if a stream could not be attached
-    /// to it, or its exit refused the stream.
+    /// Retires the circuit `key`: it takes no new streams. The owner calls this if a stream could
+    /// not be attached to the circuit, or its exit refused a stream.
     pub fn retire(&mut self, key: CircuitKey) {
         let head = self.head_of(key);
         if let Some(circuit) = self.circuits.get_mut(&head) {
@@ -480,8 +483,9 @@ impl CircuitManager {
         self.circuits.values().filter(|circuit| !circuit.built).count()
     }
 
-    /// Refuses demands for a target without a path: at once if all relays are known, else after
-    /// `SLUGGISH`. Demands that shun exits first try those again; returns true if there are any.
+    /// Refuses demands for `target`, because no path leads there: at once if all relays are known,
+    /// else after `SLUGGISH`. Demands that shun some exits are not refused yet: they may use those
+    /// exits again. Returns true if there are such demands.
     fn give_up(
         &mut self,
         network: &Network,
@@ -554,8 +558,8 @@ impl CircuitManager {
         self.orders.extend(renewed.few.map(Order::FewGuards));
     }
 
-    /// Releases circuits that need not wait for a better guard any more, and drops circuits that
-    /// have waited too long.
+    /// Releases circuits that need not wait for a better guard any more, and drops those that have
+    /// waited too long for one.
     fn upgrade(&mut self, unix_now: u64) {
         for key in self.entry.guards().ready(unix_now) {
             if let Some(circuit) = self.circuits.get_mut(&CircuitKey(key)) {
@@ -643,7 +647,7 @@ impl CircuitManager {
     }
 
     /// Returns the targets of demands for which no circuit is being built, each with the exits to
-    /// avoid. Demands that may share a circuit count once.
+    /// avoid. Demands that may share a circuit count as one.
     fn unmet(&self, network: &Network, now: Time) -> Vec<(Target, Vec<[u8; 20]>)> {
         let is_coming = |circuit: &&Circuit| {
             let hopeful = !circuit.late && now < circuit.begun + SLUGGISH;
@@ -682,10 +686,11 @@ impl CircuitManager {
         AHEAD.saturating_sub(unused.count())
     }
 
-    /// Begins a circuit to `target` whose exit is not in `avoid`.
+    /// Begins a circuit to `target` with an exit that is not in `avoid`.
     ///
     /// # Errors
-    /// `None` if no path was found at the moment; the position if no relay fits there at all.
+    /// Returns `None` if no path was found at the moment, or the position in the path for which no
+    /// relay fits at all.
     fn begin(
         &mut self,
         network: &Network,
@@ -765,8 +770,8 @@ impl Circuit {
         self.built && !self.waits && !self.late
     }
 
-    /// Returns true if the circuit has no streams and is no further leg of a set: the set keeps
-    /// those.
+    /// Returns true if the circuit is built, has no streams, and is not a further leg of a set.
+    /// Streams of a set are counted on its head.
     fn is_idle(&self) -> bool {
         self.built && self.streams == 0 && self.leg.head.is_none()
     }
@@ -778,8 +783,8 @@ impl Circuit {
         self.is_ready() && is_head && fresh && same && self.serves(network, demand)
     }
 
-    /// Returns the time at which it is closed if it has no stream then: at once if it takes no new
-    /// ones.
+    /// Returns the time at which the circuit is closed if it has no streams then. A circuit that
+    /// takes no new streams is closed at once.
     fn ends_idle(&self) -> Time {
         match self.first_used {
             _ if self.retired => Time::ZERO,
@@ -809,7 +814,7 @@ impl Circuit {
     }
 }
 
-/// Returns true if the preferences allow each relay of a path at its position.
+/// Returns true if the preferences `wishes` allow each relay of `path` at its position.
 fn allow(wishes: &Wishes, path: &Path) -> bool {
     let last = Position::Exit(target_of_names());
     let positions = [Position::Guard, Position::Middle, last];
@@ -835,7 +840,7 @@ fn hop(relay: &Relay<'_>, controlled: bool) -> Hop {
     Hop { target, key }
 }
 
-/// Returns the best request that a relay supports.
+/// Returns the best set of extensions to request from a relay that supports `speaks`.
 fn wish(speaks: Speaks) -> Wish {
     match (speaks.congestion_control, speaks.cgo) {
         (true, true) => Wish::Cgo,
@@ -844,7 +849,7 @@ fn wish(speaks: Speaks) -> Wish {
     }
 }
 
-/// Returns the target for a name lookup: any circuit that exits to the web will do.
+/// Returns the target for a name lookup: any circuit with an exit to the web is suitable.
 #[must_use]
 pub fn target_of_names() -> Target {
     Target { port: USUAL_PORT, v6: false }

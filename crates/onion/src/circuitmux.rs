@@ -1,8 +1,8 @@
 //! Schedulers of circuits: which circuit's cell a link sends next.
 //!
 //! A scheduler implements [`Policy`]: [`RoundRobin`]; [`Random`]; [`Ewma`], which prefers quiet
-//! circuits; or [`Kist`], which does so too, and keeps cells in queues, where their order may
-//! change, until the kernel has room for them.
+//! circuits; or [`Kist`]. The last also prefers quiet circuits, but keeps cells queued until the
+//! kernel has room for them, so that their order can still change.
 
 use anabranch_multipath::Time;
 
@@ -21,10 +21,11 @@ pub use round_robin::RoundRobin;
 pub trait Policy: Send {
     /// Adds a circuit that has cells now.
     fn woke(&mut self, circuit: u32);
-    /// Returns the circuit whose cell is sent next; it stays in the set of circuits with cells.
+    /// Returns the circuit whose cell is sent next. The circuit stays in the set of circuits with
+    /// cells.
     fn next(&mut self) -> Option<u32>;
-    /// Notes that `circuit`, which [`next`](Policy::next) returned, sent a cell, and whether it has
-    /// `more`.
+    /// Notes that `circuit`, which [`next`](Policy::next) returned, sent a cell. `more` is true if
+    /// it has further cells.
     fn sent(&mut self, now: Time, circuit: u32, more: bool);
     /// Removes a closed circuit.
     fn gone(&mut self, circuit: u32);
@@ -55,7 +56,7 @@ impl Kind {
         }
     }
 
-    /// Returns true if cells are to wait until the kernel has [room](kist::room) for them.
+    /// Returns true if cells stay queued until the kernel has [room](kist::room) for them.
     pub fn waits_for_room(self) -> bool {
         self == Kind::Kist
     }

@@ -1,19 +1,20 @@
-//! Claims of shards to neighbours: the shard of a relay that has the link to a neighbour. Circuits
-//! of other shards use that link, so that two relays need only one.
+//! Claims of a relay's shards to its neighbours. The shard that holds the claim has the link to the
+//! neighbour. Circuits of other shards use this link, so that two relays need only one.
 
 use std::collections::BTreeMap;
 
-/// Links of all shards to other relays, by the neighbour's RSA identity. Shards are in the order of
-/// their first link; each has a count of links, open or being opened. The first shard holds the
-/// claim, and the next one after its last link closes.
+/// Links of all shards to other relays, by the neighbour's RSA identity. For each neighbour, shards
+/// are in the order of their first link, each with its number of links, open or being opened. The
+/// first shard holds the claim. When its last link closes, the next shard holds it.
 #[derive(Debug, Default)]
 pub struct Claims {
     held: BTreeMap<[u8; 20], Vec<(usize, usize)>>,
 }
 
 impl Claims {
-    /// Call this before `shard` dials `neighbour`. Returns the shard whose link it is to use. If
-    /// that is `shard` itself, it dials, and calls [`Claims::gone`] when the link has ended.
+    /// Returns the shard whose link to `neighbour` the shard `shard` must use. Call this before
+    /// `shard` dials `neighbour`. If the result is `shard` itself, it dials, and calls
+    /// [`Claims::gone`] when the link has closed.
     pub fn claim(&mut self, neighbour: [u8; 20], shard: usize) -> usize {
         match self.held.get(&neighbour).and_then(|shards| shards.first()) {
             Some(&(other, _)) if other != shard => other,
@@ -24,7 +25,7 @@ impl Claims {
         }
     }
 
-    /// Notes a link to `neighbour`, which opened it. [`Claims::gone`] must follow when the link
+    /// Notes that `neighbour` opened a link to `shard`. [`Claims::gone`] must follow when the link
     /// closes.
     pub fn came(&mut self, neighbour: [u8; 20], shard: usize) {
         let shards = self.held.entry(neighbour).or_default();
@@ -34,7 +35,7 @@ impl Claims {
         }
     }
 
-    /// Notes that a shard's link is closed, or could not be opened.
+    /// Notes that a link from `shard` to `neighbour` is closed, or could not be opened.
     pub fn gone(&mut self, neighbour: [u8; 20], shard: usize) {
         let Some(shards) = self.held.get_mut(&neighbour) else { return };
         for (_, links) in shards.iter_mut().filter(|(other, _)| *other == shard) {

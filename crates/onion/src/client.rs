@@ -64,8 +64,9 @@ pub struct Config {
     pub padding: Amount,
     /// Design of sets of several circuits.
     pub design: Design,
-    /// How messages are dealt among the circuits of a set; `None` leaves it to the last relay's
-    /// wish, or to the design. Designs older than proposal 329 send it to the last relay.
+    /// How messages are distributed among the circuits of a set. `None` leaves it to the last
+    /// relay's wish, or to the design. In designs older than proposal 329, the value is sent to the
+    /// last relay.
     pub dealing: Option<Dealing>,
 }
 
@@ -89,8 +90,8 @@ pub enum HopKey {
     NtorV3 {
         /// The onion key.
         onion_key: [u8; 32],
-        /// Extensions to request: with the last hop, congestion control (the relay advertises
-        /// `FlowCtrl=2`), or that with CGO (`Relay=6`).
+        /// Features to request from the relay. The last hop may be asked for congestion control
+        /// (the relay advertises `FlowCtrl=2`), or for congestion control with CGO (`Relay=6`).
         wish: Wish,
     },
 }
@@ -111,15 +112,15 @@ pub enum Input {
         circuit: CircuitKey,
     },
     /// Send DROP cells to the last hop of a complete circuit, which ignores them (tor-spec, "Link
-    /// padding" calls this long-range padding). They are queued with other cells, and no window
-    /// counts them.
+    /// padding" calls this long-range padding). DROP cells are queued with other cells, and do not
+    /// count for windows.
     Drop {
         /// The circuit.
         circuit: CircuitKey,
         /// Number of cells.
         cells: u32,
     },
-    /// A stream's program has closed it; data written before is sent first.
+    /// The program of a stream has closed it. Data that it wrote before is sent first.
     Ended {
         /// The stream.
         stream: StreamKey,
@@ -142,7 +143,7 @@ pub enum Output {
         /// The number of its hops now.
         hops: usize,
     },
-    /// A circuit is complete.
+    /// A circuit is complete: all its hops are built.
     Built {
         /// True if the last hop and we use Counter Galois Onion.
         cgo: bool,
@@ -153,19 +154,19 @@ pub enum Output {
     Linked {
         /// The circuit.
         circuit: CircuitKey,
-        /// Round-trip time to its last relay, from the answer to the link request.
+        /// Round-trip time to the circuit's last relay, measured by the answer to the link request.
         rtt: Duration,
     },
-    /// A leg does not answer any more, nor do the other legs of its set: the set needs another.
+    /// A leg does not answer any more, nor do the other legs of its set: the set needs another leg.
     Silent {
         /// The circuit.
         circuit: CircuitKey,
     },
-    /// A circuit is closed. Its streams end by outputs of their own.
+    /// A circuit is closed. An output for each of its streams reports that the stream has ended.
     CircuitClosed {
         /// The circuit.
         circuit: CircuitKey,
-        /// Number of hops that it had.
+        /// Number of hops that the circuit had.
         hops: usize,
         /// Cause of the closing.
         cause: Cause,
@@ -207,21 +208,22 @@ impl From<Event> for Output {
 /// Cause of a circuit's closing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Cause {
-    /// The owner destroyed it.
+    /// The owner destroyed the circuit.
     Wanted,
     /// The link to the first relay could not be opened, or broke.
     Link,
-    /// A relay closed it.
+    /// A relay closed the circuit, for this reason.
     Destroyed(DestroyReason),
     /// A relay violated the protocol.
     Violation(Violation),
     /// The memory for queued cells was full.
     OutOfMemory,
-    /// Another circuit of its set closed with data on it.
+    /// Another circuit of the same set closed while data was on it.
     SetEnded,
-    /// Its last relay did not accept it as a leg of a set in time.
+    /// The circuit's last relay did not accept it as a leg of a set in time.
     Unlinked,
-    /// Nothing arrived on it any more, at one of its ends, while other legs of its set continued.
+    /// Nothing arrived on the circuit any more at one of its ends, while other legs of its set
+    /// continued.
     Silent,
 }
 
@@ -249,15 +251,15 @@ impl fmt::Display for Cause {
 /// A client's core.
 pub type Client = Node<ClientRole>;
 
-/// State of a node that is a client.
+/// State of a node in the role of a client.
 pub struct ClientRole {
     params: Arc<Params>,
     design: Design,
     dealing: Option<Dealing>,
     keys: BTreeMap<CircuitKey, u32>,
-    /// Sets that outlive their legs, by each circuit that was a leg.
+    /// Sets that may outlive their legs, by the key of each circuit that is or was a leg.
     names: BTreeMap<CircuitKey, SetId>,
-    /// Cells since the last call of `take_seen`, if they are recorded.
+    /// Cells recorded since the last call of `take_seen`; `None` if cells are not recorded.
     seen: Option<Vec<CellSeen>>,
 }
 
@@ -300,8 +302,9 @@ impl Client {
         self.relieve();
     }
 
-    /// Sets the maximum number of queued cells of all circuits together. If more wait, cells that
-    /// have waited longest are dropped, or those of the longest queue.
+    /// Sets the maximum number of queued cells of all circuits together. If more cells are queued,
+    /// the circuits whose cells have waited longest are closed, or the set in which the most bytes
+    /// wait.
     pub fn set_max_cells(&mut self, max_cells: usize) {
         self.max_cells = max_cells;
         self.relieve();
@@ -334,7 +337,7 @@ impl Client {
         }
     }
 
-    /// Returns the number of PADDING cells so far: received, sent.
+    /// Returns the numbers of PADDING cells received and sent so far.
     pub fn padding(&self) -> [u64; 2] {
         self.padding
     }
@@ -344,7 +347,7 @@ impl Client {
         self.channels.quic()
     }
 
-    /// Returns the number of circuits that have moved from a QUIC link to the one alongside it,
+    /// Returns the number of circuits that have moved from a QUIC link to the link alongside it,
     /// since the start.
     pub fn moved_circuits(&self) -> u64 {
         self.channels.moved_circuits()
@@ -356,7 +359,7 @@ impl Client {
         circuit.leg().map(Leg::window)
     }
 
-    /// Returns the bytes of streams that `circuit` has carried so far: received, sent.
+    /// Returns the numbers of bytes of streams that `circuit` has received and sent so far.
     pub fn carried(&self, circuit: CircuitKey) -> [u64; 2] {
         let set = self.streams_of(circuit).and_then(|set| self.sets.get(set.0));
         set.map_or([0; 2], |set| set.streams.carried)
@@ -372,7 +375,8 @@ impl NodeRole for ClientRole {
     type Circuit = Circuit;
     type Output = Output;
 
-    /// Returns no role for incoming links: a client accepts none.
+    /// Returns the client's role on a link that it dialled, and `None` for other links: a client
+    /// accepts none.
     fn channel_role(_: &Client, dialled: bool, _: &Start) -> Option<Role> {
         dialled.then_some(Role::Client)
     }

@@ -10,49 +10,50 @@ use std::time::Duration;
 
 use anabranch_multipath::Time;
 
-/// Maximum difference of a correct clock, in seconds: cells take time, and the protocol tolerates
-/// it.
+/// Maximum error of a clock that counts as correct, in seconds. Cells need time to arrive, and the
+/// protocol tolerates this error.
 const LIMIT: i64 = 300;
-/// Maximum difference of clocks that agree with each other, in seconds.
+/// Maximum difference in seconds between clocks that count as agreeing.
 const SAME: i64 = 60;
-/// Number of relays that have to agree where no authority has sent a time.
+/// Number of relays that must agree if no authority has sent a time.
 const WITNESSES: usize = 3;
 /// Number of relays whose times are kept: the latest ones.
 const KEPT: usize = 64;
-/// Interval after which a verdict that still holds is repeated.
+/// Interval after which a verdict that is still true is repeated.
 const AGAIN: Duration = Duration::from_secs(3600);
-/// Maximum number of relays reported for wrong clocks within [`AGAIN`].
+/// Maximum number of relays that are reported for wrong clocks within [`AGAIN`].
 const MOST: usize = 8;
 
 /// Verdict on clocks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Verdict {
-    /// Our clock is ahead by this number of seconds; late, if negative.
+    /// Our clock is ahead by this number of seconds, or late if negative, according to this
+    /// witness.
     Ours(i64, Witness),
     /// Our clock was wrong, and is correct again.
     Right,
-    /// The clock of the relay with this RSA identity is ahead by this number of seconds; late, if
+    /// The clock of the relay with this RSA identity is ahead by this number of seconds, or late if
     /// negative.
     Theirs([u8; 20], i64),
 }
 
-/// Evidence that our clock is wrong.
+/// The source of the evidence that our clock is wrong.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Witness {
     /// The authority with this RSA identity.
     Authority([u8; 20]),
-    /// This number of relays, which agree.
+    /// This number of relays, whose clocks agree.
     Relays(usize),
 }
 
-/// A relay's time when a link to it opened.
+/// The time that a relay sent when a link to it opened.
 #[derive(Clone, Copy, Debug)]
 pub struct PeerTime {
     /// The relay's RSA identity.
     pub relay: [u8; 20],
-    /// Its clock minus ours, in seconds.
+    /// The relay's clock minus ours, in seconds.
     pub skew: i64,
-    /// True if we opened the link.
+    /// True if we opened the link, false if the relay did.
     pub dialled: bool,
 }
 
@@ -60,16 +61,17 @@ pub struct PeerTime {
 #[derive(Debug, Default)]
 pub struct Clocks {
     authorities: BTreeSet<[u8; 20]>,
-    /// By relay: when its time arrived, and the time of its clock at our start.
+    /// For each relay: when its time arrived, and what its clock showed at our start.
     said: BTreeMap<[u8; 20], (Time, i64)>,
-    /// When our clock was last reported to be wrong, and by how much it was ahead.
+    /// When our clock was last reported to be wrong, and how many seconds it was ahead.
     told: Option<(Time, i64)>,
-    /// Relays whose clocks were reported to be wrong, and when.
+    /// Relays whose clocks were reported to be wrong, and the time of the report.
     blamed: BTreeMap<[u8; 20], Time>,
 }
 
 impl Clocks {
-    /// Returns a state without times, given the RSA identities of the authorities.
+    /// Returns a state in which no relay's time is known. `authorities` are the RSA identities of
+    /// the authorities.
     #[must_use]
     pub fn new(authorities: impl IntoIterator<Item = [u8; 20]>) -> Clocks {
         Clocks { authorities: authorities.into_iter().collect(), ..Clocks::default() }
@@ -80,8 +82,8 @@ impl Clocks {
         self.authorities = authorities.into_iter().collect();
     }
 
-    /// Notes a relay's time; `unix` is ours, in seconds since 1970. Returns the verdict to report,
-    /// the same one at most once an hour.
+    /// Notes the time that a relay sent. `unix` is our time in seconds since 1970. Returns the
+    /// verdict to report, if any; each verdict is repeated at most once an hour.
     pub fn note(&mut self, now: Time, unix: u64, said: PeerTime) -> Option<Verdict> {
         let PeerTime { relay, skew, dialled } = said;
         let ours = i64::try_from(unix).ok()?;
@@ -106,8 +108,8 @@ impl Clocks {
         }
     }
 
-    /// Returns the lead of our clock in seconds and the witness, given that it showed `start` at
-    /// our start; `None` without sufficient evidence.
+    /// Returns how many seconds our clock is ahead, and the witness. `start` is what our clock
+    /// showed at our start. Returns `None` if the evidence does not suffice.
     fn ours(&self, start: i64) -> Option<(i64, Witness)> {
         let ahead =
             |(relay, (_, said)): (&[u8; 20], &(Time, i64))| (start.saturating_sub(*said), *relay);
@@ -149,7 +151,8 @@ impl Clocks {
     }
 }
 
-/// Returns a difference of clocks in words, such as "13 min ahead of".
+/// Returns a difference between clocks in words, such as "13 min ahead of". `ahead` is the
+/// difference in seconds.
 #[must_use]
 pub fn in_words(ahead: i64) -> String {
     let (size, way) = (ahead.unsigned_abs(), if ahead < 0 { "behind" } else { "ahead of" });

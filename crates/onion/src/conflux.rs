@@ -2,19 +2,21 @@
 //! that are independent of circuits.
 //!
 //! * [`Design`]: the designs, and their differences.
-//! * [`numbering`]: the numbers of messages, and how the other end learns them. [`Counted`] is
-//!   proposal 329's, [`Explicit`] that of Conflux of 2013 and mTor, [`Adaptive`] ours, [`Runs`]
-//!   that of cells which pass where legs join; [`conformance`] tests them all.
+//! * [`numbering`]: the numbers of messages, and how the other end learns them. [`Counted`] is the
+//!   numbering of proposal 329, [`Explicit`] that of Conflux of 2013 and of mTor, [`Adaptive`] that
+//!   of this project's design. [`Runs`] numbers cells that pass a middle where legs join;
+//!   [`conformance`] tests them all.
 //! * [`retransmitter`]: sent and unacknowledged messages, for designs in which a leg may fail
 //!   without loss.
-//! * [`reorder`]: messages that wait for others, bounded in bytes.
+//! * [`reorder`]: messages that wait for earlier ones, bounded in bytes.
 //! * [`Dealing`]: the scheduler, and the lengths of its runs.
 //! * [`ends`]: one end of a set. It decides on new legs and their numbers, puts received messages
 //!   in order, and handles the loss of a leg.
 //!
 //! Legs are named by their slots in the set ([`PathId`](anabranch_multipath::PathId)), as
 //! schedulers know them. A relay or a client reports which message arrived on which leg, and
-//! executes the set's decisions. It manages keys, windows and cells itself: `set` joins the two.
+//! executes the set's decisions. The relay or client manages keys, windows and cells itself. The
+//! module `set` connects it with the set's decisions.
 
 mod adaptive;
 pub mod conformance;

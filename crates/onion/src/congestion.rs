@@ -19,7 +19,7 @@ pub use vegas::Vegas;
 /// State of the sender's own queue when an acknowledgement arrives.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Outlet {
-    /// Cells of the circuit that wait for the link.
+    /// Number of the circuit's cells that are queued for the link.
     pub queued: u64,
     /// True if the queue is so full that streams are not read.
     pub blocked: bool,
@@ -33,21 +33,22 @@ pub trait Control: Send {
     fn room(&self) -> u64;
     /// Returns true if the peer will acknowledge the next cell sent.
     fn is_marked(&self) -> bool;
-    /// Counts a sent cell.
+    /// Counts a sent cell in the window.
     fn sent(&mut self);
-    /// Handles a SENDME for [`sendme_inc`](Control::sendme_inc) cells, `rtt` after the marked cell
-    /// was sent. Returns false if fewer were in flight.
+    /// Handles a SENDME that acknowledges [`sendme_inc`](Control::sendme_inc) cells. It arrived
+    /// `rtt` after the last of these cells was sent. Returns false if fewer were in flight.
     fn acknowledged(&mut self, rtt: Duration, outlet: Outlet) -> bool;
     /// Returns the number of cells that one SENDME acknowledges.
     fn sendme_inc(&self) -> u64;
     /// Returns the window's size, for display.
     fn window(&self) -> u64;
-    /// Returns the circuit's state for a scheduler, except what its link knows (`queued`, `link`).
-    /// A circuit carries no data for a set before a round-trip time was measured.
+    /// Returns the circuit's state for a scheduler, without the fields that its link provides
+    /// (`queued`, `link`). A circuit carries no data of a set before a round-trip time was
+    /// measured.
     fn view(&self) -> PathView;
 }
 
-/// Returns the window on which both ends agreed.
+/// Returns the window that both ends agreed to use.
 pub fn control(sendme_inc: Option<u8>, params: &Params) -> Box<dyn Control> {
     match sendme_inc {
         Some(sendme_inc) => Box::new(Vegas::new(sendme_inc, params)),

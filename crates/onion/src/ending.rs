@@ -1,4 +1,5 @@
-//! A circuit as seen from its end: the destination of its cells, and the layers on them.
+//! A circuit as seen from one of its ends: the carrier of its cells, and the layers of encryption
+//! on them.
 
 use crate::channels::Lane;
 use crate::crypto::{ClientLayer, RelayLayer, Tag};
@@ -7,24 +8,26 @@ use crate::table::SetId;
 use crate::wire::cell::{Body, Command};
 use crate::wire::message::Format;
 
-/// Carrier of a circuit's cells.
+/// The carrier of a circuit's cells.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Carrier {
-    /// A link.
+    /// The circuit's cells travel over this link, as this lane.
     Link(Lane),
-    /// The legs of this set, which join at a middle: the circuit continues from there.
+    /// The legs of this set carry the circuit's cells. They join at a middle, where the circuit
+    /// continues.
     Legs(SetId),
 }
 
-/// The layers that we put on a cell that starts here.
+/// The layers that this end puts on a cell that it sends.
 pub trait Seal {
-    /// Seals the cell for the other end of the circuit. Returns its tag, if there is a layer.
+    /// Seals the cell for the other end of the circuit. Returns the cell's tag, if there is a
+    /// layer.
     fn seal(&mut self, command: Command, body: &mut Body) -> Option<Tag>;
 
-    /// Wraps a cell that only passes the other end: adds our layers, and no digest.
+    /// Wraps a cell that the other end only passes on: adds this end's layers, and no digest.
     fn wrap(&mut self, command: Command, body: &mut Body);
 
-    /// Returns the format of messages in the cell.
+    /// Returns the format of messages in the sealed cells.
     fn format(&self) -> Format;
 }
 
@@ -42,7 +45,7 @@ impl Seal for Box<dyn RelayLayer> {
     }
 }
 
-/// Seals for the last hop, through all others.
+/// The layers of a client: they seal a cell for the last hop, through all other hops.
 impl Seal for Vec<Box<dyn ClientLayer>> {
     fn seal(&mut self, command: Command, body: &mut Body) -> Option<Tag> {
         let (last, before) = self.split_last_mut()?;
@@ -60,12 +63,12 @@ impl Seal for Vec<Box<dyn ClientLayer>> {
     }
 }
 
-/// A circuit as seen from its end, where it may be a leg of a set.
+/// A circuit as seen from one of its ends. The circuit may be a leg of a set.
 pub trait Ending {
     /// True if cells from this end travel away from the client.
     const OUTWARD: bool;
 
-    /// Returns the carrier of the end's cells, if there is one yet.
+    /// Returns the carrier of this end's cells; `None` if there is none yet.
     fn carrier(&self) -> Option<Carrier>;
 
     /// Returns the circuit's lane on the link towards its other end.
@@ -76,23 +79,23 @@ pub trait Ending {
         }
     }
 
-    /// Returns its set, once it is a leg.
+    /// Returns the circuit's set; `None` before the circuit is a leg.
     fn set(&self) -> Option<SetId>;
 
-    /// Returns its flow control, once it is a leg.
+    /// Returns the circuit's flow control; `None` before the circuit is a leg.
     fn leg(&self) -> Option<&Leg>;
 
-    /// Returns the number that its owner assigned, if it has an owner.
+    /// Returns the number that the circuit's owner assigned; `None` if it has no owner.
     fn number(&self) -> Option<u64> {
         None
     }
 
-    /// Returns the number of cells so far: received, sent. Counts all kinds if the core does,
-    /// otherwise those with DATA.
+    /// Returns the numbers of cells received and sent so far. They include cells of all kinds if
+    /// the core counts these, otherwise only cells with DATA.
     fn cells(&self) -> [u64; 2] {
         self.leg().map(Leg::carried).unwrap_or_default()
     }
 
-    /// Returns the carrier of the end's cells, their flow control, and the layers.
+    /// Returns the carrier of this end's cells, their flow control, and the layers to put on them.
     fn parts(&mut self) -> Option<(Carrier, Option<&mut Leg>, &mut dyn Seal)>;
 }

@@ -9,7 +9,7 @@ use crate::conflux::ConfluxFault;
 use crate::handshake::Refused;
 use crate::wire::link::Identity;
 
-/// An event worth a line in a log. It has no payload, no destinations and no keys.
+/// An event to report in a log. It contains no payload, no destinations and no keys.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Event {
     /// A link's handshake is complete.
@@ -18,7 +18,7 @@ pub enum Event {
         link: LinkId,
         /// Proved identity of the neighbour; `None` for a client.
         identity: Option<Identity>,
-        /// The neighbour's clock minus ours in seconds, if it sent the time.
+        /// The neighbour's clock minus ours in seconds; `None` if it sent no time.
         skew: Option<i64>,
         /// True if we opened the link.
         dialled: bool,
@@ -40,16 +40,17 @@ pub enum Event {
 /// anonymous.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Neighbour {
-    /// RSA identity that it proved, or else the dialled one.
+    /// The RSA identity that the neighbour proved, or else the one that we dialled.
     pub rsa: Option<[u8; 20]>,
     /// First OR address of the relay that we dialled.
     pub address: Option<SocketAddr>,
 }
 
-/// A neighbour's violation of the protocol, by its cost: the link, or one circuit.
+/// A neighbour's violation of the protocol. The variants differ in what is closed: the link, or one
+/// circuit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Violation {
-    /// The link is closed, with everything on it.
+    /// The link is closed, with all its circuits.
     Link(LinkFault),
     /// One circuit is closed; the link stays.
     Circuit(CircuitFault),
@@ -66,7 +67,7 @@ pub enum LinkFault {
     HandshakeTimeout,
     /// The link may lose or reorder cells.
     NotWhole,
-    /// Too many links from one address whose handshake is not complete.
+    /// Too many links from one address with an incomplete handshake.
     TooManyHalfOpen,
     /// The relay that we reached is not the intended one.
     WrongIdentity,
@@ -74,20 +75,20 @@ pub enum LinkFault {
     NoCircuit,
     /// A variable-length cell that is too long.
     TooLong,
-    /// A neighbour that makes us answer and does not read.
+    /// The neighbour makes us send answers and does not read them.
     Deaf,
 }
 
 /// A fault in a link's carrier: TLS records or QUIC streams.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CarrierFault {
-    /// A record that cannot be decrypted: changed, repeated or left out.
+    /// A record that cannot be decrypted, because one was changed, repeated or left out.
     Unopened,
-    /// A record of another length than both ends agreed on.
+    /// A record whose length is not the one that both ends agreed on.
     Length,
     /// Repeated key updates without data between them.
     KeyUpdates,
-    /// Another record that is not allowed here.
+    /// A record of another type that is not allowed here.
     Record,
     /// Invalid content of a QUIC link's streams.
     Stream,
@@ -100,9 +101,9 @@ pub enum CircuitFault {
     CircuitId,
     /// A handshake for a new circuit that was refused.
     Handshake(Refused),
-    /// More RELAY_EARLY cells than are allowed, or one towards the client.
+    /// More RELAY_EARLY cells than are allowed, or a RELAY_EARLY cell towards the client.
     RelayEarly,
-    /// A cell that no layer recognises.
+    /// A cell that no layer of encryption recognises.
     Unrecognised,
     /// A relay message that is malformed, or not allowed at this point.
     Message,
@@ -111,9 +112,9 @@ pub enum CircuitFault {
     Extend,
     /// An unexpected SENDME.
     Sendme,
-    /// A SENDME with the tag of a cell that it does not acknowledge.
+    /// A SENDME whose tag is not that of the cell which it acknowledges.
     SendmeTag,
-    /// A SENDME without a tag (version 0), if the consensus requires one.
+    /// A SENDME without a tag (version 0), although the consensus requires a tag.
     SendmeBare,
     /// A SENDME that is malformed, or of an unknown version.
     SendmeVersion,

@@ -30,7 +30,7 @@ mod params;
 mod retry;
 mod sample;
 
-/// An identifier of a relay.
+/// A type of identifiers of relays.
 pub trait Name: Copy + Ord {}
 
 impl<I: Copy + Ord> Name for I {}
@@ -39,27 +39,29 @@ impl<I: Copy + Ord> Name for I {}
 pub trait Listing<I> {
     /// Returns the number of relays that could be guards.
     fn count(&self) -> usize;
-    /// Returns whether `id` could be a guard.
+    /// Returns whether the relay `id` could be a guard.
     fn lists(&self, id: I) -> bool;
-    /// Returns whether the user's restrictions and the reachable addresses permit its use.
+    /// Returns whether the user's restrictions and the reachable addresses permit the use of the
+    /// relay `id`.
     fn allows(&self, id: I) -> bool;
-    /// Draws a relay that could be a guard by the weights of path selection, none that is `taken`.
+    /// Draws a relay that could be a guard, by the weights of path selection. Relays for which
+    /// `taken` is true are not drawn.
     fn draw(&self, taken: &dyn Fn(I) -> bool, rng: &mut dyn Rng) -> Option<I>;
 }
 
 /// The purpose of a circuit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Purpose {
-    /// Streams.
+    /// A circuit for users' streams.
     Traffic,
-    /// Directory requests, which are spread over more guards.
+    /// A circuit for directory requests, which are spread over more guards.
     Directory,
 }
 
 /// The guard for a circuit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Choice<I> {
-    /// The relay.
+    /// The relay that is the guard.
     pub id: I,
     /// Whether the circuit may be used as soon as it is built.
     pub standing: Standing,
@@ -79,8 +81,8 @@ pub struct Guards<I> {
 }
 
 impl<I: Name> Guards<I> {
-    /// Restores the guards of an earlier run, in the order of sampling. [`Guards::renew`] must
-    /// follow.
+    /// Restores the guards of an earlier run, in the order of sampling. [`Guards::renew`] must be
+    /// called next.
     #[must_use]
     pub fn restore(kept: Vec<Sampled<I>>) -> Guards<I> {
         Guards {
@@ -109,9 +111,9 @@ impl<I: Name> Guards<I> {
         self.find(id).map_or(Reach::Maybe, |guard| guard.reach)
     }
 
-    /// Applies a new consensus or new restrictions (guard-spec 4.10). `consensus` holds the time
-    /// from which it is valid, and whether it is live now: only a live one removes guards. Returns
-    /// whether the stored state has changed.
+    /// Applies a new consensus or new restrictions (guard-spec 4.10). `consensus` is the time from
+    /// which the consensus is valid, and whether it is live now. Only a live consensus removes
+    /// guards. Returns whether the stored state has changed.
     pub fn renew(
         &mut self,
         now: u64,
@@ -142,12 +144,13 @@ impl<I: Name> Guards<I> {
         self.sample.iter().map(|guard| guard.kept.over_at(&self.params)).min()
     }
 
-    /// Chooses distinct guards for the legs of a circuit, one for each of `keys`. In use are the
-    /// first usable primary guards that `avoid` does not exclude. Their number is
-    /// `guard-n-primary-guards-to-use` or that of the legs, whichever is larger. The legs take
-    /// them best first, or at random if there are more than legs. Further legs take others of the
-    /// sample, as in guard-spec 4.6. Returns fewer if there are no more. A client whose circuits
-    /// have several legs passes [`GuardParams::for_legs`] to [`Guards::renew`].
+    /// Chooses distinct guards for the legs of a circuit, one for each of `keys`. The guards in use
+    /// are the first usable primary guards that `avoid` does not exclude. Their number is
+    /// `guard-n-primary-guards-to-use` or the number of legs, whichever is larger. The legs take
+    /// these guards best first, or at random if there are more guards than legs. If there are
+    /// fewer, the other legs take further guards of the sample, as in guard-spec 4.6. Returns fewer
+    /// guards than legs if there are no more. A client whose circuits have several legs passes
+    /// [`GuardParams::for_legs`] to [`Guards::renew`].
     pub fn choose_legs(
         &mut self,
         now: u64,
@@ -168,8 +171,8 @@ impl<I: Name> Guards<I> {
         legs
     }
 
-    /// Chooses a guard for the first leg of a circuit with `legs` legs, or for the next one if
-    /// `avoid` excludes those of the others ([`Guards::choose_legs`]).
+    /// Chooses a guard for one leg of a circuit with `legs` legs, as [`Guards::choose_legs`] does.
+    /// For legs after the first, `avoid` excludes the guards of the others.
     pub fn choose_leg(
         &mut self,
         now: u64,
@@ -182,9 +185,9 @@ impl<I: Name> Guards<I> {
         self.choose_among(few, now, key, avoid, listing, rng)
     }
 
-    /// Chooses the guard of an additional leg: the best of those in use that `avoid` does not
-    /// exclude, never one beyond them. A set has fewer legs rather than an additional guard (C
-    /// tor's issue 40876).
+    /// Chooses the guard of an additional leg: the best of the guards in use that `avoid` does not
+    /// exclude. A guard that is not in use is never chosen. A set has fewer legs rather than an
+    /// additional guard (C tor's issue 40876).
     pub fn choose_further_leg(
         &mut self,
         now: u64,
@@ -202,8 +205,8 @@ impl<I: Name> Guards<I> {
         Some(choice)
     }
 
-    /// Chooses a guard for the circuit `key` (guard-spec 4.6). `avoid` excludes guards that may
-    /// not share a path with the circuit's exit. For traffic it is the guard of a circuit with one
+    /// Chooses a guard for the circuit `key` (guard-spec 4.6). `avoid` excludes guards that may not
+    /// share a path with the circuit's exit. For traffic, the result is as for a circuit with one
     /// leg ([`Guards::choose_legs`]). Returns `None` if no guard is available at the moment.
     pub fn choose(
         &mut self,
@@ -223,7 +226,8 @@ impl<I: Name> Guards<I> {
         }
     }
 
-    /// Chooses a guard among the first `few` usable primary guards, or beyond them.
+    /// Chooses a guard among the first `few` usable primary guards, or another guard of the sample
+    /// if none of them is usable.
     fn choose_among(
         &mut self,
         few: usize,
@@ -251,8 +255,8 @@ impl<I: Name> Guards<I> {
         Some(choice)
     }
 
-    /// Records that a circuit was built (guard-spec 4.8). Returns whether it may be used now. If
-    /// not, [`Guards::ready`] returns it later.
+    /// Records that the circuit `key` was built (guard-spec 4.8). Returns whether the circuit may
+    /// be used now. If not, [`Guards::ready`] returns it later.
     pub fn succeeded(&mut self, now: u64, key: u64, rng: &mut dyn Rng) -> bool {
         let Some(id) = self.circuits.guard(key) else { return true };
         let away = self.params.internet_likely_down;
@@ -274,7 +278,7 @@ impl<I: Name> Guards<I> {
         false
     }
 
-    /// Records that the guard of this circuit could not be reached (guard-spec 4.7).
+    /// Records that the guard of the circuit `key` could not be reached (guard-spec 4.7).
     pub fn failed(&mut self, now: u64, key: u64) {
         let Some(id) = self.circuits.guard(key) else { return };
         self.circuits.closed(key);
@@ -285,7 +289,7 @@ impl<I: Name> Guards<I> {
         }
     }
 
-    /// Removes a circuit that closed for a reason unrelated to its guard.
+    /// Removes the circuit `key`, which closed for a reason unrelated to its guard.
     pub fn closed(&mut self, key: u64) {
         let Some(id) = self.circuits.guard(key) else { return };
         let was_built = self.circuits.closed(key);
@@ -294,7 +298,8 @@ impl<I: Name> Guards<I> {
         }
     }
 
-    /// Returns the circuits that waited for a better guard and may be used now (guard-spec 4.9).
+    /// Returns the circuits that waited for a circuit with a better guard and may be used now
+    /// (guard-spec 4.9).
     pub fn ready(&mut self, now: u64) -> Vec<u64> {
         let down = |id| self.find(id).is_none_or(|guard| guard.reach == Reach::No);
         if !self.primary.iter().all(|&id| down(id)) {
@@ -334,8 +339,8 @@ impl<I: Name> Guards<I> {
         Some(Choice { id, standing: Standing::OnCompletion })
     }
 
-    /// Chooses the best guard that is not primary: a confirmed one, else the first of the sample.
-    /// Each is tried by one circuit at a time if possible.
+    /// Chooses the best guard that is not primary: a confirmed guard if possible, else the first of
+    /// the sample. If possible, only one circuit at a time tries each guard.
     fn spare(&self, avoid: &dyn Fn(I) -> bool) -> Option<Choice<I>> {
         let open = |guard: &&Guard<I>| {
             let id = guard.kept.id;
@@ -353,7 +358,7 @@ impl<I: Name> Guards<I> {
         Some(Choice { id: guard.kept.id, standing: Standing::IfNoBetter })
     }
 
-    /// Draws guards into the sample until enough of it is usable, or it has its maximum size.
+    /// Draws guards into the sample until it contains enough usable ones, or has its maximum size.
     fn fill(&mut self, now: u64, listing: &impl Listing<I>, rng: &mut dyn Rng) {
         let most = self.params.most_sampled(listing.count());
         while self.sample.len() < most
@@ -369,8 +374,8 @@ impl<I: Name> Guards<I> {
         }
     }
 
-    /// Chooses the primary guards: confirmed ones in their order, then previously primary ones,
-    /// then others in the order of sampling.
+    /// Chooses the primary guards: first confirmed guards in their order, then guards that were
+    /// primary before, then others in the order of sampling.
     fn elect(&mut self) {
         let mut able: Vec<&Guard<I>> = self.sample.iter().filter(|guard| guard.filtered).collect();
         // The sort is stable, so equal ones stay in the order of sampling.

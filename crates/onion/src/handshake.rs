@@ -1,7 +1,8 @@
 //! Key agreement between client and relay for a circuit: CREATE_FAST, ntor, ntor-v3 (tor-spec,
 //! "CREATE and CREATED cells").
 //!
-//! Each is a pair of pure functions: a generator passed in is the only source of randomness.
+//! Each handshake is a pair of pure functions; the generator `rng` is the only source of
+//! randomness.
 
 use std::fmt;
 
@@ -14,7 +15,7 @@ pub mod fast;
 pub mod ntor;
 pub mod ntor_v3;
 
-/// A relay's answer, and its result.
+/// A relay's answer to a handshake, and the handshake's result.
 pub struct Accepted {
     /// The body of CREATED2 (or CREATED_FAST).
     pub reply: Vec<u8>,
@@ -24,16 +25,16 @@ pub struct Accepted {
     pub nonce: [u8; NONCE],
 }
 
-/// Failure of a handshake: malformed, for another relay, or not authentic.
+/// Reason why a handshake failed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Refused {
-    /// Not of its type's form.
+    /// The message is malformed for its type of handshake.
     Malformed,
-    /// For another relay, or for a key that it no longer has.
+    /// The message is for another relay, or for an onion key that this relay no longer has.
     WrongRelay,
     /// The peer did not prove its identity, or chose a degenerate key.
     NotAuthentic,
-    /// A request for an unsupported feature.
+    /// The message requests a feature that is not supported.
     Unsupported,
 }
 

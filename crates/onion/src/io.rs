@@ -1,5 +1,5 @@
-//! Messages between a core and its driver about links and streams. The trait [`Core`] is what both
-//! roles have in common.
+//! Messages between a core and its driver about links and streams. The trait [`Core`] is the part
+//! of the interface that clients and relays share.
 
 use std::net::IpAddr;
 
@@ -20,7 +20,7 @@ pub enum LinkInput<'a> {
     Opened {
         /// The link's number, never used before.
         link: LinkId,
-        /// Intended relay, if we opened the link.
+        /// The relay that we meant to reach; `None` if the neighbour opened the link.
         target: Option<Target>,
         /// Facts about the link.
         start: Start,
@@ -46,14 +46,14 @@ pub enum LinkInput<'a> {
     },
     /// The link requested by [`LinkOutput::OpenBeside`] is not available now.
     NoneBeside {
-        /// The link alongside which it was to be opened.
+        /// The link alongside which the QUIC link was to be opened.
         link: LinkId,
     },
     /// The statistics requested by [`Core::wants_look`].
     Seen {
         /// The link.
         link: LinkId,
-        /// State of its connection, as the system reports it.
+        /// State of the link's connection, as the system reports it.
         view: LinkView,
     },
     /// A link is closed.
@@ -68,8 +68,8 @@ pub enum LinkInput<'a> {
         /// The neighbour's fault.
         fault: CarrierFault,
     },
-    /// A QUIC link has stopped receiving and nobody has closed it. Its circuits continue on the
-    /// link alongside it, if they can, or are lost.
+    /// A QUIC link receives nothing any more, and neither end has closed it. Its circuits move to
+    /// the link alongside it if they can, or else are lost.
     Lost {
         /// The link.
         link: LinkId,
@@ -78,7 +78,7 @@ pub enum LinkInput<'a> {
     Sibling {
         /// The link's number, never used before.
         link: LinkId,
-        /// True at one end of it, false at the other.
+        /// True at one end of the link, false at the other.
         first: bool,
         /// The other shard's number.
         shard: usize,
@@ -87,7 +87,7 @@ pub enum LinkInput<'a> {
     Elsewhere {
         /// The relay to reach.
         target: Target,
-        /// The link to that shard.
+        /// The link to the shard through which the relay is reached.
         link: LinkId,
     },
     /// The relay of [`LinkOutput::Dial`] cannot be reached.
@@ -112,26 +112,26 @@ pub enum LinkOutput {
         /// The context.
         context: [u8; 32],
     },
-    /// Fix the size of the link's records in both directions from now on: each has `content` bytes,
-    /// a cell with its number, and may be opened out of order. [`LinkInput::RecordsFixed`] answers.
+    /// From now on, send and accept only records with `content` bytes on the link. Each contains a
+    /// cell with its number, and may be opened out of order. [`LinkInput::RecordsFixed`] answers.
     FixRecords {
         /// The link.
         link: LinkId,
         /// Bytes of a record's content.
         content: usize,
     },
-    /// Open a QUIC link to a link's neighbour in addition. [`LinkInput::Opened`] or
+    /// Open a QUIC link to the neighbour of a link, alongside that link. [`LinkInput::Opened`] or
     /// [`LinkInput::NoneBeside`] reports the outcome.
     OpenBeside {
         /// The existing link.
         link: LinkId,
         /// The neighbour's identity, and its address for QUIC links.
         target: Target,
-        /// First byte of the connection ID to use, so that the link reaches the core that has the
-        /// other link there; `None` if that does not matter.
+        /// First byte of the connection ID to use. By it the neighbour passes the QUIC link to its
+        /// core that has the existing link. `None` if any core will do.
         begins: Option<u8>,
     },
-    /// Accept cells of circuits on a QUIC link from now on: its neighbour is known.
+    /// Accept cells of circuits on a QUIC link from now on, because the link's neighbour is known.
     AdmitCircuits {
         /// The link.
         link: LinkId,
@@ -141,7 +141,7 @@ pub enum LinkOutput {
         /// The link.
         link: LinkId,
     },
-    /// Close a link, once the bytes from [`Core::transmit`] are sent.
+    /// Close a link after the bytes that [`Core::transmit`] returns have been sent.
     Close {
         /// The link.
         link: LinkId,
@@ -151,12 +151,12 @@ pub enum LinkOutput {
 /// A notification for a stream's program.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum StreamOutput {
-    /// [`Core::read`] has bytes.
+    /// [`Core::read`] has bytes for the program.
     Readable {
         /// The stream.
         stream: StreamKey,
     },
-    /// [`Core::write`] accepts bytes again.
+    /// [`Core::write`] accepts bytes from the program again.
     Room {
         /// The stream.
         stream: StreamKey,
@@ -168,7 +168,7 @@ pub enum StreamOutput {
         stream: StreamKey,
         /// Reason of the end.
         reason: EndReason,
-        /// The address that the exit's policy refuses, if it sent one.
+        /// The address that the exit's policy refuses; `None` if the exit sent no address.
         refused: Option<IpAddr>,
     },
 }
@@ -179,11 +179,12 @@ pub trait Core {
     /// Handles an event of a link.
     fn handle_link(&mut self, now: Time, input: LinkInput<'_>);
 
-    /// Returns the time at which the core needs to be called.
+    /// Returns the time at which the core must be called if nothing happens before.
     fn next_timeout(&self) -> Option<Time>;
 
     /// Appends cells for `link` until `out` has `limit` bytes or nothing is left; returns false if
-    /// nothing is left. Then [`LinkOutput::Transmit`] follows when there is something again.
+    /// nothing is left. In that case [`LinkOutput::Transmit`] follows when there is something to
+    /// send again.
     fn transmit(&mut self, now: Time, link: LinkId, out: &mut Vec<u8>, limit: usize) -> bool;
 
     /// Returns true if a scheduler wants statistics of a link's connection ([`LinkInput::Seen`]).
@@ -192,16 +193,16 @@ pub trait Core {
     }
 
     /// Releases spare capacity of a link that has recently received little. Returns the number of
-    /// bytes released; 0 for a core that keeps none.
+    /// bytes released; 0 for a core that keeps no spare capacity.
     fn rest(&mut self, _link: LinkId) -> usize {
         0
     }
 
-    /// Takes bytes from a stream's program and returns how many. If not all, [`StreamOutput::Room`]
-    /// follows.
+    /// Takes bytes from a stream's program. Returns the number of bytes taken. If that is not all
+    /// of them, [`StreamOutput::Room`] follows.
     fn write(&mut self, now: Time, stream: StreamKey, bytes: &[u8]) -> usize;
 
-    /// Returns the bytes that wait for a stream's program: two pieces, in order.
+    /// Returns the bytes that wait for a stream's program, in two consecutive parts.
     fn read(&self, stream: StreamKey) -> (&[u8], &[u8]);
 
     /// Notes that the program has consumed the first `bytes` of [`Core::read`].

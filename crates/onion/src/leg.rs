@@ -13,23 +13,23 @@ use crate::event::CircuitFault;
 use crate::handshake::extension::Agreed;
 use crate::wire::message::Sendme;
 
-/// Initial window, in cells, of a leg that carries another circuit's cells: that of a circuit
-/// without congestion control.
+/// Initial window, in cells, of a leg that carries another circuit's cells. It is the window of a
+/// circuit without congestion control.
 const WIDE: u64 = 1_000;
 
-/// Window and acknowledgements between the two ends of a circuit.
+/// Flow control between the two ends of a circuit: window and acknowledgements.
 pub struct Leg {
     control: Box<dyn Control>,
-    /// Tags of our cells that the peer will acknowledge, oldest first (proposal 289), and the times
-    /// at which they were sent.
+    /// Tags of the sent cells that the peer will acknowledge, oldest first (proposal 289), and the
+    /// times at which these cells were sent.
     owed: VecDeque<(Tag, Time)>,
-    /// DATA cells received since the last acknowledgement.
+    /// Number of DATA cells received since the last acknowledgement.
     unacknowledged: u64,
-    /// Number of DATA cells: received, sent.
+    /// Numbers of DATA cells received and sent.
     carried: [u64; 2],
-    /// Passing cells that are acknowledged, but too few for a SENDME's worth.
+    /// Number of acknowledged cells of another circuit that are not yet a SENDME's worth.
     unsettled: u64,
-    /// True if SENDMEs need no tag (`sendme_accept_min_version` is 0).
+    /// True if SENDMEs without a tag are accepted (`sendme_accept_min_version` is 0).
     takes_bare: bool,
 }
 
@@ -47,13 +47,13 @@ impl Leg {
         self.control.room() > 0
     }
 
-    /// Returns its state for a scheduler.
+    /// Returns the leg's state for a scheduler.
     pub(crate) fn view(&self) -> PathView {
         self.control.view()
     }
 
-    /// Returns true if at least one SENDME's worth of cells is in flight: C tor considers the set
-    /// lost with them.
+    /// Returns true if at least one SENDME's worth of cells is in flight. If such a leg is lost, C
+    /// tor considers its set lost.
     pub(crate) fn has_unacknowledged(&self) -> bool {
         self.control.view().leg.inflight >= self.control.sendme_inc()
     }
@@ -63,7 +63,7 @@ impl Leg {
         self.control.window()
     }
 
-    /// Returns the number of DATA cells so far: received, sent.
+    /// Returns the numbers of DATA cells received and sent so far.
     pub(crate) fn carried(&self) -> [u64; 2] {
         self.carried
     }
@@ -88,28 +88,30 @@ impl Leg {
         Some(tag)
     }
 
-    /// Starts to carry cells of a further circuit, and none with DATA. The window begins large. The
-    /// further circuit's window limits the cells in flight in total; it would treat a leg whose
-    /// window has yet to grow as busy.
+    /// Makes the leg carry cells of another circuit from now on, instead of its own DATA cells. The
+    /// leg's window begins large, because the other circuit's window already limits the cells in
+    /// flight. That circuit would consider a leg with a small window congested.
     pub(crate) fn pass_cells(&mut self, params: &Params) {
         let params = Params { cwnd_init: WIDE, ..params.clone() };
         let sendme_inc = u8::try_from(self.control.sendme_inc()).ok();
         self.control = congestion::control(sendme_inc, &params);
     }
 
-    /// Counts a sent passing cell that the other end counts: RECEIVED will acknowledge it.
+    /// Counts a sent cell of the other circuit. The other end counts it too, and RECEIVED will
+    /// acknowledge it.
     pub(crate) fn passed(&mut self) {
         self.carried[1] += 1;
         self.control.sent();
     }
 
-    /// Counts a received passing cell.
+    /// Counts a received cell of the other circuit.
     pub(crate) fn counted(&mut self) {
         self.carried[0] += 1;
     }
 
-    /// Handles RECEIVED for `cells` passing cells. The window moves as by SENDMEs, one for each
-    /// SENDME's worth of cells; without a meaningful round-trip time it only opens.
+    /// Handles RECEIVED that acknowledges `cells` cells of the other circuit. The window changes as
+    /// if one SENDME had arrived for each SENDME's worth of cells. Without a meaningful round-trip
+    /// time (`rtt` is `None`) the acknowledged cells are only removed from those in flight.
     pub(crate) fn settled(&mut self, cells: u64, rtt: Option<Duration>, outlet: Outlet) {
         self.unsettled += cells;
         while self.unsettled >= self.control.sendme_inc() {
@@ -118,11 +120,11 @@ impl Leg {
         }
     }
 
-    /// Handles a SENDME. One without a tag acknowledges the same cells (C tor and tor-spec, "SENDME
-    /// message format").
+    /// Handles a SENDME. A SENDME without a tag acknowledges the same cells as one with a tag (C
+    /// tor and tor-spec, "SENDME message format").
     ///
     /// # Errors
-    /// The fault of the SENDME.
+    /// Returns the fault of the SENDME.
     pub(crate) fn acknowledged(
         &mut self,
         now: Time,

@@ -2,8 +2,8 @@
 
 use anabranch_multipath::Time;
 
-/// A moment by both clocks. Pauses and delays use ours, the validity of documents uses the world's,
-/// which may be wrong or set while we run.
+/// A moment by both clocks. Pauses and delays use the monotonic clock. The validity of documents
+/// uses the system's clock, which may be wrong, or may be set while this process runs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Moment {
     /// Time of the monotonic clock.

@@ -4,7 +4,7 @@
 //! Connections whose TLS handshake is incomplete are always limited in number. With
 //! `DoSConnectionEnabled` in the consensus (param-spec, "Denial-of-service parameters") an address
 //! is also limited in connections and in their rate, as in C tor. An address that exceeds the rate
-//! is refused for a while. Addresses of relays are exempt there.
+//! is refused for a while. Addresses of relays are exempt from these limits.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::{IpAddr, Ipv6Addr};
@@ -18,20 +18,20 @@ pub const HALF_OPEN: usize = 100;
 /// Maximum addresses that are counted. Connections of further addresses are admitted without being
 /// counted.
 const MOST: usize = 100_000;
-/// Interval between removals of addresses that need not be remembered.
+/// Interval at which addresses are removed whose state is no longer needed.
 const SWEEP: Duration = Duration::from_secs(60);
 
 /// The `DoSConnection…` parameters of a consensus.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct DosParams {
-    /// `DoSConnectionEnabled`, if `DoSConnectionDefenseType` is to close: only then the others
-    /// apply.
+    /// `DoSConnectionEnabled`: true if it is set and `DoSConnectionDefenseType` is to close
+    /// connections. Otherwise the other parameters do not apply.
     pub enabled: bool,
     /// `DoSConnectionMaxConcurrentCount`: maximum connections of one address.
     pub concurrent: usize,
-    /// `DoSConnectionConnectRate`: new connections per second.
+    /// `DoSConnectionConnectRate`: number of new connections per second of one address.
     pub rate: u32,
-    /// `DoSConnectionConnectBurst`: new connections at once after a pause.
+    /// `DoSConnectionConnectBurst`: number of new connections of one address at once after a pause.
     pub burst: u32,
     /// `DoSConnectionConnectDefenseTimePeriod`: time for which an address that exceeds the rate is
     /// refused.
@@ -39,8 +39,8 @@ pub struct DosParams {
 }
 
 impl DosParams {
-    /// Reads the parameters of a consensus. Absent values get their defaults, and others are raised
-    /// to their minimum.
+    /// Reads the parameters of a consensus. Absent values get their defaults, and values below
+    /// their minimum are raised to it.
     #[must_use]
     pub fn new(values: &BTreeMap<String, i32>) -> DosParams {
         let read = |name: &str, default: i32, least: i32| -> u32 {
@@ -66,18 +66,19 @@ impl Default for DosParams {
 /// Decision on a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Admission {
-    /// It is accepted, and counts until [`Newcomers::left`].
+    /// The connection is accepted, and counts until [`Newcomers::left`] is called.
     Counted,
-    /// It is accepted, and does not count.
+    /// The connection is accepted, and does not count.
     Uncounted,
-    /// It must be closed at once.
+    /// The connection must be closed at once.
     Refused,
 }
 
 /// State of one address.
 #[derive(Clone, Copy, Debug, Default)]
 struct Entry {
-    /// Connections whose TLS handshake is incomplete (`half`), and the others (`open`).
+    /// Number of connections whose TLS handshake is incomplete (`half`), and of the others
+    /// (`open`).
     half: usize,
     open: usize,
     /// Earliest time at which the rate allows the next connection.
@@ -86,7 +87,7 @@ struct Entry {
     barred: Time,
 }
 
-/// All addresses that have connections, or had recently.
+/// All addresses that have connections, or had some recently.
 #[derive(Debug, Default)]
 pub struct Newcomers {
     params: DosParams,
@@ -174,8 +175,8 @@ impl Entry {
     }
 }
 
-/// Returns the address under which `peer` counts: the first half of IPv6 addresses, as each host
-/// chooses the rest.
+/// Returns the address under which `peer` is counted. For IPv6 it is the first half of the address,
+/// because each host chooses the second half itself.
 fn counted_as(peer: IpAddr) -> IpAddr {
     match peer.to_canonical() {
         IpAddr::V6(v6) => {

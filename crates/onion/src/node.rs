@@ -1,8 +1,8 @@
 //! The common part of client and relay: links, circuits, the sets of streams on them, and outputs.
 //!
-//! [`Node`] has all of it, with one file each for its links, their padding, and its streams.
-//! [`NodeRole`] is the interface of the two roles. The methods of a role alone are in its own
-//! files, in `impl Relay` and `impl Client`.
+//! [`Node`] is this common part; its links, their padding and its streams have one file each.
+//! [`NodeRole`] is the interface of the two roles. Methods that only one role has are in that
+//! role's files, in `impl Relay` and `impl Client`.
 
 use std::collections::{BTreeSet, VecDeque};
 
@@ -39,57 +39,58 @@ pub(crate) use dedicated::Way;
 /// A timer of a core.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Timer {
-    /// The link's handshake must be complete.
+    /// The handshake of the link must be complete now, or the link is closed.
     Handshake(LinkId),
     /// A stream of the set that is limited to a rate may send again.
     Streams(SetId),
-    /// A leg of the set may have waited too long for its other end.
+    /// The other end of the set may have failed to answer on one of its legs in time.
     Linking(SetId),
     /// An action on the legs of a resilient set is due.
     LegActions(SetId),
-    /// The link may have been idle for long enough to be padded.
+    /// The link may have been idle for long enough to send padding.
     Padding(LinkId),
-    /// The link may have been without circuits for too long.
+    /// The link may have been without circuits for long enough to be closed.
     Rest(LinkId),
-    /// Another QUIC link alongside this one may be tried.
+    /// Another attempt to open a QUIC link alongside this one is due.
     Beside(LinkId),
     /// An acknowledgement of cells on the QUIC link is due.
     Arrived(LinkId),
-    /// The circuits of the QUIC link may have waited too long to move.
+    /// The neighbour may have failed to complete its list of moving circuits in time.
     Moving(LinkId),
 }
 
 /// Reason for closing a circuit that its owner did not close.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Why {
-    /// A link that it needs cannot be opened.
+    /// The link that the circuit needs cannot be opened.
     Unreached,
-    /// The link that it needs leads to another relay.
+    /// The link that the circuit needs leads to another relay.
     WrongIdentity,
-    /// A violation of the protocol on it.
+    /// The other end violated the protocol on the circuit.
     Fault(CircuitFault),
-    /// The memory for cells is full, and its cells have waited longest.
+    /// The memory for cells is full, and this circuit's cells have waited longest.
     Memory,
-    /// Its set has ended.
+    /// The circuit's set has ended.
     Set,
-    /// The other end did not accept it as a leg in time.
+    /// The other end did not accept the circuit as a leg in time.
     Unlinked,
-    /// Nothing is acknowledged on it any more, while other legs of its set continue.
+    /// The other end acknowledges nothing on the circuit any more, while other legs of its set
+    /// continue.
     Silent,
 }
 
 /// A role, which makes a node a client or a relay.
 pub trait NodeRole: Sized {
-    /// The type of its circuits.
+    /// The type of the role's circuits.
     type Circuit: Ending;
-    /// The type of its outputs.
+    /// The type of the role's outputs.
     type Output: From<LinkOutput> + From<StreamOutput> + From<Event>;
 
     /// Returns the channel role on a link that the node opened (`dialled`) or accepts; `None`
     /// refuses the link.
     fn channel_role(node: &Node<Self>, dialled: bool, start: &Start) -> Option<channel::Role>;
 
-    /// Returns true if links that are being opened serve one circuit each.
+    /// Returns true if each link that is opened from now on serves only one circuit.
     fn dedicates_links(_: &Node<Self>) -> bool {
         false
     }
@@ -97,7 +98,7 @@ pub trait NodeRole: Sized {
     /// Handles a cell of a circuit.
     ///
     /// # Errors
-    /// A fault that closes the link.
+    /// Returns a fault if the link must be closed.
     fn take_cell(
         node: &mut Node<Self>,
         now: Time,
@@ -108,19 +109,19 @@ pub trait NodeRole: Sized {
     /// Notes that a cell of a circuit was passed to its link.
     fn sent_cell(_: &mut Node<Self>, _: Time, _: Owner) {}
 
-    /// Notes that a link for which `circuit` waited is open.
+    /// Notes that the link for which `circuit` waited is open.
     fn reached(node: &mut Node<Self>, now: Time, circuit: u32, link: LinkId);
 
-    /// Notes that a circuit's lane is lost with its link.
+    /// Notes that the lane of `owner`, a circuit, is lost with its link.
     fn lost(node: &mut Node<Self>, now: Time, owner: Owner);
 
     /// Closes `circuit`.
     fn give_up(node: &mut Node<Self>, circuit: u32, why: Why);
 
-    /// Handles a stream's message, in order, that arrived on `circuit`.
+    /// Handles a message of a stream that arrived on `circuit` and whose turn it is.
     ///
     /// # Errors
-    /// A violation by the other end.
+    /// Returns the violation if the other end broke the protocol.
     fn take_set_message(
         node: &mut Node<Self>,
         now: Time,
@@ -128,7 +129,8 @@ pub trait NodeRole: Sized {
         message: Message<'_>,
     ) -> Result<(), CircuitFault>;
 
-    /// Handles a cell, in order, of the trunk over a set whose legs join at a middle.
+    /// Handles a cell of the trunk of a set whose legs join at a middle. The cell is the next in
+    /// order.
     fn take_passing_cell(
         node: &mut Node<Self>,
         now: Time,
@@ -137,14 +139,14 @@ pub trait NodeRole: Sized {
         body: &mut Body,
     );
 
-    /// Reports that a leg does not answer any more, nor do the other legs of its set.
+    /// Reports that the leg `circuit` does not answer any more, nor do the other legs of its set.
     fn fell_silent(_: &mut Node<Self>, _circuit: u32) {}
 
     /// Notes that a set of several circuits is ending.
     fn set_ended(node: &mut Node<Self>, set: SetId, nonce: &SetNonce);
 }
 
-/// A client's or a relay's core: the common state, and that of its role.
+/// A client's or a relay's core: the state that both roles have, and the state of its role.
 pub struct Node<R: NodeRole> {
     pub(crate) role: R,
     pub(crate) rng: Box<dyn CryptoRng + Send>,
@@ -156,14 +158,14 @@ pub struct Node<R: NodeRole> {
     /// Relays being dialled, and the circuits that wait for them.
     pub(crate) dialling: Dialling,
     pub(crate) timers: BTreeSet<(Time, Timer)>,
-    /// Sets with passing cells whose legs need service ([`Node::deal_undealt`]).
+    /// Sets that carry cells of a trunk and whose legs must be served ([`Node::deal_undealt`]).
     pub(crate) undealt: Vec<SetId>,
     pub(crate) outputs: VecDeque<R::Output>,
     /// Maximum number of queued cells of all circuits together, including those in sets.
     pub(crate) max_cells: usize,
-    /// Bytes that wait in sets for messages of other legs.
+    /// Bytes in all sets that wait for earlier messages on other legs.
     pub(crate) reordered: usize,
-    /// Maximum of these in any set that has ended.
+    /// Maximum of such waiting bytes in any set that has ended.
     pub(crate) most_reordered: usize,
     /// True if the queues are so full that sets with queued cells must pause.
     pub(crate) scarce: bool,
@@ -171,11 +173,11 @@ pub struct Node<R: NodeRole> {
     pub(crate) violations: u64,
     /// Rules for padding and closing links.
     pub(crate) rules: Rules,
-    /// Number of PADDING cells: received, sent.
+    /// Numbers of PADDING cells received and sent.
     pub(crate) padding: [u64; 2],
 }
 
-/// Whether the layers of circuits encrypt.
+/// Whether the layers of new circuits encrypt.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct RelayCrypto {
     #[cfg(any(test, feature = "elide"))]
@@ -183,7 +185,8 @@ pub(crate) struct RelayCrypto {
 }
 
 impl RelayCrypto {
-    /// Returns the keys of a circuit's layer, given that a handshake agreed on `keys`.
+    /// Returns the keys with which a circuit's layer is made, given that a handshake agreed on
+    /// `keys`: the same ones, or keys without encryption.
     pub(crate) fn in_use(self, keys: Keys) -> Keys {
         #[cfg(any(test, feature = "elide"))]
         if self.elided {
@@ -194,13 +197,14 @@ impl RelayCrypto {
 }
 
 impl<R: NodeRole> Node<R> {
-    /// Disables encryption in the layers of new circuits: for simulations in which all nodes do so.
+    /// Disables encryption in the layers of new circuits. This is for simulations in which all
+    /// nodes do so.
     #[cfg(any(test, feature = "elide"))]
     pub fn elide_crypto(&mut self) {
         self.crypto.elided = true;
     }
 
-    /// Returns a node without links; `rng` is its only source of randomness.
+    /// Returns a node without links. `rng` is its only source of randomness.
     pub(crate) fn with_role(
         role: R,
         policy: circuitmux::Kind,
@@ -290,9 +294,9 @@ impl<R: NodeRole> Node<R> {
     }
 
     /// Closes the circuits whose cells have waited longest while the queues exceed the limit (as C
-    /// tor does). Bytes in sets count: if they are more than half, the fullest set is closed. C tor
-    /// counts them and frees none. Copies are dropped first: the only loss is that circuits of a
-    /// QUIC link cannot move.
+    /// tor does). Bytes that wait in sets count too: if they are more than half, the fullest set is
+    /// closed. C tor counts such bytes and never frees them. Copies of cells kept for QUIC links
+    /// are dropped before that. The only loss then is that circuits of the QUIC link cannot move.
     pub(crate) fn relieve(&mut self) {
         loop {
             if self.waiting_cells() <= self.max_cells {
@@ -313,13 +317,14 @@ impl<R: NodeRole> Node<R> {
         }
     }
 
-    /// Returns the number of cells that wait, for links and for other legs.
+    /// Returns the number of cells that wait for links, plus the cells that wait in sets for
+    /// earlier messages.
     pub(crate) fn waiting_cells(&self) -> usize {
         self.channels.used() + self.reordered.div_ceil(CELL)
     }
 
-    /// Returns true if the queues are so full that sets must pause: from half of the limit on,
-    /// until a quarter is left. C tor checks its queues only when they exceed the limit.
+    /// Returns true if the queues are so full that sets must pause. That begins at half of the
+    /// limit, and ends at a quarter. C tor checks its queues only when they exceed the limit.
     pub(crate) fn is_scarce(&mut self) -> bool {
         let most = self.max_cells / if self.scarce { 4 } else { 2 };
         self.scarce = self.waiting_cells() > most;
@@ -338,7 +343,7 @@ impl<R: NodeRole> Node<R> {
         R::give_up(self, index, Why::Fault(fault));
     }
 
-    /// Ends the set `id` because of a violation beyond its legs.
+    /// Ends the set `id` because of a violation on the circuit beyond its legs.
     pub(crate) fn break_set(&mut self, id: SetId, fault: CircuitFault) {
         let lane = self.lane_of_leg(id);
         lane.into_iter().for_each(|lane| self.violated(lane.link, fault));
@@ -378,9 +383,9 @@ impl<R: NodeRole> Node<R> {
         true
     }
 
-    /// Sends `message` on the `nth` circuit that ends here, without checks: for relay commands
-    /// unknown to this crate. The other end may close the circuit for it. Returns false if fewer
-    /// circuits end here.
+    /// Sends `message` on the `nth` circuit that ends here, without checks. This is for relay
+    /// commands unknown to this crate. The other end may close the circuit because of such a
+    /// message. Returns false if fewer circuits end here.
     pub fn send_message(&mut self, now: Time, nth: usize, message: Message<'_>) -> bool {
         let ends_here = |circuit: &mut R::Circuit| R::Circuit::parts(circuit).is_some();
         let indices: Vec<u32> = self.circuits.numbered().map(|(index, _)| index).collect();
@@ -392,7 +397,7 @@ impl<R: NodeRole> Node<R> {
         true
     }
 
-    /// Sends a message of the circuit `index` itself to its other end.
+    /// Sends a message that concerns the circuit `index` itself to the circuit's other end.
     pub(crate) fn say(
         &mut self,
         now: Time,

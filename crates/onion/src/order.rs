@@ -1,10 +1,11 @@
 //! Order of each circuit's cells on a link whose records may arrive out of order
 //! (`docs/spec/unordered-links.md`).
 //!
-//! Each circuit has its own sequence in each direction, as does circuit ID 0, the link's. Each cell
-//! carries its number. The receiver handles the cell whose turn it is and keeps early ones. So
-//! cells of other circuits do not wait for a lost cell, and the cells of one circuit stay in order.
-//! Numbers have 32 bits and wrap: they are compared by their distance.
+//! Each circuit has its own sequence of numbers in each direction. So has circuit ID 0, which
+//! stands for the link itself. Each cell carries its number. The receiver handles the cell whose
+//! turn it is and keeps cells that arrive early. So cells of other circuits do not wait for a lost
+//! cell, and the cells of one circuit stay in order. Numbers have 32 bits and wrap: they are
+//! compared by their distance.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
@@ -13,22 +14,23 @@ use anabranch_multipath::Time;
 
 use crate::wire::cell::{Body, Cell, Command};
 
-/// Maximum cells that a link holds, and maximum distance of a cell ahead of its turn: a link opens
-/// no more records early.
+/// Maximum number of cells that a link holds, and maximum distance of a cell ahead of its turn. A
+/// link does not open more records early.
 const HELD: usize = 2_048;
-/// Time for which the ID of a closed circuit is not used again: no cell is in transit for as long.
+/// Time for which the ID of a closed circuit is not used again. No cell is in transit for that
+/// long.
 const REST: Duration = Duration::from_secs(300);
 
-/// Error for a cell whose number no honest neighbour assigns.
+/// Error for a cell with a number that no honest neighbour assigns.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct WrongNumber;
 
-/// Whether a cell's turn has come.
+/// Whether it is a received cell's turn.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Turn {
-    /// It has; [`CellOrder::next`] returns the cells that waited for it.
+    /// It is the cell's turn. [`CellOrder::next`] returns the cells that waited for it.
     Now,
-    /// It is kept until then.
+    /// It is not the cell's turn yet. The cell is kept until then.
     Later,
 }
 
@@ -46,20 +48,21 @@ impl HeldCell {
         Some(HeldCell { circuit: cell.circuit, command: cell.command, body })
     }
 
-    /// Returns the cell.
+    /// Returns the held cell in the form in which cells are handled.
     pub fn cell(&mut self) -> Cell<'_> {
         let HeldCell { circuit, command, body } = self;
         Cell { circuit: *circuit, command: *command, number: None, head: &[], body: &mut body[..] }
     }
 }
 
-/// Numbers of a circuit ID.
+/// Numbers of the cells with one circuit ID.
 #[derive(Clone, Copy, Debug, Default)]
 struct Sequence {
-    /// Number of our next cell (`sent`), and of the neighbour's (`expected`).
+    /// Number of the next cell that we send (`sent`), and of the next that the neighbour sends
+    /// (`expected`).
     sent: u32,
     expected: u32,
-    /// Its circuit is closed.
+    /// True if the circuit with this ID is closed, and the ID is reserved.
     rests: bool,
 }
 
@@ -69,19 +72,19 @@ pub struct CellOrder {
     circuits: BTreeMap<u32, Sequence>,
     /// Held cells by circuit ID and number.
     held: BTreeMap<(u32, u32), HeldCell>,
-    /// Cells that create a circuit whose ID is still in use: the last cell of the earlier circuit
+    /// Cells that create a circuit with an ID still in use by an earlier circuit, whose last cell
     /// is in transit.
     reborn: BTreeMap<u32, HeldCell>,
-    /// IDs of circuits that closed since the last `tick` (`left`), and times until which others are
-    /// reserved (`resting`).
+    /// IDs of circuits that closed since the last `tick` (`left`), and IDs that are reserved, with
+    /// the times until which they are (`resting`).
     left: Vec<u32>,
     resting: VecDeque<(Time, u32)>,
-    /// Number of cells held so far.
+    /// Number of cells that have been held so far.
     early: u64,
 }
 
 impl CellOrder {
-    /// Returns the number of our next cell with the circuit ID `circuit`.
+    /// Returns the number to put into the next cell that we send with the circuit ID `circuit`.
     pub fn number(&mut self, circuit: u32) -> u32 {
         let sequence = self.circuits.entry(circuit).or_default();
         let number = sequence.sent;
@@ -89,11 +92,11 @@ impl CellOrder {
         number
     }
 
-    /// Takes `cell` with the number `number` from the neighbour.
+    /// Takes `cell`, which the neighbour sent with the number `number`.
     ///
     /// # Errors
-    /// [`WrongNumber`]: its turn has passed, is too far ahead, or has another cell; or too many are
-    /// waiting.
+    /// Returns [`WrongNumber`] if the cell's turn has passed or is too far ahead, if another cell
+    /// has the same number, or if too many cells are held.
     pub fn take(&mut self, cell: &Cell<'_>, number: u32) -> Result<Turn, WrongNumber> {
         let circuit = cell.circuit;
         let sequence = self.circuits.entry(circuit).or_default();
@@ -120,7 +123,7 @@ impl CellOrder {
         if self.held.len() + self.reborn.len() > HELD { Err(WrongNumber) } else { Ok(Turn::Later) }
     }
 
-    /// Returns the next held cell of the circuit ID `circuit`, if its turn has come.
+    /// Returns the next held cell of the circuit ID `circuit`, if it is that cell's turn.
     pub fn next(&mut self, circuit: u32) -> Option<HeldCell> {
         let Some(sequence) = self.circuits.get_mut(&circuit) else {
             let first = self.reborn.remove(&circuit)?;
@@ -132,7 +135,8 @@ impl CellOrder {
         Some(next)
     }
 
-    /// Notes that the circuit with this ID is closed; cells in transit are still ordered.
+    /// Notes that the circuit with the ID `circuit` is closed. Cells that are still in transit are
+    /// kept in order.
     pub fn left(&mut self, circuit: u32) {
         let sequence = self.circuits.entry(circuit).or_default();
         if !std::mem::replace(&mut sequence.rests, true) {
@@ -140,8 +144,9 @@ impl CellOrder {
         }
     }
 
-    /// Removes a circuit ID that names no circuit, after a cell with it was handled. Keeps it if it
-    /// is reserved after its circuit (`rests`), or held cells wait for a missing one.
+    /// Removes the numbers of a circuit ID that no circuit uses, after a cell with that ID was
+    /// handled. Keeps them if the ID is reserved after its circuit closed (`rests`), or if held
+    /// cells wait for a missing one.
     pub fn settle(&mut self, circuit: u32) {
         let rests = self.circuits.get(&circuit).is_none_or(|sequence| sequence.rests);
         if !rests && circuit != 0 && self.held.range(all_of(circuit)).next().is_none() {
@@ -149,17 +154,18 @@ impl CellOrder {
         }
     }
 
-    /// Returns true if a new circuit may not use this ID yet.
+    /// Returns true if the circuit ID `circuit` is in use or reserved, so that no new circuit can
+    /// use it yet.
     pub fn knows(&self, circuit: u32) -> bool {
         self.circuits.contains_key(&circuit)
     }
 
-    /// Returns the number of cells that ever arrived before their turn.
+    /// Returns the number of cells that have arrived before their turn so far.
     pub fn early(&self) -> u64 {
         self.early
     }
 
-    /// Sets the time: IDs that have been reserved long enough are freed.
+    /// Sets the time to `now`, and frees the circuit IDs that have been reserved for long enough.
     pub fn tick(&mut self, now: Time) {
         self.resting.extend(self.left.drain(..).map(|circuit| (now + REST, circuit)));
         while let Some((_, circuit)) = self.resting.pop_front_if(|(until, _)| *until <= now) {
@@ -171,7 +177,7 @@ impl CellOrder {
     }
 
     /// Frees the circuit ID `circuit`. An ID that the neighbour chose is freed after the circuit's
-    /// last cell: the neighbour reserves it.
+    /// last cell, because the neighbour itself reserves it.
     pub fn forget(&mut self, circuit: u32) {
         self.circuits.remove(&circuit);
         let stale: Vec<_> = self.held.range(all_of(circuit)).map(|(key, _)| *key).collect();
@@ -179,7 +185,7 @@ impl CellOrder {
     }
 }
 
-/// Returns the range of all numbers of the circuit ID `circuit`.
+/// Returns the range of held cells with the circuit ID `circuit`, whatever their numbers.
 fn all_of(circuit: u32) -> std::ops::RangeInclusive<(u32, u32)> {
     (circuit, 0)..=(circuit, u32::MAX)
 }

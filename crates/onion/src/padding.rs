@@ -1,10 +1,10 @@
 //! Padding of links (padding-spec, "Connection-level padding"), and the closing of unused links and
 //! circuits.
 //!
-//! Routers on the path keep records of flows, and begin another record when a flow was idle for
-//! some ten seconds. A link that carries users' circuits is therefore never idle for as long. Each
-//! end sends a PADDING cell after an idle time that it draws at random for each one. The cost for
-//! other cells is only to note their time, which the timer checks.
+//! Routers on the path keep records of flows, and begin a new record after a flow was idle for some
+//! ten seconds. A link that carries users' circuits is therefore never idle for that long. Each end
+//! sends a PADDING cell after an idle time, which it draws at random for each such cell. For other
+//! cells only their time is noted, which the timer checks later.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -15,31 +15,32 @@ use rand_core::{CryptoRng, Rng};
 use crate::draw::below;
 use crate::wire::link::Padding as Asked;
 
-/// Minimum and maximum idle time before a PADDING cell, in milliseconds; none is sent if both are
-/// 0.
+/// Minimum and maximum idle time before a PADDING cell, in milliseconds. If both are 0, no padding
+/// is sent.
 pub type Silence = (u16, u16);
 
-/// Time after which a client's link without circuits closes, plus a random part of up to half of it
-/// (C tor's figure).
+/// Minimum time after which a client's link without circuits closes. A random part of up to half of
+/// this time is added (C tor's figure).
 const CLIENTS_LINK: Duration = Duration::from_secs(180);
 
 /// The `nf_…` parameters of a consensus (param-spec).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PaddingParams {
-    /// `nf_ito_low`, `nf_ito_high`.
+    /// `nf_ito_low`, `nf_ito_high`: the idle times before a PADDING cell.
     pub silence: Silence,
-    /// `nf_ito_low_reduced`, `nf_ito_high_reduced`: for clients whose users want less padding.
+    /// `nf_ito_low_reduced`, `nf_ito_high_reduced`: the idle times for clients whose users want
+    /// less padding.
     pub reduced: Silence,
-    /// `nf_pad_before_usage`: true if padding begins with the first circuits, false if with users'
-    /// first streams.
+    /// `nf_pad_before_usage`: true if padding begins with the first circuits of a link, false if it
+    /// begins with the first users' streams.
     pub before_usage: bool,
     /// `nf_pad_relays`: true if links between relays are padded, too.
     pub relays: bool,
-    /// `nf_conntimeout_relays`: approximate time for which a link between relays stays without
+    /// `nf_conntimeout_relays`: approximate time for which a link between relays stays open without
     /// circuits.
     pub relays_link: Duration,
-    /// `nf_conntimeout_clients`: time for which a circuit built ahead is kept, plus a random part
-    /// of up to the same time.
+    /// `nf_conntimeout_clients`: minimum time for which a circuit built ahead is kept. A random
+    /// part of up to the same time is added.
     pub spare_circuit: Duration,
 }
 
@@ -86,46 +87,47 @@ impl Default for PaddingParams {
 /// Amount of padding that a client's user wants.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Amount {
-    /// The consensus' amount, in both directions.
+    /// The consensus' amount of padding, in both directions.
     #[default]
     Full,
-    /// Less, and only from us: for users who pay by the byte or run on a battery (C tor's
-    /// ReducedConnectionPadding).
+    /// Less padding, and only from the client: for users who pay by the byte or run on a battery (C
+    /// tor's ReducedConnectionPadding).
     Reduced,
-    /// None.
+    /// No padding.
     Off,
 }
 
-/// Use of a link so far.
+/// Most demanding use of a link so far.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Usage {
-    /// None, or directories: circuits of one hop.
+    /// No circuits, or only circuits of one hop for directory requests.
     #[default]
     Directories,
     /// Circuits of several hops.
     Circuits,
-    /// Users' streams.
+    /// Circuits with users' streams.
     Streams,
 }
 
-/// Rules that a core applies.
+/// Rules on padding and unused links that a core applies.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Rules {
     pub(crate) params: PaddingParams,
     pub(crate) amount: Amount,
 }
 
-/// State of a link on which the rules depend.
+/// State of a link on which its padding depends.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct LinkUse {
-    /// True if one of its ends is a client.
+    /// True if one of the link's ends is a client.
     pub(crate) is_clients: bool,
     pub(crate) usage: Usage,
     pub(crate) asked: Asked,
 }
 
 impl Rules {
-    /// Returns the idle time after which padding is sent; `None` if none is.
+    /// Returns the idle time after which padding is sent on a link in the state `seen`; `None` if
+    /// no padding is sent.
     pub(crate) fn silence(&self, seen: LinkUse) -> Option<Silence> {
         let params = &self.params;
         let enough = if params.before_usage { Usage::Circuits } else { Usage::Streams };
@@ -145,7 +147,7 @@ impl Rules {
         }
     }
 
-    /// Draws the time for which a link stays without circuits.
+    /// Draws the time for which a link stays open without circuits.
     pub(crate) fn rest(&self, is_clients: bool, rng: &mut dyn CryptoRng) -> Duration {
         let whole = if is_clients {
             CLIENTS_LINK + part_of(CLIENTS_LINK / 2, rng)
@@ -157,21 +159,21 @@ impl Rules {
     }
 }
 
-/// State for a link's timers.
+/// Times of a link's cells and timers.
 #[derive(Debug, Default)]
 pub(crate) struct Quiet {
     pub(crate) usage: Usage,
     /// Time of the next padding timer.
     pub(crate) watched: Option<Time>,
-    /// Time for which it stays without circuits.
+    /// Time for which the link stays open without circuits.
     pub(crate) rest: Duration,
-    /// Time of the next timer that checks whether it has been without circuits for `rest`.
+    /// Time of the next timer that checks whether the link has been without circuits for `rest`.
     pub(crate) resting: Option<Time>,
     /// Time of the last cell in either direction.
     moved: Time,
     /// Time of the last cell other than padding.
     used: Time,
-    /// Start of the idle time for which a padding time was drawn.
+    /// Start of the idle period for which the time of the next PADDING cell was drawn.
     drawn: Option<Time>,
 }
 
@@ -184,14 +186,15 @@ impl Quiet {
         }
     }
 
-    /// Returns the time of the first padding timer.
+    /// Returns the time of the first padding timer on the link.
     pub(crate) fn first_look(&self, silence: Silence) -> Time {
         self.moved + millis(silence.0)
     }
 
-    /// Returns true if a PADDING cell is to be sent now, and the time of the next timer. No time is
-    /// drawn before the minimum idle time has passed. So the timer of a busy link runs only that
-    /// often, and the idle times are distributed as if one had been drawn at each cell.
+    /// Returns whether a PADDING cell must be sent now, and the time of the next timer. The idle
+    /// time before padding is drawn only after the minimum idle time has passed. So the timer of a
+    /// busy link runs at most once in the minimum idle time. The idle times are distributed as if a
+    /// time had been drawn at each cell.
     pub(crate) fn look(
         &mut self,
         now: Time,
@@ -210,14 +213,14 @@ impl Quiet {
         (due, (self.moved + draw(silence, rng)).max(now))
     }
 
-    /// Returns the time at which a link without circuits may be closed.
+    /// Returns the time at which the link can be closed if it has no circuits.
     pub(crate) fn rests_until(&self) -> Time {
         self.used + self.rest
     }
 }
 
-/// Draws the larger of two uniform values (padding-spec, "Padding cell timeout distribution");
-/// never 0.
+/// Draws an idle time: the larger of two uniform values (padding-spec, "Padding cell timeout
+/// distribution"). It is never 0.
 fn draw((low, high): Silence, rng: &mut dyn CryptoRng) -> Duration {
     let width = u64::from(high.saturating_sub(low)).max(1);
     let longer = below(width, rng).max(below(width, rng));

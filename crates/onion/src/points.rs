@@ -11,7 +11,7 @@ pub enum Point {
     Rendezvous([u8; 20]),
 }
 
-/// A circuit of a relay.
+/// The place of a circuit among a relay's shards.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PointPlace {
     /// The shard that owns the circuit.
@@ -20,17 +20,19 @@ pub struct PointPlace {
     pub circuit: u32,
 }
 
-/// Points of all shards of a relay. A relay's core receives the table from its owner, like its
-/// generator: all shards of a relay share one.
+/// Points of all shards of a relay. A relay's core receives the table from its owner, because all
+/// shards of a relay share one table.
 pub trait PointTable: Send {
-    /// Adds a circuit as `point`. Returns the place of the previous one, if there is one: a
-    /// service's newest introduction point replaces it, and a cookie stays with its first holder.
+    /// Adds a circuit as `point`. Returns the place of the circuit that was `point` before, if any.
+    /// A newer introduction point of a service replaces the older one. A rendezvous cookie stays
+    /// with its first circuit.
     fn enter(&mut self, point: Point, place: PointPlace) -> Option<PointPlace>;
 
     /// Returns the place of `point`.
     fn find(&self, point: &Point) -> Option<PointPlace>;
 
-    /// Removes a circuit as `point`. Another circuit that has replaced it stays.
+    /// Removes the circuit at `place` as `point`. If another circuit has replaced it, that circuit
+    /// stays.
     fn leave(&mut self, point: &Point, place: PointPlace);
 }
 

@@ -1,11 +1,11 @@
-//! Queues of cells that wait for their link, in one pool, so that a cell costs no allocation and
-//! their total is known.
+//! Queues of cells that wait for their link. All cells are in one pool, so that a cell costs no
+//! allocation and the total number of cells is known.
 
 use anabranch_multipath::Time;
 
 use crate::wire::cell::CELL;
 
-/// Cells in a chunk of the pool.
+/// Number of cells in a chunk of the pool.
 const CHUNK: usize = 64;
 /// Index that stands for no cell.
 const NONE: u32 = u32::MAX;
@@ -50,7 +50,7 @@ impl Queue {
 }
 
 impl Pool {
-    /// Appends a cell to `queue`; `fill` writes all of it.
+    /// Appends a cell to `queue`. The function `fill` writes the whole cell.
     pub(crate) fn push(
         &mut self,
         queue: &mut Queue,
@@ -69,7 +69,7 @@ impl Pool {
         queue.length += 1;
     }
 
-    /// Moves a queue's first cell to the end of `out`; returns false if there is none.
+    /// Moves the first cell of `queue` to the end of `out`. Returns false if the queue is empty.
     pub(crate) fn pop(&mut self, queue: &mut Queue, out: &mut Vec<u8>) -> bool {
         let Some(index) = self.unlink_first(queue) else { return false };
         out.extend_from_slice(&self.slot(index).cell);
@@ -77,7 +77,7 @@ impl Pool {
         true
     }
 
-    /// Unlinks a queue's first cell, and returns its index.
+    /// Unlinks the first cell of `queue`, and returns its index in the pool.
     fn unlink_first(&mut self, queue: &mut Queue) -> Option<u32> {
         let index = Some(queue.head).filter(|head| *head != NONE)?;
         queue.head = std::mem::replace(&mut self.slot(index).next, NONE);
@@ -88,8 +88,8 @@ impl Pool {
         Some(index)
     }
 
-    /// Appends a queue's first cell to `out` and moves it to the end of another queue with the time
-    /// `now`; returns false if there is none.
+    /// Appends the first cell of `from` to `out`, and moves it to the end of the queue `to` with
+    /// the time `now`. Returns false if `from` is empty.
     pub(crate) fn pass(
         &mut self,
         from: &mut Queue,
@@ -118,7 +118,7 @@ impl Pool {
         queue.length += more.length;
     }
 
-    /// Drops the first `cells` cells of `queue`, or all if there are fewer.
+    /// Drops the first `cells` cells of `queue`, or all if the queue has fewer.
     pub(crate) fn skip(&mut self, queue: &mut Queue, cells: usize) {
         for _ in 0..cells {
             let Some(index) = self.unlink_first(queue) else { return };

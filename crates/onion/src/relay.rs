@@ -2,8 +2,8 @@
 //!
 //! [`Relay::handle`] takes an [`Input`], then [`Relay::poll`] returns [`Output`]s until there is
 //! none. Its [`Core`](crate::Core) is shared with the client: links, queued cells, bytes of
-//! streams, time. Cells are fetched when a link has room, so that the order among circuits is
-//! decided as late as possible.
+//! streams, time. The driver fetches cells when a link has room, so that the order among circuits
+//! is decided as late as possible.
 
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -45,18 +45,19 @@ mod extend;
 mod merge;
 mod services;
 
-/// Protocol versions of a relay of ours, as in its descriptor (tor-spec, "Subprotocol versioning").
-/// `Anabranch` is our own. Version 1 links sets of the designs older than Conflux in C tor, 2 those
-/// whose legs may fail, and 3 those whose legs join at a middle.
+/// Protocol versions of a relay with this software, as in its descriptor (tor-spec, "Subprotocol
+/// versioning"). `Anabranch` is this project's own protocol. Version 1 links sets of the designs
+/// older than proposal 329. Version 2 links sets whose legs may fail, and version 3 sets whose legs
+/// join at a middle.
 pub const PROTOCOLS: &str = "Anabranch=1-3 Conflux=1 Cons=2 Desc=2 DirCache=2 FlowCtrl=1-2 HSDir=2 \
      HSIntro=4-5 HSRend=2 Link=3-5 LinkAuth=3 Microdesc=2 Relay=2-6";
 
 /// Configuration of a relay.
 #[derive(Clone)]
 pub struct Config {
-    /// Our identity.
+    /// The relay's identity.
     pub identity: Identity,
-    /// Our onion keys: the present one first, then older ones still accepted.
+    /// The relay's onion keys: the present one first, then older ones that are still accepted.
     pub onion_keys: Vec<CurveKeys>,
     /// Consensus parameters of congestion and flow control.
     pub params: Arc<Params>,
@@ -64,16 +65,16 @@ pub struct Config {
     pub services: ServiceParams,
     /// Scheduler of the circuits of a link.
     pub policy: circuitmux::Kind,
-    /// True if streams may exit here.
+    /// True if streams may leave the network at this relay.
     pub exit: bool,
     /// Consensus parameters of sets of several circuits.
     pub conflux: ConfluxParams,
-    /// How messages are dealt among the circuits of a set; `None` follows the client's wish.
+    /// How messages are distributed among the circuits of a set; `None` follows the client's wish.
     pub dealing: Option<Dealing>,
-    /// True if BEGIN_DIR is answered.
+    /// True if the relay answers BEGIN_DIR.
     pub directory: bool,
-    /// True if circuits may be extended to private and loopback addresses: only in private
-    /// networks.
+    /// True if circuits may be extended to private and loopback addresses. This is for private
+    /// networks only.
     pub allow_private: bool,
     /// Maximum number of queued cells of all circuits together.
     pub max_cells: usize,
@@ -109,7 +110,7 @@ pub struct Behaviour {
     pub max_cells: usize,
 }
 
-/// An event other than those of links.
+/// A command to the relay, other than events of links.
 #[derive(Debug)]
 pub enum Input {
     /// A stream is connected to its destination, or its directory server is ready.
@@ -120,8 +121,8 @@ pub enum Input {
         /// directory.
         reached: Option<(IpAddr, u32)>,
     },
-    /// A stream's destination has closed it, or cannot be reached. Data written before is sent
-    /// first.
+    /// A stream's destination has closed it, or cannot be reached. Data that the destination sent
+    /// before is sent to the client first.
     Ended {
         /// The stream.
         stream: StreamKey,
@@ -132,7 +133,7 @@ pub enum Input {
     Refused {
         /// The stream.
         stream: StreamKey,
-        /// That address, and the lifetime of its name in seconds.
+        /// The refused address, and the lifetime of its name in seconds.
         address: (IpAddr, u32),
     },
     /// The answer to [`Output::Resolve`].
@@ -164,10 +165,12 @@ pub enum Output {
     Directory {
         /// The stream.
         stream: StreamKey,
-        /// True if the circuit comes from a relay: then the client's address is unknown here.
+        /// True if the circuit reaches this relay from another relay, so that the client's address
+        /// is unknown here.
         by_relay: bool,
     },
-    /// Look up a name for a client, or an address if the name is in in-addr.arpa.
+    /// Look up the addresses of a name for a client, or the name of an address if `name` is in
+    /// in-addr.arpa.
     Resolve {
         /// The lookup.
         stream: StreamKey,
@@ -199,62 +202,62 @@ impl From<Event> for Output {
 /// Statistics for display.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Stats {
-    /// Circuits created since the start.
+    /// Number of circuits created since the start.
     pub circuits_made: u64,
-    /// Circuits among these with Counter Galois Onion.
+    /// Number of circuits created since the start that use Counter Galois Onion.
     pub circuits_cgo: u64,
-    /// Open circuits.
+    /// Number of open circuits.
     pub circuits: usize,
-    /// Lanes of these circuits on links, and of other shards' circuits that continue on links of
-    /// this shard.
+    /// Number of lanes on links: of these circuits, and of other shards' circuits that continue on
+    /// links of this shard.
     pub lanes: usize,
-    /// Open streams.
+    /// Number of open streams.
     pub streams: usize,
-    /// Sets that several circuits can join.
+    /// Number of sets that several circuits can join.
     pub sets: usize,
-    /// Circuits that are legs of sets.
+    /// Number of circuits that are legs of sets.
     pub legs: usize,
-    /// Bytes that wait in sets for messages of other legs.
+    /// Bytes that wait in sets for earlier messages on other legs.
     pub reordered: usize,
-    /// Maximum bytes that ever waited in one set.
+    /// Maximum number of bytes that ever waited in one set.
     pub most_reordered: usize,
     /// Smoothed round-trip times of linked legs, in microseconds.
     pub leg_rtts: NumberSpread,
     /// Congestion windows of legs, in cells.
     pub leg_windows: NumberSpread,
-    /// Cells of legs in flight.
+    /// Number of cells in flight on all legs.
     pub legs_inflight: u64,
-    /// Queued cells.
+    /// Number of queued cells.
     pub cells: usize,
     /// Largest congestion window of open circuits, in cells.
     pub window: u64,
-    /// RELAY cells received and passed on.
+    /// Number of RELAY cells that were received and passed on.
     pub relayed: u64,
-    /// Protocol violations by neighbours.
+    /// Number of protocol violations by neighbours.
     pub violations: u64,
-    /// Circuits closed because the memory for cells was full.
+    /// Number of circuits closed because the memory for cells was full.
     pub out_of_memory: u64,
-    /// PADDING cells: received, sent.
+    /// Numbers of PADDING cells received and sent.
     pub padding: [u64; 2],
-    /// Links with numbered cells, which may arrive in any order.
+    /// Number of links with numbered cells, which may arrive in any order.
     pub unordered_links: usize,
-    /// Cells on these links that arrived before their turn, since the start.
+    /// Number of cells on these links that arrived before their turn, since the start.
     pub early_cells: u64,
-    /// Open QUIC links; `quic_circuits` counts the circuits on them.
+    /// Number of open QUIC links.
     pub quic_links: usize,
-    /// See [`Stats::quic_links`].
+    /// Number of circuits on open QUIC links.
     pub quic_circuits: usize,
-    /// Circuits that moved from a QUIC link to the one alongside it, since the start.
+    /// Number of circuits that moved from a QUIC link to the link alongside it, since the start.
     pub moved_circuits: u64,
-    /// Open links that were each opened for one circuit.
+    /// Number of open links that were each opened for one circuit.
     pub dedicated_links: usize,
-    /// Circuits that share another circuit's link because the maximum number of links was open,
-    /// since the start.
+    /// Number of circuits since the start that share another circuit's link, because the maximum
+    /// number of links was open.
     pub shared_circuits: u64,
 }
 
 impl Stats {
-    /// Returns the statistics of two shards together.
+    /// Returns the combined statistics of two shards.
     #[must_use]
     pub fn with(self, other: &Stats) -> Stats {
         Stats {
@@ -290,26 +293,28 @@ impl Stats {
 /// A relay's core.
 pub type Relay = Node<RelayRole>;
 
-/// State of a node that is a relay.
+/// State of a node in the role of a relay.
 pub struct RelayRole {
     config: Config,
-    /// Roles by the TLS certificates that links show: the present one first, then the previous one.
+    /// Roles of the relay on links that it accepts, by the TLS certificate that it shows there. The
+    /// role of the present certificate is first, then that of the previous one.
     responders: Vec<Role>,
     initiator: Role,
     stats: Stats,
     /// Index of this shard of the relay.
     shard: usize,
-    /// Introduction and rendezvous points of all shards.
+    /// Introduction and rendezvous points of all shards of the relay.
     points: Box<dyn PointTable>,
-    /// Sets of several circuits of all shards.
+    /// Sets of several circuits of all shards of the relay.
     sets: Box<dyn SetTable>,
-    /// Maximum number of links to one relay, if each circuit that continues has its own link.
+    /// Maximum number of links to one other relay, if each circuit that continues has a separate
+    /// link; `None` if circuits share links.
     dedicated: Option<usize>,
 }
 
 impl Relay {
-    /// Returns a relay without links. `responder` and `initiator` authenticate it on links that it
-    /// accepts and opens; `rng` is its only source of randomness.
+    /// Returns a relay without links. `responder` authenticates it on links that it accepts, and
+    /// `initiator` on links that it opens. `rng` is its only source of randomness.
     pub fn new(
         config: Config,
         responder: Role,
@@ -330,7 +335,7 @@ impl Relay {
         Node::with_role(role, policy, max_cells, rng)
     }
 
-    /// Handles an event.
+    /// Executes a command.
     pub fn handle(&mut self, now: Time, input: Input) {
         match input {
             Input::Connected { stream, reached } => self.connected(now, stream, reached),
@@ -355,21 +360,21 @@ impl Relay {
         self.set_padding(*padding);
     }
 
-    /// Sets the index of this shard, and the tables that all shards share. Call it before anything
-    /// else, at a relay of several shards.
+    /// Sets the index of this shard, and the tables that all shards of the relay share. At a relay
+    /// of several shards, call this before any other method.
     pub fn share(&mut self, shard: usize, points: Box<dyn PointTable>, sets: Box<dyn SetTable>) {
         self.role.shard = shard;
         (self.role.points, self.role.sets) = (points, sets);
     }
 
     /// Opens a separate link to the next relay for each circuit from now on. At most `most` links
-    /// lead to one relay: further circuits share them.
+    /// lead to one relay; further circuits share these links.
     pub fn dedicate_links(&mut self, most: usize) {
         self.role.dedicated = Some(most);
     }
 
-    /// Changes settings from now on. If more cells wait than `max_cells`, the circuits that have
-    /// waited longest are closed.
+    /// Changes settings from now on. If more than `max_cells` cells are queued, the circuits whose
+    /// cells have waited longest are closed.
     pub fn set_behaviour(&mut self, behaviour: Behaviour) {
         let Behaviour { exit, allow_private, max_cells } = behaviour;
         (self.role.config.exit, self.role.config.allow_private) = (exit, allow_private);
@@ -377,16 +382,16 @@ impl Relay {
         self.relieve();
     }
 
-    /// Sets how we authenticate ourselves on links from now on: the TLS certificate or the signing
-    /// key has changed.
+    /// Sets the roles in which we authenticate ourselves on links from now on. Called after the TLS
+    /// certificate or the signing key has changed.
     pub fn set_roles(&mut self, responder: Role, initiator: Role) {
         self.role.initiator = initiator;
         self.role.responders.insert(0, responder);
         self.role.responders.truncate(2);
     }
 
-    /// Returns the number of circuits created since the start, as in [`Relay::stats`], but at no
-    /// cost.
+    /// Returns the number of circuits created since the start. Unlike [`Relay::stats`] it costs
+    /// nothing.
     pub fn circuits_made(&self) -> u64 {
         self.role.stats.circuits_made
     }

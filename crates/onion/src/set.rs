@@ -1,8 +1,9 @@
-//! A set of legs that lead to one other end, and the streams that take turns on them.
+//! A set: the legs between this end and one other end, and the streams that take turns to send on
+//! them.
 //!
-//! Streams, their IDs and their turns belong to the set. Keys, window, SENDME tags and queue belong
-//! to each leg, which is a circuit. A set of one leg is the null case of the multi-path layer; the
-//! state for several legs is [`Several`].
+//! Streams, their IDs and their turns belong to the set. Each leg is a circuit with its own keys,
+//! window, SENDME tags and queue. A set of one leg needs no scheduler; the state for several legs
+//! is [`Several`].
 
 use std::sync::Arc;
 
@@ -20,22 +21,22 @@ pub(crate) mod numbers;
 pub(crate) mod passing;
 mod several;
 
-/// Queued cells of a leg above which streams are not read (C tor's `cellq_high`).
+/// Number of queued cells of a leg above which streams are not read (C tor's `cellq_high`).
 pub(crate) const QUEUE_HIGH: usize = 256;
-/// Queued cells of a leg below which streams are read again.
+/// Number of queued cells of a leg below which streams are read again.
 pub(crate) const QUEUE_LOW: usize = 128;
 
-/// Streams, and the legs that carry them.
+/// The streams between two ends, and the legs that carry them.
 pub(crate) struct Set {
     pub(crate) streams: Streams,
     pub(crate) route: Route,
 }
 
-/// Carrier of a set's messages.
+/// The circuit or circuits that carry a set's messages.
 pub(crate) enum Route {
     /// One circuit, by its number in the core.
     One(u32),
-    /// The legs of a set that several may join.
+    /// The legs of a set that can have several.
     Several(Box<Several>),
 }
 
@@ -46,7 +47,7 @@ impl Set {
         Set { streams, route: Route::One(leg) }
     }
 
-    /// Returns the state for several legs, if the set may have them.
+    /// Returns the state for several legs; `None` if the set can have only one.
     pub(crate) fn several(&mut self) -> Option<&mut Several> {
         match &mut self.route {
             Route::One(_) => None,
@@ -54,12 +55,12 @@ impl Set {
         }
     }
 
-    /// Returns true if its legs carry whole cells of a circuit beyond them.
+    /// Returns true if the set's legs carry whole cells of a circuit that continues beyond them.
     pub(crate) fn is_merged(&self) -> bool {
         matches!(&self.route, Route::Several(several) if several.passing.is_some())
     }
 
-    /// Returns the number of linked legs, if the set may have several.
+    /// Returns the number of linked legs; `None` if the set can have only one leg.
     pub(crate) fn linked(&self) -> Option<usize> {
         match &self.route {
             Route::One(_) => None,
@@ -68,7 +69,8 @@ impl Set {
     }
 
     /// Returns the leg for the next cells, their kind, and their maximum number; `None` if there is
-    /// nothing to send, or no leg takes it. About `waiting` data cells are pending.
+    /// nothing to send, or no leg has room. `waiting` is the approximate number of pending data
+    /// cells.
     pub(crate) fn choose(&mut self, now: Time, waiting: u64) -> Option<(PathId, Next, u64)> {
         let Set { streams, route: Route::Several(several) } = self else { return None };
         if let Some(is_data) = several.next_again() {
@@ -106,17 +108,17 @@ impl Set {
         Some((leg, next, 1))
     }
 
-    /// Returns the state of a leg's own queue for its congestion control; `queued` cells wait for
-    /// the link.
+    /// Returns the state of a leg's own queue, for the leg's congestion control. `queued` is the
+    /// number of cells that wait for the link.
     pub(crate) fn outlet(&self, queued: usize) -> Outlet {
         let blocked = queued >= QUEUE_HIGH;
         Outlet { queued: queued as u64, blocked, wanting: self.streams.is_wanting() }
     }
 
-    /// Handles a message of a stream, which arrived on the leg last set in `streams`.
+    /// Handles a message of a stream. It arrived on the leg that was set last in `streams`.
     ///
     /// # Errors
-    /// A violation by the other end.
+    /// Returns the violation if the other end broke the protocol.
     pub(crate) fn take(&mut self, now: Time, message: Message<'_>) -> Result<(), CircuitFault> {
         self.streams.take(now, message).map_err(|broken| match broken {
             Broken::Flood => CircuitFault::Flood,
@@ -126,8 +128,8 @@ impl Set {
     }
 }
 
-/// Returns the leg for the next data cells, and their number. Where streams have a window on each
-/// leg, one cell at a time is assigned: only to legs on which a stream with data has room.
+/// Returns the leg for the next data cells, and their number. If streams have a window on each leg,
+/// assigns one cell at a time, and only to a leg on which a stream with data has room.
 fn assign(
     now: Time,
     streams: &mut Streams,

@@ -8,39 +8,40 @@ use digest::Digest;
 use crate::wire::conflux::SetNonce;
 use crate::wire::crypto::Sha256;
 
-/// Place of a set of a relay.
+/// The place of a set among a relay's shards.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SetPlace {
-    /// The shard that owns it.
+    /// The shard that owns the set.
     pub shard: usize,
-    /// Its number in the shard.
+    /// The set's number in the shard.
     pub set: u32,
 }
 
-/// A leg in transfer from one shard to another; only a relay's core knows its type.
+/// A leg in transfer from one shard to another. Only a relay's core knows its actual type.
 pub type Orphan = Box<dyn Any + Send>;
 
 /// Sets of all shards of a relay, and legs in transfer between shards. A relay's core receives the
-/// table from its owner, like its generator: all shards of a relay share one.
+/// table from its owner, because all shards of a relay share one table.
 pub trait SetTable: Send {
-    /// Adds a set. Returns the place of the existing set with `nonce`, if there is one.
+    /// Adds the set with `nonce` at `place`. If there already is a set with this nonce, returns its
+    /// place instead.
     fn enter(&mut self, nonce: &SetNonce, place: SetPlace) -> Option<SetPlace>;
 
-    /// Returns the place of a set.
+    /// Returns the place of the set with `nonce`.
     fn find(&self, nonce: &SetNonce) -> Option<SetPlace>;
 
     /// Removes a set that has ended.
     fn leave(&mut self, nonce: &SetNonce, place: SetPlace);
 
-    /// Stores a leg for another shard, and returns the number under which that shard fetches it.
+    /// Stores a leg for another shard. Returns the number with which that shard fetches the leg.
     fn hand_over(&mut self, orphan: Orphan) -> u64;
 
     /// Removes and returns the leg with the number `number`.
     fn take_over(&mut self, number: u64) -> Option<Orphan>;
 }
 
-/// The table of a relay's sets. A nonce is a secret, so it is looked up by its digest: the time of
-/// a lookup reveals nothing.
+/// The table of a relay's sets. A nonce is a secret, so sets are found by its digest, and the time
+/// that a search takes reveals nothing about the nonce.
 #[derive(Default)]
 pub struct Sets {
     places: BTreeMap<[u8; 32], SetPlace>,

@@ -1,5 +1,5 @@
 //! A stream at either end of a circuit: bytes that wait for cells, bytes that wait for a program,
-//! and the flow control that limits both.
+//! and the flow control that limits both kinds of bytes.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -17,21 +17,21 @@ mod leg_windows;
 mod rates;
 mod windows;
 
-/// A stream's number in its core: counts up from 1, never reused.
+/// A stream's number in its core. Numbers count up from 1 and are never reused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct StreamKey(pub u64);
 
-/// Maximum bytes that wait for cells.
+/// Maximum number of bytes of a stream that wait for cells.
 const OUTGOING: usize = 128 * DATA;
 
-/// The stream's end at this side of the circuit.
+/// Whether this side of the circuit is the client or the exit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Side {
     Client,
     Exit,
 }
 
-/// A violation by the peer.
+/// A violation by the peer on a stream.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Broken {
     /// More data than any window allows.
@@ -42,33 +42,35 @@ pub(crate) enum Broken {
     Malformed,
 }
 
-/// A message to send that does not count as data.
+/// A message of a stream that does not count as data.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Say {
     pub(crate) command: RelayCommand,
     pub(crate) stream: u16,
     pub(crate) data: Vec<u8>,
-    /// The leg that it concerns, and on which it must be sent.
+    /// The leg that the message concerns, on which it must be sent; `None` for any leg.
     pub(crate) by: Option<PathId>,
 }
 
 /// One end of a stream.
 pub(crate) struct Stream {
     pub(crate) key: StreamKey,
-    /// True if the peer accepted it (client), or its destination is connected (exit).
+    /// True if the stream is open: the peer has accepted it (at a client), or its destination is
+    /// connected (at an exit).
     pub(crate) open: bool,
     side: Side,
     id: u16,
     outgoing: VecDeque<u8>,
-    /// Reason of the END that follows the outgoing bytes.
+    /// Reason in the END message that follows the outgoing bytes; `None` if the program has not
+    /// closed the stream.
     ending: Option<EndReason>,
     pub(crate) incoming: VecDeque<u8>,
     flow: Box<dyn Flow>,
-    /// The program found no room and waits.
+    /// True if the program found no room for bytes and waits.
     starved: bool,
 }
 
-/// Flow control of streams.
+/// Kind of flow control of streams.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum StreamFlow {
     /// Windows of a fixed size, opened by SENDMEs.
@@ -77,23 +79,25 @@ pub(crate) enum StreamFlow {
     Rates,
 }
 
-/// Flow control of a stream in both directions, and its messages to the peer. There is one file for
-/// each: [`Windows`], [`LegWindows`] and [`Rates`]. Cells arrive without loss and in order.
+/// Flow control of a stream in both directions, and its messages to the peer. Each of the
+/// implementations [`Windows`], [`LegWindows`] and [`Rates`] has its own file. Cells arrive here
+/// without loss and in order.
 trait Flow: Send {
-    /// Returns true if a DATA cell may be sent now on one of these legs; only [`LegWindows`]
-    /// considers them.
+    /// Returns true if a DATA cell may be sent now on one of the legs `by`. Only [`LegWindows`]
+    /// considers the legs.
     fn may_send(&mut self, now: Time, by: &[PathId]) -> bool;
 
-    /// Returns the time to check again a stream that may not send now, if time alone changes that.
+    /// Returns the time at which a stream that may not send now should be checked again; `None` if
+    /// waiting alone changes nothing.
     fn wake_at(&self) -> Option<Time>;
 
-    /// Counts a DATA cell with this number of bytes that was sent on the leg `by`.
+    /// Counts a DATA cell with `bytes` bytes that was sent on the leg `by`.
     fn sent(&mut self, by: PathId, bytes: usize);
 
     /// Handles a received DATA cell.
     ///
     /// # Errors
-    /// More data than the peer may send.
+    /// The peer sent more data than it may.
     fn received(
         &mut self,
         now: Time,
@@ -101,50 +105,52 @@ trait Flow: Send {
         replies: &mut Replies<'_>,
     ) -> Result<(), Broken>;
 
-    /// Handles a DATA cell that arrived before its turn: [`Flow::received`] follows at its turn.
+    /// Handles a DATA cell that arrived before its turn. [`Flow::received`] is called for it later,
+    /// at its turn.
     ///
     /// # Errors
-    /// See [`Flow::received`].
+    /// As [`Flow::received`].
     fn came_early(&mut self, _: Time, _: Arrived, _: &mut Replies<'_>) -> Result<(), Broken> {
         Ok(())
     }
 
-    /// Pauses or resumes the peer; `waiting` bytes wait for the program.
+    /// Pauses the peer if `rest` is true, or resumes it. `waiting` is the number of bytes that wait
+    /// for the program.
     fn rest(&mut self, now: Time, rest: bool, waiting: usize, replies: &mut Replies<'_>);
 
-    /// Notes that the program has read bytes; `waiting` are left.
+    /// Notes that the program has read `bytes` bytes, and `waiting` bytes are left.
     fn consumed(&mut self, now: Time, bytes: usize, waiting: usize, replies: &mut Replies<'_>);
 
-    /// Handles a SENDME on the leg `by`.
+    /// Handles a SENDME that arrived on the leg `by`.
     ///
     /// # Errors
-    /// It is not expected.
+    /// No SENDME is expected.
     fn acknowledged(&mut self, by: PathId) -> Result<(), Broken>;
 
     /// Handles XOFF (`None`), or XON with a rate in kilobytes a second (0: no limit).
     ///
     /// # Errors
-    /// It is not allowed here.
+    /// The message is not allowed at this point.
     fn told_rate(&mut self, now: Time, rate: Option<u32>) -> Result<(), Broken>;
 
-    /// Removes a lost leg.
+    /// Removes the state of a lost leg.
     fn lost(&mut self, _leg: PathId) {}
 }
 
 /// A received DATA cell; sizes are in bytes.
 #[derive(Clone, Copy, Debug)]
 struct Arrived {
-    /// Length of its data.
+    /// Length of the cell's data.
     bytes: usize,
-    /// Bytes that wait for the program, including it.
+    /// Number of bytes that wait for the program, including this cell's data.
     waiting: usize,
-    /// Bytes that may have arrived at once in addition to a window's.
+    /// Number of bytes that may have arrived at once in addition to those of a window.
     burst: usize,
-    /// The leg on which it arrived; `None` if that is closed.
+    /// The leg on which the cell arrived; `None` if that leg is closed.
     by: Option<PathId>,
 }
 
-/// Queue for messages of a stream's flow control to the peer.
+/// The queue through which a stream's flow control sends messages to the peer.
 struct Replies<'a> {
     stream: u16,
     by: Option<PathId>,
@@ -189,7 +195,8 @@ impl Stream {
         }
     }
 
-    /// Takes as many of the program's bytes as there is room for, and returns their number.
+    /// Takes as many of the program's `bytes` as there is room for. Returns the number of bytes
+    /// taken.
     pub(crate) fn write(&mut self, bytes: &[u8]) -> usize {
         let room =
             if self.ending.is_some() { 0 } else { OUTGOING.saturating_sub(self.outgoing.len()) };
@@ -199,41 +206,44 @@ impl Stream {
         taken
     }
 
-    /// Returns true if the program has more bytes than there was room for.
+    /// Returns true if the program has more bytes than there was room for, and waits.
     pub(crate) fn has_more(&self) -> bool {
         look();
         self.starved && self.ending.is_none()
     }
 
-    /// Marks the end of the program's bytes.
+    /// Notes that the program has closed the stream. END with `reason` will follow the outgoing
+    /// bytes.
     pub(crate) fn end(&mut self, reason: EndReason) {
         self.ending = Some(reason);
     }
 
-    /// Returns true if a DATA cell may be sent now on one of these legs.
+    /// Returns true if there is data to send, and a DATA cell may be sent now on one of the legs
+    /// `by`.
     pub(crate) fn has_data(&mut self, now: Time, by: &[PathId]) -> bool {
         self.is_wanting() && self.flow.may_send(now, by)
     }
 
-    /// Returns true if there are bytes to send, now or later.
+    /// Returns true if there are bytes to send, whether or not they may be sent now.
     pub(crate) fn is_wanting(&self) -> bool {
         look();
         self.may_begin() && !self.outgoing.is_empty()
     }
 
-    /// Returns true if bytes may be sent. A client's need not wait for the exit's answer: they
-    /// follow BEGIN.
+    /// Returns true if bytes may be sent at all. A client need not wait for the exit's answer: its
+    /// bytes may follow BEGIN directly.
     fn may_begin(&self) -> bool {
         self.open || self.side == Side::Client
     }
 
-    /// Returns the time to check again a stream that may not send now.
+    /// Returns the time at which a stream that may not send now should be checked again; `None` if
+    /// waiting alone changes nothing.
     pub(crate) fn wake_at(&self) -> Option<Time> {
         if self.is_wanting() { self.flow.wake_at() } else { None }
     }
 
-    /// Writes a DATA cell's data for the leg `by`. Returns its length, and `true` if the program
-    /// may write again.
+    /// Writes the stream's next bytes into `data`, for a DATA cell on the leg `by`. Returns their
+    /// number, and `true` if the program may write again.
     pub(crate) fn fill(&mut self, by: PathId, data: &mut [u8]) -> (usize, bool) {
         let length = self.outgoing.len().min(data.len());
         let (front, back) = self.outgoing.as_slices();
@@ -253,20 +263,21 @@ impl Stream {
         if self.may_begin() { self.outgoing.len() } else { 0 }
     }
 
-    /// Pauses or resumes the peer.
+    /// Pauses the peer if `rest` is true, or resumes it.
     pub(crate) fn rest(&mut self, now: Time, rest: bool, say: &mut VecDeque<Say>) {
         let waiting = self.incoming.len();
         self.flow.rest(now, rest, waiting, &mut Replies { stream: self.id, by: None, say });
     }
 
-    /// Returns the reason of the END that is due: all bytes before it are sent.
+    /// Returns the reason of the END message that is due, because all bytes before it are sent;
+    /// `None` if none is due.
     pub(crate) fn due_end(&self) -> Option<EndReason> {
         look();
         self.ending.filter(|_| self.outgoing.is_empty())
     }
 
-    /// Takes the data of a DATA cell from a leg, or from a closed one (`None`). Returns true if the
-    /// program had nothing to read before.
+    /// Takes the data of a DATA cell that arrived on a leg, or on a leg that is closed now
+    /// (`None`). Returns true if the program had nothing to read before.
     pub(crate) fn received(
         &mut self,
         now: Time,
@@ -296,19 +307,19 @@ impl Stream {
         self.flow.came_early(now, arrived, &mut Replies { stream: self.id, by: None, say })
     }
 
-    /// Removes bytes that the program has read.
+    /// Removes `bytes` bytes that the program has read.
     pub(crate) fn consumed(&mut self, now: Time, bytes: usize, say: &mut VecDeque<Say>) {
         self.incoming.drain(..bytes.min(self.incoming.len()));
         let waiting = self.incoming.len();
         self.flow.consumed(now, bytes, waiting, &mut Replies { stream: self.id, by: None, say });
     }
 
-    /// Handles a stream's SENDME on the leg `by`.
+    /// Handles a SENDME of the stream that arrived on the leg `by`.
     pub(crate) fn acknowledged(&mut self, by: PathId) -> Result<(), Broken> {
         self.flow.acknowledged(by)
     }
 
-    /// Removes a lost leg.
+    /// Removes the state of a lost leg.
     pub(crate) fn lost(&mut self, leg: PathId) {
         self.flow.lost(leg);
     }

@@ -1,4 +1,4 @@
-//! The streams of a set of legs, which take turns.
+//! The streams of a set of legs, which take turns to send.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::net::IpAddr;
@@ -21,49 +21,49 @@ mod turns;
 /// An event of a stream for its program.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Happened {
-    /// There are bytes to read where there were none.
+    /// The stream has bytes to read, and had none before.
     Readable(StreamKey),
-    /// There is room where there was none.
+    /// The stream has room for bytes of the program, and had none before.
     Room(StreamKey),
-    /// The peer closed it, perhaps because its policy refuses this address; the unread bytes are
-    /// included.
+    /// The peer closed the stream with this reason. The address is the one that the peer's exit
+    /// policy refuses, if any. The bytes are those not yet read.
     Ended(StreamKey, EndReason, Option<IpAddr>, VecDeque<u8>),
-    /// Our own END has been sent.
+    /// Our END message of the stream has been sent.
     Finished(StreamKey),
 }
 
 /// Kind of a message that fills a cell.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Filled {
-    /// DATA, which the window counts.
+    /// A DATA message, which the window counts.
     Data,
-    /// Another message, which it does not count.
+    /// Another message, which the window does not count.
     Control,
 }
 
 /// Kind of the next message to send.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Next {
-    /// DATA, which the window counts and a set numbers.
+    /// A DATA message, which the window counts, and which a set numbers.
     Data,
-    /// Another message: `counted` is true if a set numbers it, and `by` is the leg on which it must
-    /// be sent, if any.
+    /// Another message. `counted` is true if a set assigns a number to it. `by` is the leg on which
+    /// it must be sent, or `None` for any leg.
     Control { counted: bool, by: Option<PathId> },
-    /// A message of a lost leg.
+    /// A message of a lost leg, which is sent again.
     Again,
 }
 
-/// The leg of a set that has only one.
+/// The slot of the only leg, in a set that has one leg.
 pub(crate) const ONLY: PathId = PathId(0);
 
 /// The leg on which a message is sent.
 #[derive(Clone, Copy)]
 pub(crate) struct OutLeg<'a> {
-    /// Its slot in the set.
+    /// The leg's slot in the set.
     pub(crate) by: PathId,
-    /// Format of messages in its cells.
+    /// Format of messages in the leg's cells.
     pub(crate) format: Format,
-    /// True if it has room for DATA.
+    /// True if the leg has room for a DATA cell.
     pub(crate) has_room: bool,
     /// Bytes that precede the message's data.
     pub(crate) prefix: &'a [u8],
@@ -73,23 +73,23 @@ pub(crate) struct OutLeg<'a> {
 pub(crate) struct Streams {
     side: Side,
     flow: StreamFlow,
-    /// True if there ever was a stream.
+    /// True if the set ever had a stream.
     used: bool,
     params: Arc<Params>,
     streams: BTreeMap<u16, Stream>,
     turns: Turns,
-    /// Last ID assigned to a stream that began here.
+    /// The last ID that was assigned to a stream which began at this end.
     last_id: u16,
     say: VecDeque<Say>,
     happened: VecDeque<Happened>,
-    /// Bytes that may arrive at once in addition to a window's: they waited for messages of other
-    /// legs.
+    /// Number of bytes that may arrive at once in addition to those of a window, because they
+    /// waited for earlier messages on other legs.
     burst: usize,
-    /// The legs that take data now, where streams have windows on each.
+    /// The legs that take data now, if streams have a window on each leg.
     open: Vec<PathId>,
-    /// The leg on which the present message arrived; `None` if that is closed.
+    /// The leg on which the message being handled arrived; `None` if that leg is closed.
     came_by: Option<PathId>,
-    /// Bytes of streams: received, sent.
+    /// Numbers of bytes of streams received and sent.
     pub(crate) carried: [u64; 2],
 }
 
@@ -117,7 +117,7 @@ impl Streams {
         }
     }
 
-    /// Adds the stream `id`; returns false if its ID is in use.
+    /// Adds the stream `key` with the ID `id`. Returns false if the ID is in use.
     pub(crate) fn add(&mut self, id: u16, key: StreamKey) -> bool {
         if id == 0 || self.streams.contains_key(&id) {
             return false;
@@ -133,25 +133,25 @@ impl Streams {
         self.used
     }
 
-    /// Returns true if circuits with congestion control carry the streams: then there are no stream
-    /// SENDMEs.
+    /// Returns true if circuits with congestion control carry the streams, so that there are no
+    /// SENDMEs of streams.
     pub(crate) fn have_congestion_control(&self) -> bool {
         self.flow == StreamFlow::Rates
     }
 
-    /// Sets the kind of windows for a set of `design`. Call it before there is a stream.
+    /// Sets the kind of windows for a set of `design`. Call this before the set has a stream.
     pub(crate) fn adopt(&mut self, design: Design) {
         if let StreamFlow::Windows(windows) = &mut self.flow {
             *windows = design.stream_windows();
         }
     }
 
-    /// Returns true if a stream has a window on each leg.
+    /// Returns true if each stream has a window on each leg.
     pub(crate) fn have_leg_windows(&self) -> bool {
         self.flow == StreamFlow::Windows(StreamWindows::EachLeg)
     }
 
-    /// Sets the legs that take data now.
+    /// Sets the legs that can take data now.
     pub(crate) fn may_go_by(&mut self, legs: impl Iterator<Item = PathId>) {
         self.open.clear();
         self.open.extend(legs);
@@ -163,16 +163,16 @@ impl Streams {
         self.next_on(now, leg).is_some()
     }
 
-    /// Sets the leg on which the next messages arrived; `None` if that is closed.
+    /// Sets the leg on which the next messages arrived; `None` if that leg is closed.
     pub(crate) fn comes_by(&mut self, leg: Option<PathId>) {
         self.came_by = leg;
     }
 
-    /// Notes `message` on a leg that waits for others; `much_waits` is true if the queue of waiting
-    /// messages is nearly full.
+    /// Notes that `message` arrived on `leg` and waits for earlier messages. `much_waits` is true
+    /// if the queue of waiting messages is nearly full.
     ///
     /// # Errors
-    /// More data than a window allows.
+    /// The peer sent more data than a window allows.
     pub(crate) fn came_early(
         &mut self,
         now: Time,
@@ -186,7 +186,7 @@ impl Streams {
         stream.map_or(Ok(()), |stream| stream.came_early(now, came, much_waits, &mut self.say))
     }
 
-    /// Removes a lost leg, and the messages to send on it.
+    /// Removes a lost leg, and the messages that must be sent on that leg.
     pub(crate) fn lost(&mut self, leg: PathId) {
         self.say.retain(|say| say.by != Some(leg));
         self.streams.values_mut().for_each(|stream| stream.lost(leg));
@@ -195,7 +195,7 @@ impl Streams {
         }
     }
 
-    /// Assigns IDs after `last_id` to the next streams that begin here.
+    /// Makes streams that begin here from now on use IDs after `last_id`.
     pub(crate) fn number_from(&mut self, last_id: u16) {
         self.last_id = last_id;
     }
@@ -208,7 +208,7 @@ impl Streams {
         Some(id)
     }
 
-    /// Applies `act` to the stream with this ID, if there is one.
+    /// Applies `act` to the stream with the ID `id`, if there is one, and returns the result.
     pub(crate) fn with<T>(&mut self, id: u16, act: impl FnOnce(&mut Stream) -> T) -> Option<T> {
         let stream = self.streams.get_mut(&id)?;
         let done = act(stream);
@@ -216,7 +216,7 @@ impl Streams {
         Some(done)
     }
 
-    /// Returns the stream with this ID, for reading.
+    /// Returns the stream with the ID `id`, for reading.
     pub(crate) fn peek(&self, id: u16) -> Option<&Stream> {
         self.streams.get(&id)
     }
@@ -226,13 +226,13 @@ impl Streams {
         self.streams.len()
     }
 
-    /// Removes the stream `id` at once.
+    /// Removes the stream `id` at once, and returns it.
     pub(crate) fn remove(&mut self, id: u16) -> Option<Stream> {
         self.turns.note(id, None);
         self.streams.remove(&id)
     }
 
-    /// Removes all streams.
+    /// Removes and returns all streams.
     pub(crate) fn take_all(&mut self) -> impl Iterator<Item = Stream> {
         self.turns = Turns::default();
         std::mem::take(&mut self.streams).into_values()
@@ -243,7 +243,7 @@ impl Streams {
         self.say.push_back(Say { command, stream, data, by: None });
     }
 
-    /// Returns the next event.
+    /// Returns the next event of the streams.
     pub(crate) fn happened(&mut self) -> Option<Happened> {
         self.happened.pop_front()
     }
@@ -258,15 +258,15 @@ impl Streams {
         self.turns.wake(now)
     }
 
-    /// Notes bytes that the program of the stream `id` has read.
+    /// Notes that the program of the stream `id` has read `bytes` bytes.
     pub(crate) fn consumed(&mut self, now: Time, id: u16, bytes: usize) {
         if let Some(stream) = self.streams.get_mut(&id) {
             stream.consumed(now, bytes, &mut self.say);
         }
     }
 
-    /// Handles a message that both ends may receive. Messages of a closed stream are ignored: they
-    /// were in transit.
+    /// Handles a message that both ends may receive. Messages of a closed stream are ignored,
+    /// because they were in transit when it closed.
     pub(crate) fn take(&mut self, now: Time, message: Message<'_>) -> Result<(), Broken> {
         let id = message.stream;
         if message.command == RelayCommand::END {
@@ -304,26 +304,28 @@ impl Streams {
         self.with(id, |stream| stream.told_rate(now, rate)).unwrap_or(Ok(()))
     }
 
-    /// Returns the number of pending data cells; `u64::MAX` while a program has more than there is
-    /// room for.
+    /// Returns the number of pending data cells in this `format`; `u64::MAX` while a program has
+    /// more bytes than there is room for.
     pub(crate) fn waiting(&self, format: Format) -> u64 {
         let bytes = self.turns.unsent();
         bytes.map_or(u64::MAX, |bytes| bytes.div_ceil(format.data()) as u64)
     }
 
-    /// Pauses or resumes all peers, as their data waits for messages of other legs.
+    /// Pauses all peers if `rest` is true, because their data waits for earlier messages on other
+    /// legs. Otherwise resumes them.
     pub(crate) fn rest(&mut self, now: Time, rest: bool) {
         for stream in self.streams.values_mut() {
             stream.rest(now, rest, &mut self.say);
         }
     }
 
-    /// Sets the bytes that may arrive at once in addition to a window's.
+    /// Sets the number of bytes that may arrive at once in addition to those of a window.
     pub(crate) fn allow_burst(&mut self, bytes: usize) {
         self.burst = bytes;
     }
 
-    /// Returns what [`Streams::fill`] would write now; DATA only if `data` is true.
+    /// Returns the kind of message that [`Streams::fill`] would write now. DATA is considered only
+    /// if `data` is true.
     pub(crate) fn next(&mut self, now: Time, data: bool) -> Option<Next> {
         if let Some(Say { command, stream, by, .. }) = self.say.front() {
             return Some(Next::Control { counted: is_counted(*command, *stream), by: *by });
@@ -332,7 +334,8 @@ impl Streams {
         Some(if end.is_some() { Next::Control { counted: true, by: None } } else { Next::Data })
     }
 
-    /// Writes the next message into a cell's body for this leg; DATA only if the leg has room.
+    /// Writes the next message into the body of a cell for this leg. Writes DATA only if the leg
+    /// has room.
     pub(crate) fn fill(
         &mut self,
         now: Time,
@@ -366,9 +369,9 @@ impl Streams {
         Some(Filled::Data)
     }
 
-    /// Returns the stream whose turn it is, and the reason of its END if that is due instead of
-    /// data. ENDs are sent first: each stream has only one, and both ends keep state for the stream
-    /// until then.
+    /// Returns the stream whose turn it is, and the reason in its END message if END is due instead
+    /// of data. END messages are sent first: each stream has only one, and both ends keep state for
+    /// the stream until it is sent.
     fn next_in_turn(&mut self, now: Time, data: bool) -> Option<(u16, Option<EndReason>)> {
         self.turns.wake(now);
         if let Some(id) = self.turns.next_ending() {
@@ -378,8 +381,8 @@ impl Streams {
         id.map(|id| (id, None))
     }
 
-    /// Returns the stream whose turn it is to send data. Where streams have a window on each leg,
-    /// the first open leg that takes data of any stream decides.
+    /// Returns the stream whose turn it is to send data. If streams have a window on each leg, it
+    /// is the turn on the first open leg that takes data of any stream.
     fn next_sending(&mut self, now: Time) -> Option<u16> {
         match self.have_leg_windows() {
             true => (0..self.open.len()).find_map(|place| self.next_on(now, self.open[place])),
@@ -387,8 +390,8 @@ impl Streams {
         }
     }
 
-    /// Returns the stream whose turn it is to send data on `leg`. Streams that may not send there
-    /// are skipped until they change.
+    /// Returns the stream whose turn it is to send data on `leg`. Streams that may not send on this
+    /// leg are skipped until their state changes.
     fn next_on(&mut self, now: Time, leg: PathId) -> Option<u16> {
         let queue = self.queue_of(leg);
         let Streams { streams, turns, .. } = self;
@@ -402,13 +405,15 @@ impl Streams {
         None
     }
 
-    /// Returns the leg whose turns apply to a cell on `leg`.
+    /// Returns the leg whose turns apply to a cell on `leg`: that leg itself if streams have a
+    /// window on each leg, else the same one for all legs.
     fn queue_of(&self, leg: PathId) -> PathId {
         if self.have_leg_windows() { leg } else { ONLY }
     }
 }
 
-/// Writes a message of a stream with data of two pieces.
+/// Writes a message of a stream into the body of a cell. The message's data is `data`, in two
+/// parts.
 pub(crate) fn write_pieces(
     format: Format,
     body: &mut Body,

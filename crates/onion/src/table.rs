@@ -6,11 +6,11 @@ use crate::stream::StreamKey;
 use crate::wire::extend::Target;
 use crate::wire::message::EndReason;
 
-/// A set's number in its core; reused after the set has ended.
+/// A set's number in its core. It is used again after the set has ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct SetId(pub(crate) u32);
 
-/// Values by small numbers.
+/// A table of values by small numbers.
 pub(crate) struct Slab<T> {
     values: Vec<Option<T>>,
     free: Vec<u32>,
@@ -23,12 +23,12 @@ impl<T> Default for Slab<T> {
 }
 
 impl<T> Slab<T> {
-    /// Returns the number of the next value.
+    /// Returns the number that the next inserted value gets.
     pub(crate) fn next_index(&self) -> u32 {
         self.free.last().copied().unwrap_or(self.values.len() as u32)
     }
 
-    /// Adds a value under [`Slab::next_index`].
+    /// Adds a value with the number [`Slab::next_index`], and returns that number.
     pub(crate) fn insert(&mut self, value: T) -> u32 {
         let index = self.next_index();
         match self.free.pop() {
@@ -63,23 +63,23 @@ impl<T> Slab<T> {
     }
 }
 
-/// Place of each stream.
+/// The set and the ID of each stream, by the stream's key.
 #[derive(Default)]
 pub(crate) struct StreamTable {
     places: BTreeMap<StreamKey, Place>,
     last: u64,
 }
 
-/// Place of a stream.
+/// State of a stream in the table.
 pub(crate) enum Place {
-    /// A stream of a set.
+    /// The stream is open and belongs to a set, with this ID.
     Live { set: SetId, id: u16 },
-    /// A stream closed by the peer; its program has not read all bytes.
+    /// The peer has closed the stream, and the program has not read all bytes yet.
     Left { bytes: VecDeque<u8>, reason: EndReason },
 }
 
 impl StreamTable {
-    /// Adds the stream `id` and returns its key.
+    /// Adds the stream `id` of `set`, and returns its key.
     pub(crate) fn add(&mut self, set: SetId, id: u16) -> StreamKey {
         self.last += 1;
         let key = StreamKey(self.last);
@@ -103,7 +103,8 @@ impl StreamTable {
         }
     }
 
-    /// Notes that the peer closed the stream `key`. Returns the reason if nothing is left to read.
+    /// Notes that the peer closed the stream `key`. Returns the reason if the program has nothing
+    /// left to read.
     pub(crate) fn ended(
         &mut self,
         key: StreamKey,
@@ -118,8 +119,8 @@ impl StreamTable {
         None
     }
 
-    /// Removes bytes that the program has read of a closed stream. Returns the reason of the end if
-    /// nothing is left.
+    /// Removes bytes of a closed stream that the program has read. Returns the reason of the
+    /// closing if nothing is left.
     pub(crate) fn consumed(&mut self, key: StreamKey, bytes: usize) -> Option<EndReason> {
         let Some(Place::Left { bytes: left, reason }) = self.places.get_mut(&key) else {
             return None;
@@ -143,24 +144,24 @@ impl StreamTable {
     }
 }
 
-/// Relays being dialled, and the circuits that wait for each.
+/// The relays that are being dialled, and the circuits that wait for each of them.
 #[derive(Default)]
 pub(crate) struct Dialling {
     targets: Vec<Reached>,
 }
 
-/// A relay being dialled.
+/// A relay that is being dialled: links to it are being opened.
 struct Reached {
     target: Target,
-    /// Circuits that wait, in order of arrival.
+    /// Circuits that wait for a link, in the order in which they began to wait.
     waiting: VecDeque<u32>,
-    /// Number of links that are being opened.
+    /// Number of links to the relay that are being opened.
     dials: usize,
 }
 
 impl Dialling {
-    /// Adds a circuit that waits for the relay `target`. At most `most` links to it are opened at a
-    /// time; returns true if one is to be opened for this circuit.
+    /// Adds a circuit that waits for the relay `target`. At most `most` links to the relay are
+    /// opened at a time. Returns true if the caller must open a link for this circuit.
     pub(crate) fn add(&mut self, target: &Target, circuit: u32, most: usize) -> bool {
         let place = self.place(target).unwrap_or_else(|| {
             let (target, waiting) = (target.clone(), VecDeque::new());
@@ -174,8 +175,8 @@ impl Dialling {
         is_dialled
     }
 
-    /// Handles a link to a relay that was opened, or failed. Returns this link's even share of the
-    /// circuits that wait for the relay `target`; they do not wait any more.
+    /// Notes that a link to the relay `target` was opened, or could not be. Returns its even share
+    /// of the circuits that wait for the relay, and removes them from the table.
     pub(crate) fn take(&mut self, target: &Target) -> Vec<u32> {
         let Some(place) = self.place(target) else { return Vec::new() };
         let Reached { waiting, dials, .. } = &mut self.targets[place];
@@ -188,12 +189,12 @@ impl Dialling {
         taken
     }
 
-    /// Returns the number of links to a relay that are being opened.
+    /// Returns the number of links to the relay `target` that are being opened.
     pub(crate) fn dials(&self, target: &Target) -> usize {
         self.place(target).map_or(0, |place| self.targets[place].dials)
     }
 
-    /// Removes a waiting circuit.
+    /// Removes the waiting circuit `circuit`.
     pub(crate) fn forget(&mut self, circuit: u32) {
         let all = self.targets.iter_mut();
         all.for_each(|reached| reached.waiting.retain(|&other| other != circuit));

@@ -1,20 +1,20 @@
 //! Statistics of the connections below links, as the system reports them, for schedulers that use
 //! them.
 //!
-//! Requesting them costs a system call, so it is done only on a scheduler's demand, and at most
-//! once in [`FRESH`].
+//! Statistics cost a system call, so they are requested only when a scheduler needs them, and at
+//! most once in [`FRESH`].
 
 use std::time::Duration;
 
 use anabranch_multipath::{LinkView, Time};
 
-/// Age below which statistics are not requested again.
+/// Age below which statistics are fresh, and are not requested again.
 const FRESH: Duration = Duration::from_millis(10);
-/// Binary logarithm of a span in nanoseconds: 2^27 ns (134 ms). Recent cells are those of the last
-/// one to two spans.
+/// Binary logarithm of a span in nanoseconds: a span is 2^27 ns (134 ms). Recent cells are those of
+/// the last one to two spans.
 const SPAN: u32 = 27;
 
-/// Last known statistics of a connection.
+/// The last known statistics of the connection below a link.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Transport {
     seen: Option<(Time, LinkView)>,
@@ -22,14 +22,14 @@ pub(crate) struct Transport {
 }
 
 impl Transport {
-    /// Returns the statistics and their age; requests new ones if they are not fresh.
+    /// Returns the statistics, with their age. Requests new ones if these are not fresh.
     pub(crate) fn ask(&mut self, now: Time) -> Option<LinkView> {
         let seen = self.seen.map(|(at, view)| LinkView { age: now.since(at), ..view });
         self.asked |= seen.is_none_or(|view| view.age >= FRESH);
         seen
     }
 
-    /// Returns true if new statistics are requested.
+    /// Returns true if new statistics have been requested.
     pub(crate) fn is_asked(&self) -> bool {
         self.asked
     }
@@ -40,7 +40,7 @@ impl Transport {
     }
 }
 
-/// Number of recently sent cells.
+/// Count of recently sent cells.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct RecentCells {
     span: u64,
@@ -49,7 +49,7 @@ pub(crate) struct RecentCells {
 }
 
 impl RecentCells {
-    /// Counts a cell.
+    /// Counts a cell that is sent now.
     pub(crate) fn note(&mut self, now: Time) {
         *self = self.at(now);
         self.cells += 1;

@@ -57,11 +57,11 @@ pub(super) enum Flavour {
 /// The times in a consensus's header, in seconds since 1970.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Times {
-    /// The time from which it is valid.
+    /// The time from which the consensus is valid.
     pub valid_after: u64,
-    /// The time from which a newer one is available.
+    /// The time from which a newer consensus is available.
     pub fresh_until: u64,
-    /// The time at which it expires.
+    /// The time at which the consensus expires.
     pub valid_until: u64,
 }
 

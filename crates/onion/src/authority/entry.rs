@@ -29,7 +29,7 @@ const STALE: u64 = 18 * 3600;
 const MORE_OFTEN: u64 = 4;
 const DOUBLED: u32 = 2;
 
-/// A relay.
+/// A relay that the authority knows.
 #[derive(Clone, Debug)]
 pub(super) struct Entry {
     pub(super) text: String,
@@ -41,21 +41,22 @@ pub(super) struct Entry {
     pub(super) history: History,
     /// The addresses of the relay, each with the time of its last answer there.
     pub(super) reach: Vec<(SocketAddr, Option<u64>)>,
-    /// The time of the last probe, and the number of probes since the relay was new.
+    /// The time of the last probe (`probed`), and the number of probes since the relay was new
+    /// (`probes`).
     pub(super) probed: Option<u64>,
     pub(super) probes: u32,
     /// The relay's place in the order in which new relays are probed.
     pub(super) turn: u64,
-    /// Bandwidth in kilobytes per second, and whether it was measured.
+    /// The relay's bandwidth in kilobytes per second, and whether it was measured.
     pub(super) weight: (u32, bool),
-    /// The time in seconds of a monotonic clock since which the descriptor is outdated.
+    /// The time since which the descriptor has been outdated, in seconds of a monotonic clock.
     pub(super) dated: Option<u64>,
 }
 
-/// Settings for probes, and for how long an answer counts.
+/// Settings that decide when relays are probed, and for how long an answer counts.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Reach {
-    /// Seconds for which an answer counts.
+    /// Seconds after an answer during which the relay counts as running.
     pub(super) holds: u64,
     /// Seconds between two probes of a running relay.
     pub(super) every: u64,
@@ -157,8 +158,8 @@ impl Entry {
         }
     }
 
-    /// Returns the time of the next probe. If the last probe is in the future (the clock was set
-    /// back), that is `now`. A new relay has its `turn` instead.
+    /// Returns the time of the next probe. The probe is due `now` if the last one is in the future,
+    /// because the clock was set back. For a new relay, returns its `turn` in place of a time.
     pub(super) fn due(&self, now: u64, reach: Reach) -> u64 {
         let short = (reach.every / MORE_OFTEN).max(1);
         let pause = match self.standing(now, reach) {

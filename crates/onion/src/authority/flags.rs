@@ -4,37 +4,38 @@
 /// The properties of a relay on which its flags depend.
 #[derive(Clone, Debug)]
 pub(super) struct Merits {
-    /// Whether it recently answered at all its addresses.
+    /// Whether the relay recently answered at all its addresses.
     pub(super) running: bool,
-    /// Whether it asked not to be used at present.
+    /// Whether the relay asked not to be used at present.
     pub(super) hibernating: bool,
-    /// The weight in the consensus, in kilobytes per second: measured or advertised.
+    /// The relay's weight in the consensus, in kilobytes per second: measured or advertised.
     pub(super) bandwidth: u32,
     /// Weighted mean time between failures, in seconds.
     pub(super) mtbf: f64,
-    /// Weighted fraction of time up, from 0 to 1.
+    /// Weighted fraction of time for which the relay was up, from 0 to 1.
     pub(super) uptime: f64,
     /// Weighted number of seconds since the relay became known.
     pub(super) known: f64,
-    /// Seconds since it came up; 0 if it is down.
+    /// Seconds since the relay came up; 0 if it is down.
     pub(super) up_for: u64,
-    /// Whether it answers directory requests over its links.
+    /// Whether the relay answers directory requests over its links.
     pub(super) directory: bool,
-    /// Whether it permits streams to ports 80 and 443, for each of them to at least one /8.
+    /// Whether the relay permits streams to ports 80 and 443, for each of them to at least one /8
+    /// network.
     pub(super) exits: bool,
-    /// Whether it stores descriptors of onion services.
+    /// Whether the relay stores descriptors of onion services.
     pub(super) onion_services: bool,
-    /// Whether its descriptor is more than 18 hours old.
+    /// Whether the relay's descriptor is more than 18 hours old.
     pub(super) stale: bool,
-    /// Whether it is this authority itself.
+    /// Whether the relay is this authority itself.
     pub(super) authority: bool,
 }
 
 /// Settings that decide which relays get which flags.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Judgement {
-    /// Whether every running relay is `Fast` and `Stable`, and is `Guard` if it answers directory
-    /// requests: for networks that exist for minutes only.
+    /// Whether every running relay gets the flags `Fast` and `Stable`, and also `Guard` if it
+    /// answers directory requests. This is for networks that exist for minutes only.
     pub young: bool,
     /// Bandwidth in kilobytes per second that always suffices for `Guard` (C tor's
     /// `AuthDirGuardBWGuarantee`).
@@ -61,7 +62,8 @@ impl Default for Judgement {
 const LEAST_BANDWIDTH: u32 = 4;
 /// Mean time between failures, in seconds, that always suffices for `Stable`.
 const STABLE: f64 = 7.0 * 86_400.0;
-/// Time known, in seconds, and fraction of time up that always suffice for `Guard`.
+/// Time known in seconds (`KNOWN`), and fraction of time up (`UP`), that always suffice for
+/// `Guard`, even if most relays have more.
 const KNOWN: f64 = 8.0 * 86_400.0;
 const UP: f64 = 0.98;
 
@@ -171,7 +173,7 @@ fn sorted(values: impl Iterator<Item = f64>) -> Vec<f64> {
     values
 }
 
-/// Returns the quantile of `sorted` at `share` (0 to 1); 0 if it is empty.
+/// Returns the quantile of `sorted` at `share` (0 to 1); 0 if `sorted` is empty.
 fn at(sorted: &[f64], share: f64) -> f64 {
     let place = (sorted.len() as f64 * share) as usize;
     sorted.get(place.min(sorted.len().saturating_sub(1))).copied().unwrap_or(0.0)

@@ -1,28 +1,28 @@
 //! The reliability of a relay (dir-spec 3.4.2). Older observations weigh less than recent ones.
 
-/// Interval in seconds after which all weights are multiplied by `FADING` (C tor's values).
+/// Interval in seconds (`INTERVAL`) after which all weights are multiplied by `FADING` (C tor's
+/// values).
 const INTERVAL: u64 = 12 * 3600;
 const FADING: f64 = 0.95;
 
-/// The times at which a relay answered and at which it did not, in seconds since 1970.
+/// A relay's record of the times at which it answered or did not, in seconds since 1970.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct History {
-    /// Runs that ended: the weighted sum of their lengths in seconds, and the sum of their
-    /// weights.
+    /// Sums over the runs that ended: of their weighted lengths in seconds, and of their weights.
     runs: f64,
     run_weight: f64,
-    /// Seconds up and seconds known, weighted.
+    /// Weighted seconds for which the relay was up, and for which it was known.
     up: f64,
     known: f64,
     /// The end of the time covered by the fields above.
     reckoned: Option<u64>,
     /// The time at which the present run began.
     up_since: Option<u64>,
-    /// The end of the time for which `FADING` was applied.
+    /// The end of the time for which `FADING` has been applied.
     faded: u64,
 }
 
-/// The fields of a history in storage, in the order of [`History::fields`].
+/// The fields of a history as they are stored, in the order of [`History::fields`].
 pub type Fields = [f64; 7];
 
 impl History {
@@ -58,8 +58,8 @@ impl History {
         self.up_since.map_or(0, |since| now.saturating_sub(since))
     }
 
-    /// Returns the weighted mean time between failures, in seconds. The present run counts as if
-    /// it ended now.
+    /// Returns the weighted mean time between failures, in seconds. The present run counts as if it
+    /// ended `now`.
     #[must_use]
     pub fn mtbf(&self, now: u64) -> f64 {
         let present = self.up_since.map_or(0.0, |since| now.saturating_sub(since) as f64);
@@ -67,7 +67,8 @@ impl History {
         if weight < 1e-9 { 0.0 } else { (self.runs + present) / weight }
     }
 
-    /// Returns the weighted fraction of time up, and the weighted time known in seconds.
+    /// Returns the weighted fraction of time for which the relay was up, and the weighted seconds
+    /// for which it was known.
     #[must_use]
     pub fn uptime(&self, now: u64) -> (f64, f64) {
         let mut until_now = self.clone();
@@ -102,7 +103,7 @@ impl History {
         times.chain(faded).for_each(|time| *time = time.saturating_add_signed(by));
     }
 
-    /// Adds the time since the last observation. Time does not count if the clock went back.
+    /// Adds the time since the last observation. Adds nothing if the clock went back.
     fn reckon(&mut self, now: u64) {
         let since = self.reckoned.replace(now).unwrap_or(now);
         let passed = now.saturating_sub(since) as f64;

@@ -12,9 +12,9 @@ const OLD: u64 = 15 * 86_400;
 /// The reason why a bandwidth file is rejected.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum MeasuredError {
-    /// The first line is not a time.
+    /// The first line of the file is not a time.
     NoTime,
-    /// The file was written too long ago, or in the future by our clock.
+    /// The file was written too long ago, or its time is in the future by our clock.
     Time,
 }
 
@@ -36,8 +36,8 @@ impl std::error::Error for MeasuredError {}
 /// or a bandwidth.
 ///
 /// # Errors
-/// Returns a [`MeasuredError`] if the first line is not a time, or one too long ago or in the
-/// future.
+/// Returns a [`MeasuredError`] if the first line is not a time, or the time is too long ago or in
+/// the future.
 pub fn read(text: &str, unix_now: u64) -> Result<BTreeMap<[u8; 20], u32>, MeasuredError> {
     let mut lines = text.lines();
     let time = lines.next().and_then(|line| line.trim().parse::<u64>().ok());

@@ -17,21 +17,22 @@ pub(super) struct ParsedDescriptor {
     /// observed bandwidth.
     pub(super) bandwidth: u32,
     pub(super) hibernating: bool,
-    /// Whether it answers directory requests over its links.
+    /// Whether the relay answers directory requests over its links.
     pub(super) directory: bool,
-    /// Whether it stores descriptors of onion services.
+    /// Whether the relay stores descriptors of onion services.
     pub(super) hsdir: bool,
     /// The TAP key, a PEM object as it appears in the descriptor.
     pub(super) onion_key: Option<String>,
-    /// The members of its declared family, in alphabetical order.
+    /// The members of the relay's declared family, in alphabetical order.
     pub(super) family: Vec<String>,
-    /// Summary of the ports that it exits to, such as `accept 80,443`.
+    /// Summary of the ports that the relay's exit policy permits, such as `accept 80,443`.
     pub(super) policy: String,
-    /// Summary of the ports that it exits to over IPv6.
+    /// Summary of the ports that the policy permits over IPv6; `None` if the descriptor has none.
     pub(super) policy_v6: Option<String>,
-    /// Whether it permits exits to ports 80 and 443, for each of them to at least one /8.
+    /// Whether the relay permits exits to ports 80 and 443, for each of them to at least one /8
+    /// network.
     pub(super) exits: bool,
-    /// The digests of its extra-info document.
+    /// The digests of the relay's extra-info document.
     pub(super) extra: Option<ExtraDigests>,
 }
 

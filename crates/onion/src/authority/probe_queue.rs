@@ -1,31 +1,33 @@
 //! The order in which relays are probed. Anybody can publish any number of relays that do not
-//! exist, and each costs a slow probe. Running relays must not wait for those.
+//! exist, and each costs a slow probe. Probes of running relays must not wait for those.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 /// The number of additional probes that may start now.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Room {
-    /// Probes of any relays.
+    /// Number of probes that may start, of relays in any state.
     pub running: usize,
-    /// Probes of relays that are not known to run. At most `running`, which includes them.
+    /// Number of these probes that may go to relays which are not known to run. It is at most
+    /// `running`.
     pub others: usize,
 }
 
-/// The state of a relay, as far as probes have shown it.
+/// The state of a relay, as far as probes have shown.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Standing {
-    /// It is running.
+    /// The relay is running.
     Up,
-    /// It was running once, but is not now.
+    /// The relay was running once, but is not now.
     Away,
-    /// It was not probed yet.
+    /// The relay was not probed yet.
     New,
-    /// It was probed, and has never answered.
+    /// The relay was probed, and has never answered.
     Silent,
 }
 
-/// The states of relays that get only the probes which running relays leave.
+/// The states other than [`Standing::Up`]: their relays get only the probes that running relays
+/// leave unused.
 const OTHERS: [Standing; 3] = [Standing::Away, Standing::New, Standing::Silent];
 
 /// Relays by RSA identity, each with the time at which its probe is due. New relays are always due
@@ -35,12 +37,12 @@ const OTHERS: [Standing; 3] = [Standing::Away, Standing::New, Standing::Silent];
 pub(super) struct ProbeQueue {
     queues: [BTreeSet<(u64, [u8; 20])>; 4],
     places: BTreeMap<[u8; 20], (Standing, u64)>,
-    /// The index in [`OTHERS`] of the state that is next.
+    /// The index in [`OTHERS`] of the state whose relay is probed next.
     next: usize,
 }
 
 impl ProbeQueue {
-    /// Puts a relay into the queue of `standing`, out of any other queue.
+    /// Puts a relay into the queue of `standing`, and removes it from any other queue.
     pub(super) fn put(&mut self, id: [u8; 20], standing: Standing, due: u64) {
         self.remove(&id);
         self.places.insert(id, (standing, due));
@@ -65,8 +67,8 @@ impl ProbeQueue {
         self.first(Standing::Up, now)
     }
 
-    /// Returns a due relay that is not running. The three other states take turns, so that none
-    /// takes the probes of another.
+    /// Returns a due relay that is not running. The three states of such relays take turns, so that
+    /// none uses up the probes of another.
     pub(super) fn next_other(&mut self, now: u64) -> Option<[u8; 20]> {
         let kinds = (0..OTHERS.len()).map(|step| (self.next + step) % OTHERS.len());
         let (kind, id) =

@@ -27,9 +27,9 @@ const PATIENCE: Duration = Duration::from_secs(20);
 /// A relay to probe.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Probe {
-    /// The relay, and the address at which it is probed.
+    /// The relay, and the address at which to probe it.
     pub target: Target,
-    /// Whether it was running at the last probe.
+    /// Whether the relay was running at the last probe.
     pub runs: bool,
 }
 
@@ -42,7 +42,7 @@ pub enum Output {
     Probed {
         /// The relay, and the address at which it was probed.
         target: Target,
-        /// Whether it answered under both its identities.
+        /// Whether the relay answered under both its identities.
         answers: bool,
     },
 }
@@ -66,7 +66,7 @@ struct Attempt {
     channel: Channel,
     until: Time,
     inbox: Vec<u8>,
-    /// Whether the result is reported; only the link is still open.
+    /// Whether the result has been reported already, and only the link is still open.
     over: bool,
 }
 

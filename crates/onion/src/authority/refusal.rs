@@ -8,21 +8,21 @@ use crate::wire::netdoc::DocumentError;
 /// The reason why an upload is refused.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Refusal {
-    /// It is not a descriptor, or its signatures are invalid.
+    /// The upload is not a descriptor, or its signatures are invalid.
     Document(DocumentError),
-    /// It contains more than one descriptor and its extra-info document.
+    /// The upload contains more than one descriptor and its extra-info document.
     Beside,
-    /// It was published too long ago, or too far in the future.
+    /// The descriptor was published too long ago, or too far in the future.
     Time,
-    /// A later descriptor is known.
+    /// A later descriptor of the relay is known.
     Older,
-    /// One of its two identities is known together with a different one.
+    /// One of the relay's two identities is known together with a different one.
     Identity,
-    /// It has an address that is not public.
+    /// The relay has this address, which is not public.
     Private(IpAddr),
     /// The operator has banned the relay.
     Banned,
-    /// Too many relays are known, in total or from this origin, and none can be evicted.
+    /// Too many relays are known, in total or from this upload's origin, and none can be evicted.
     Full,
 }
 

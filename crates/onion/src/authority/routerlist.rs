@@ -29,19 +29,20 @@ const LEAST: u32 = 1;
 pub enum UploadOutcome {
     /// The descriptor is new. Contains the relay's RSA identity.
     New([u8; 20]),
-    /// The descriptor was known.
+    /// The same descriptor was known already.
     Known,
 }
 
-/// State of a relay besides its descriptor, which is stored from one run to the next.
+/// State of a relay that is stored from one run to the next, in addition to its descriptor.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Past {
-    /// The Ed25519 identity that belongs to its RSA identity; permanent once it has answered under
-    /// both.
+    /// The Ed25519 identity that belongs to the relay's RSA identity. The pair is permanent once
+    /// the relay has answered under both.
     pub edwards: [u8; 32],
     /// The relay's reliability.
     pub history: History,
-    /// The time in seconds since 1970 at which it last answered at all its addresses.
+    /// The time at which the relay last answered at all its addresses, in seconds since 1970;
+    /// `None` if it never did.
     pub answered: Option<u64>,
 }
 
@@ -54,7 +55,8 @@ pub(super) struct RouterList {
     pins: Pins,
     probe_queue: ProbeQueue,
     sybil: SybilLimits,
-    /// Histories of relays without a descriptor, and the time of each relay's last answer.
+    /// Histories of relays that have no descriptor any more, each with the time of the relay's last
+    /// answer.
     gone: BTreeMap<[u8; 20], (History, Option<u64>)>,
     /// Measured bandwidths in kilobytes per second.
     measured: BTreeMap<[u8; 20], u32>,
@@ -93,9 +95,9 @@ impl RouterList {
         self.admit(now, entry, None)
     }
 
-    /// Returns the relays to probe now except `own`, one target for each address, and marks them
-    /// as probed. Running relays are first. There may be one target more than `room` allows if a
-    /// relay has two addresses.
+    /// Returns the relays to probe now except `own`, one target for each address, and marks them as
+    /// probed. Running relays are first. If a relay has two addresses, there may be one target more
+    /// than `room` allows.
     pub(super) fn probes(&mut self, now: u64, own: &[u8; 20], mut room: Room) -> Vec<Probe> {
         let mut probes = Vec::new();
         while room.running > 0 {
@@ -154,7 +156,7 @@ impl RouterList {
         }
     }
 
-    /// Records which relays are down because their answers have expired.
+    /// Records as down each relay whose last answer has expired.
     pub(super) fn settle(&mut self, now: u64) {
         for entry in self.entries.values_mut().filter(|entry| entry.history.is_up()) {
             let up = entry.is_up(now, self.reach);
@@ -232,8 +234,7 @@ impl RouterList {
         self.pins.iter().filter_map(past)
     }
 
-    /// Restores the stored state of a relay. Returns false if it contradicts a known pair of
-    /// identities.
+    /// Restores a relay's stored state. Returns false if it contradicts a known pair of identities.
     pub(super) fn remember(&mut self, now: u64, id: &[u8; 20], past: Past) -> bool {
         if !past.history.was_up() {
             return true;
@@ -370,7 +371,8 @@ impl RouterList {
         }
     }
 
-    /// Updates the time of a relay's next probe, and whether it counts as never seen.
+    /// Updates the time of a relay's next probe. A relay that has answered no longer counts against
+    /// the limits for unknown ones.
     fn note(&mut self, now: u64, id: &[u8; 20]) {
         let Some(entry) = self.entries.get(id) else { return };
         self.probe_queue.put(*id, entry.standing(now, self.reach), entry.due(now, self.reach));

@@ -7,7 +7,7 @@ pub struct Rules {
     pub allow_private: bool,
     /// RSA identities of relays that are refused.
     pub banned: Vec<[u8; 20]>,
-    /// Maximum number of relays that are listed for one address (C tor's
+    /// Maximum number of relays with the same address that the consensus lists (C tor's
     /// `AuthDirMaxServersPerAddr`); 0 for no limit.
     pub per_address: usize,
 }

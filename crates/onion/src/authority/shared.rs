@@ -28,8 +28,9 @@ pub(super) struct SharedRandom {
 }
 
 impl SharedRandom {
-    /// Returns the values of the consensus that is valid from `valid_after`. They are those of
-    /// `last`, or, when a run of 24 begins, a fresh one derived from `random`.
+    /// Returns the values of the consensus that is valid from `valid_after`. At the start of a run
+    /// of 24 consensuses they include a fresh value derived from `random`; otherwise they are those
+    /// of `last`.
     pub(super) fn of(
         last: Option<&SharedRandom>,
         [valid_after, interval]: [u64; 2],
@@ -45,7 +46,7 @@ impl SharedRandom {
         Some(SharedRandom { run, current, previous })
     }
 
-    /// Returns the lines for the consensus.
+    /// Returns the lines of the consensus that contain the values.
     pub(super) fn lines(&self) -> String {
         let line = |keyword: &str, value: &[u8; 32]| {
             format!("{keyword} {REVEALED} {}\n", Base64::encode_string(value))
@@ -54,7 +55,7 @@ impl SharedRandom {
         previous.unwrap_or_default() + &line(CURRENT, &self.current)
     }
 
-    /// Parses the values from a consensus of ours that is valid from `valid_after`.
+    /// Parses the values from this authority's own consensus, valid from `valid_after`.
     pub(super) fn read(text: &str, [valid_after, interval]: [u64; 2]) -> Option<SharedRandom> {
         let find = |keyword: &str| -> Option<[u8; 32]> {
             let mut lines = text.lines();

@@ -35,8 +35,8 @@ impl Origin {
         }))
     }
 
-    /// Returns the part of the Internet: the first 16 bits of an IPv4 address, or 32 of IPv6. Few
-    /// operators own many of those.
+    /// Returns the origin's part of the Internet: the first 16 bits of an IPv4 address, or 32 of
+    /// IPv6. Few operators own many such parts.
     fn part(self) -> Origin {
         Origin(self.0.map(|from| match from {
             IpAddr::V4(v4) => Ipv4Addr::from_bits(v4.to_bits() >> 16 << 16).into(),
@@ -49,12 +49,12 @@ impl Origin {
     }
 }
 
-/// A limit that is reached, with the relays from which one must be evicted. Only relays that have
+/// A limit that is reached, with the relays among which one must be evicted. Only relays that have
 /// never answered can be evicted.
 pub(super) enum Full {
-    /// One of these relays.
+    /// One of these relays must be evicted.
     These(BTreeSet<[u8; 20]>),
-    /// Any relay.
+    /// Any relay may be evicted.
     All,
 }
 
@@ -67,19 +67,19 @@ pub(super) struct SybilLimits {
     of: BTreeMap<Origin, BTreeSet<[u8; 20]>>,
     /// The last turn assigned to each part of the Internet.
     parts: BTreeMap<Origin, u64>,
-    /// The latest turn that was served.
+    /// The latest turn at which a relay was probed.
     now: u64,
 }
 
 impl SybilLimits {
-    /// Records that a relay has these addresses.
+    /// Records that the relay `id` has these addresses.
     pub(super) fn settle(&mut self, id: [u8; 20], addresses: &[SocketAddr]) {
         for address in addresses {
             self.at.entry(address.ip()).or_default().insert(id);
         }
     }
 
-    /// Removes a relay from these addresses.
+    /// Removes the relay `id` from these addresses.
     pub(super) fn leave(&mut self, id: &[u8; 20], addresses: &[SocketAddr]) {
         addresses.iter().for_each(|address| take(&mut self.at, &address.ip(), id));
     }
@@ -90,8 +90,9 @@ impl SybilLimits {
         self.of.entry(origin).or_default().insert(id);
     }
 
-    /// Returns the turn of a new relay from `origin`: after one more relay of each other part of
-    /// the Internet, however many those have (start-time fair queueing).
+    /// Returns the turn of a new relay from `origin`. One new relay of each other part of the
+    /// Internet is probed before it, however many new relays those parts have (start-time fair
+    /// queueing).
     pub(super) fn turn(&self, origin: Origin) -> u64 {
         self.now.max(self.parts.get(&origin.part()).copied().unwrap_or(0)) + 1
     }
@@ -104,7 +105,7 @@ impl SybilLimits {
         self.parts.insert(origin.part(), turn);
     }
 
-    /// Records that `turn` is served.
+    /// Records that the relay with this `turn` is being probed.
     pub(super) fn come(&mut self, turn: u64) {
         self.now = self.now.max(turn);
     }
@@ -152,11 +153,11 @@ fn take<K: Ord>(crowds: &mut BTreeMap<K, BTreeSet<[u8; 20]>>, key: &K, id: &[u8;
     }
 }
 
-/// A relay that may be listed.
+/// A relay that the consensus may list.
 pub(super) struct Candidate<'a> {
     pub(super) id: [u8; 20],
     pub(super) merits: &'a Merits,
-    /// The addresses that the limit counts.
+    /// The relay's addresses that count for the limit per address.
     pub(super) at: BTreeSet<IpAddr>,
 }
 

@@ -117,7 +117,7 @@ fn neither_scarce(g: i64, m: i64, e: i64) -> Weights {
     Weights { gd: third, ed: third, md: third, ee, me: SCALE - ee, mg, gg: SCALE - mg }
 }
 
-/// Computes the weights of case 2, in which both are scarce.
+/// Computes the weights of case 2, in which guards and exits are both scarce.
 fn both_scarce(g: i64, m: i64, e: i64, d: i64, third: i64) -> Weights {
     let full = Weights { gg: SCALE, ee: SCALE, ..Weights::default() };
     if g.min(e) + d < g.max(e) {

@@ -1,4 +1,5 @@
-//! Negotiation of the link protocol (VERSIONS) and of our own capabilities (CAPABILITIES).
+//! Negotiation of the link protocol (VERSIONS) and of the extensions of this project
+//! (CAPABILITIES).
 //!
 //! Numbers and cells: `docs/spec/numbers.md`.
 
@@ -6,11 +7,12 @@ use super::Fault;
 use crate::wire::cell::{Command, Width};
 use crate::wire::link::{self, Extensions};
 
-/// Link protocols that we support, as C tor does: 4 has wide circuit IDs, 5 has padding.
+/// Link protocols of C tor that we support: 4 has wide circuit IDs, 5 has padding.
 const VERSIONS: [u16; 3] = [3, 4, 5];
-/// These versions and our own, offered on links that can use our extensions.
+/// The versions of [`VERSIONS`] and this project's own version, offered on links that can use its
+/// extensions.
 const WITH_OURS: [u16; 4] = [3, 4, 5, WITH_CAPABILITIES];
-/// The version on links with lanes: nothing older is in use there.
+/// The only version offered on links with lanes, where no older version is in use.
 const OVER_LANES: [u16; 1] = [WITH_PADDING];
 /// Version 5 plus a CAPABILITIES cell from each end with the extensions it wants
 /// (`docs/spec/numbers.md`).
@@ -24,18 +26,19 @@ const WITH_PADDING: u16 = 5;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Capabilities {
     /// Each circuit has its own lane: its cells arrive in order, independently of other circuits'.
-    /// Otherwise all cells are in one order.
+    /// Without lanes, the link has one order of all its cells.
     pub lanes: bool,
-    /// All bytes arrive, those of a lane in the order in which they were sent, or the link closes.
+    /// Either all bytes arrive, and the bytes of each lane in the order in which they were sent, or
+    /// the link closes.
     pub whole: bool,
-    /// Records can be opened out of order, if the neighbour wants it too.
+    /// Records can be opened out of order, if the neighbour supports it too.
     pub early: bool,
-    /// A link with lanes may exist alongside this one, if the neighbour wants it too.
+    /// A link with lanes may exist alongside this one, if the neighbour supports it too.
     pub beside: bool,
 }
 
 impl Capabilities {
-    /// Capabilities of a link over a byte stream: one order, and no extension.
+    /// Capabilities of a link over a byte stream: all cells in one order, and no extension.
     pub const ORDERED: Capabilities =
         Capabilities { lanes: false, whole: true, early: false, beside: false };
     /// Capabilities of a link with lanes.
@@ -50,7 +53,8 @@ impl Capabilities {
         }
     }
 
-    /// Returns what VERSIONS and CAPABILITIES are to negotiate: nothing on links with lanes.
+    /// Returns the extensions that VERSIONS and CAPABILITIES are to negotiate: none on links with
+    /// lanes.
     fn wanted(self) -> Extensions {
         let is_stream = !self.lanes;
         Extensions { early: self.early && is_stream, beside: self.beside && is_stream }
@@ -60,7 +64,8 @@ impl Capabilities {
 /// State of the negotiation at one end of a link.
 pub(super) struct Negotiation {
     ours: Extensions,
-    /// Link protocols that we support, and the agreed one; 0 before.
+    /// Link protocols that we support (`versions`), and the agreed one, which is 0 before it is
+    /// known.
     versions: &'static [u16],
     version: u16,
     /// Extensions that the neighbour wants, once its CAPABILITIES cell has arrived.
@@ -83,7 +88,8 @@ impl Negotiation {
         self.versions
     }
 
-    /// Returns the width of circuit IDs in the agreed protocol, and in VERSIONS before.
+    /// Returns the width of circuit IDs in the agreed protocol. Before there is one, it is the
+    /// width in VERSIONS.
     pub(super) fn width(&self) -> Width {
         if self.version < WITH_WIDE_IDS { Width::Two } else { Width::Four }
     }
@@ -93,7 +99,7 @@ impl Negotiation {
         self.version >= WITH_PADDING
     }
 
-    /// Returns true if each end of the agreed protocol sends CAPABILITIES.
+    /// Returns true if both ends send CAPABILITIES in the agreed protocol.
     pub(super) fn has_capabilities(&self) -> bool {
         self.version == WITH_CAPABILITIES
     }
@@ -103,20 +109,21 @@ impl Negotiation {
         self.has_capabilities().then(|| link::put_capabilities(self.ours))
     }
 
-    /// Returns the extensions that both ends want; none before both are known.
+    /// Returns the extensions that both ends want; none before the wishes of both ends are known.
     pub(super) fn agreed(&self) -> Extensions {
         self.theirs.map_or(Extensions::default(), |theirs| self.ours.and(theirs))
     }
 
-    /// Returns true once the neighbour has sent its part: NETINFO may follow.
+    /// Returns true once the neighbour has sent its part of the negotiation, so that NETINFO may
+    /// follow.
     pub(super) fn is_done(&self) -> bool {
         !self.has_capabilities() || self.theirs.is_some()
     }
 
-    /// Selects the highest protocol of both ends, given the `body` of VERSIONS.
+    /// Selects the highest protocol that both ends support, given the `body` of VERSIONS.
     ///
     /// # Errors
-    /// [`Fault::NoVersion`] if there is none.
+    /// [`Fault::NoVersion`] if there is no such protocol.
     pub(super) fn take_versions(&mut self, body: &[u8]) -> Result<(), Fault> {
         self.version = link::read_versions(body, self.versions).ok_or(Fault::NoVersion)?;
         Ok(())
@@ -125,7 +132,7 @@ impl Negotiation {
     /// Takes the body of the neighbour's CAPABILITIES cell.
     ///
     /// # Errors
-    /// [`Fault::OutOfPlace`] for a second one, [`Fault::Malformed`] for a wrong length.
+    /// [`Fault::OutOfPlace`] for a second cell, [`Fault::Malformed`] for a wrong length.
     pub(super) fn take_capabilities(&mut self, body: &[u8]) -> Result<(), Fault> {
         let command = Command::CAPABILITIES;
         if self.theirs.is_some() {

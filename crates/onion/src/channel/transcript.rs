@@ -4,7 +4,7 @@ use digest::Digest;
 
 use crate::wire::crypto::Sha256;
 
-/// A running digest, until it is closed.
+/// A running digest that takes bytes until it is closed.
 #[derive(Clone, Default)]
 pub(super) struct Transcript {
     running: Sha256,
@@ -20,14 +20,14 @@ impl Transcript {
         }
     }
 
-    /// Closes the transcript: later cells do not count.
+    /// Closes the transcript: it ignores later cells.
     pub(super) fn close(&mut self) {
         if self.closed.is_none() {
             self.closed = Some(self.running.clone().finalize().into());
         }
     }
 
-    /// Returns the digest of the cells up to the end or to `close`.
+    /// Returns the digest of the cells up to `close`, or of all cells so far.
     pub(super) fn digest(&self) -> [u8; 32] {
         self.closed.unwrap_or_else(|| self.running.clone().finalize().into())
     }

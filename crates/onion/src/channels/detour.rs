@@ -15,22 +15,23 @@ use crate::wire::message::DestroyReason;
 
 /// Maximum QUIC links alongside one TLS link, counting closed ones whose circuits moved to it.
 const MOST_BESIDE: usize = 8;
-/// Maximum copies kept for one link. An honest neighbour acknowledges cells within a round trip:
-/// where more are in flight, the link loses its detour.
+/// Maximum copies kept for one link. An honest neighbour acknowledges cells within a round trip: if
+/// more are in flight, the link loses its detour.
 const MOST_KEPT: usize = 16_384;
-/// Received cells after which the neighbour is sent an acknowledgement.
+/// Number of received cells after which the neighbour is sent an acknowledgement.
 const SAY: usize = 48;
-/// Counts in one MOVE cell.
+/// Maximum number of counts in one MOVE cell.
 const COUNTS_IN_MOVE: usize = 1_000;
-/// Maximum circuits in the list of a link: as many as a link may have.
+/// Maximum number of circuits in a link's list of moving circuits: as many as a link may have.
 const MOST_LISTED: usize = 1 << 16;
 
 /// Counts of a lane's received and acknowledged cells.
 #[derive(Default)]
 pub(super) struct Delivery {
-    /// Received cells.
+    /// Number of received cells.
     received: u32,
-    /// Sent cells that the neighbour has acknowledged. Copies of the later ones are in `kept`.
+    /// Number of sent cells that the neighbour has acknowledged. Copies of the later cells are in
+    /// `kept`.
     acknowledged: u32,
     pub(super) kept: Queue,
 }
@@ -40,24 +41,26 @@ pub(super) struct Detour {
     beside: LinkId,
     number: u32,
     stage: Stage,
-    /// Copies on all lanes.
+    /// Number of copies of sent cells, over all lanes. A copy is kept until its cell is
+    /// acknowledged.
     pub(super) kept: usize,
-    /// Lanes with received but unacknowledged cells; `came` counts the cells.
+    /// Lanes on which cells were received that are not acknowledged yet. `came` is the number of
+    /// these cells.
     unsaid: BTreeSet<u32>,
     came: usize,
-    /// A timer for the next acknowledgement is set.
+    /// True if a timer for the next acknowledgement is set.
     timed: bool,
-    /// Counts in the neighbour's list so far.
+    /// Counts of received cells by circuit, from the part of the neighbour's list that has arrived.
     listed: BTreeMap<u32, u32>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Stage {
-    /// Cells use QUIC.
+    /// Cells of the circuits use the QUIC link.
     Beside,
-    /// Cells use neither link: our list is sent, and the neighbour's is incomplete.
+    /// Cells of the circuits use neither link: our list is sent, and the neighbour's is incomplete.
     Moving,
-    /// Cells use the other link.
+    /// Cells of the circuits use the link alongside.
     Moved,
 }
 
@@ -68,7 +71,7 @@ impl Detour {
     }
 }
 
-/// Invalid counts from a neighbour: of received cells, or of circuits that move.
+/// Error for invalid counts from a neighbour: of received cells, or of circuits that move.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct BadCount;
 
@@ -78,7 +81,8 @@ impl Link {
         self.detour.as_ref().is_some_and(|detour| detour.stage != Stage::Beside)
     }
 
-    /// Returns the link that carries the circuits after a move, finished or not.
+    /// Returns the link that takes over the circuits, whether they have moved already or are
+    /// moving.
     pub(super) fn carrier(&self) -> Option<LinkId> {
         self.detour.as_ref().filter(|detour| !detour.keeps()).map(|detour| detour.beside)
     }
@@ -94,14 +98,14 @@ impl Link {
         self.detour.as_ref().is_some_and(|detour| detour.kept > MOST_KEPT)
     }
 
-    /// Returns true if cells of its circuits may use the other link.
+    /// Returns true if cells of the link's circuits may be sent over the link alongside it.
     fn takes_turns(&self) -> bool {
         self.detour.as_ref().is_some_and(|detour| detour.stage == Stage::Moved)
     }
 }
 
 impl Channels {
-    /// Returns true if a link's circuits have moved to another link, or are moving.
+    /// Returns true if the circuits of the link `id` have moved to another link, or are moving.
     pub(crate) fn has_moved(&self, id: LinkId) -> bool {
         self.links.get(&id).is_some_and(Link::has_moved)
     }
@@ -174,10 +178,11 @@ impl Channels {
         Ok(number)
     }
 
-    /// Handles the neighbour's answer whether our QUIC link is alongside the link that we named.
+    /// Handles the neighbour's answer to our request to pair the QUIC link with the link that we
+    /// named.
     ///
     /// # Errors
-    /// It names another number.
+    /// The answer has another number than our request.
     pub(crate) fn answered_beside(&mut self, quic: LinkId, number: u32) -> Result<(), BadCount> {
         let detour = self.links.get(&quic).and_then(|link| link.detour.as_ref());
         match detour.map(|detour| detour.number) {
@@ -217,7 +222,8 @@ impl Channels {
         }
     }
 
-    /// Gives up a QUIC link's detour: its copies are dropped, and its circuits cannot move.
+    /// Gives up the detour of a QUIC link: the copies of its cells are dropped, and its circuits
+    /// cannot move.
     pub(crate) fn renounce(&mut self, quic: LinkId) {
         let Some(link) = self.links.get_mut(&quic) else { return };
         let detour = link.detour.take_if(|detour| detour.keeps());
@@ -237,8 +243,8 @@ impl Channels {
         most.map(|(_, id)| self.renounce(id)).is_some()
     }
 
-    /// Counts a received cell of `lane`. Returns true if a timer for the acknowledgement is to be
-    /// set.
+    /// Counts a received cell of `lane`. Returns true if the caller must set a timer for the
+    /// acknowledgement.
     pub(crate) fn came(&mut self, lane: Lane) -> bool {
         let Some(link) = self.links.get_mut(&lane.link) else { return false };
         let detour = link.detour.as_deref_mut().filter(|detour| detour.keeps());
@@ -255,7 +261,7 @@ impl Channels {
         !std::mem::replace(&mut detour.timed, true)
     }
 
-    /// Sends the acknowledgement that is due.
+    /// Sends the acknowledgement that is due on the link `id`.
     pub(crate) fn arrived_due(&mut self, id: LinkId) {
         if let Some(detour) = self.links.get_mut(&id).and_then(|link| link.detour.as_mut()) {
             detour.timed = false;
@@ -280,7 +286,7 @@ impl Channels {
         }
     }
 
-    /// Handles the neighbour's acknowledgement: drops the copies of these cells.
+    /// Handles the neighbour's acknowledgement: drops the copies of the acknowledged cells.
     ///
     /// # Errors
     /// More cells are acknowledged than were sent.
@@ -304,8 +310,8 @@ impl Channels {
         Ok(())
     }
 
-    /// Starts to move the circuits of a QUIC link to the link alongside it, and sends the counts of
-    /// their received cells. Returns false if they cannot move.
+    /// Starts to move the circuits of a QUIC link to the link alongside it, and sends the list of
+    /// these circuits with the counts of their received cells. Returns false if they cannot move.
     pub(crate) fn start_move(&mut self, quic: LinkId) -> bool {
         let Some(link) = self.links.get_mut(&quic) else { return false };
         let Some(detour) = link.detour.as_deref_mut().filter(|detour| detour.keeps()) else {
@@ -341,8 +347,8 @@ impl Channels {
         true
     }
 
-    /// Adds to the neighbour's list of moving circuits. Returns the circuits that are lost once the
-    /// list `ends`.
+    /// Adds `counts` to the neighbour's list of moving circuits. If this part `ends` the list,
+    /// returns the owners of the circuits that are lost.
     ///
     /// # Errors
     /// The counts are invalid, or no list was expected.
@@ -365,8 +371,8 @@ impl Channels {
         if ends { self.finish_move(quic) } else { Ok(Vec::new()) }
     }
 
-    /// Completes the move, as both lists are known: unacknowledged cells are sent again over the
-    /// other link, ahead of queued ones.
+    /// Completes the move, as the lists of both ends are known: unacknowledged cells are sent again
+    /// over the other link, ahead of queued ones.
     fn finish_move(&mut self, quic: LinkId) -> Result<Vec<Owner>, BadCount> {
         let Some(link) = self.links.get_mut(&quic) else { return Ok(Vec::new()) };
         let Some(detour) = link.detour.as_deref_mut() else { return Ok(Vec::new()) };
@@ -422,8 +428,8 @@ impl Channels {
         }
     }
 
-    /// Returns the link that carries the circuits of `quic` after a move, finished or not, and the
-    /// number of `quic` there.
+    /// Returns the link that takes over the circuits of `quic`, whether they have moved already or
+    /// are moving, and the number of `quic` on that link.
     pub(crate) fn moved_to(&self, quic: LinkId) -> Option<(LinkId, u32)> {
         let detour = self.links.get(&quic)?.detour.as_ref().filter(|detour| !detour.keeps())?;
         Some((detour.beside, detour.number))
@@ -435,7 +441,7 @@ impl Channels {
         detour.is_some_and(|detour| detour.stage == Stage::Moving)
     }
 
-    /// Closes QUIC links whose circuits moved to the link `id` and are all closed.
+    /// Closes each QUIC link whose circuits moved to the link `id` and have all been closed.
     pub(crate) fn tidy(&mut self, id: LinkId) {
         let Some(link) = self.links.get(&id).filter(|link| !link.moved.is_empty()) else { return };
         let is_over = |id: &LinkId| {
@@ -457,8 +463,8 @@ impl Channels {
         })
     }
 
-    /// Appends the next cell of the link `id`, or of a link whose circuits moved to it: they take
-    /// turns.
+    /// Appends to `out` the next cell of the link `id`, or of a link whose circuits moved to it.
+    /// These links take turns.
     pub(super) fn pop_in_turn(&mut self, now: Time, id: LinkId, out: &mut Vec<u8>) -> Popped {
         let Some(link) = self.links.get(&id) else { return Popped::Nothing };
         let (moved, turn) = (link.moved.clone(), link.turn);
@@ -484,7 +490,8 @@ impl Channels {
         Popped::Nothing
     }
 
-    /// Appends the next cell of a link whose circuits moved, inside a cell of the other link.
+    /// Appends to `out` the next cell of the link `quic`, whose circuits moved, inside a cell of
+    /// the other link.
     fn pop_moved(&mut self, now: Time, quic: LinkId, out: &mut Vec<u8>) -> Popped {
         let Some(link) = self.links.get_mut(&quic).filter(|link| link.takes_turns()) else {
             return Popped::Nothing;
@@ -507,7 +514,7 @@ impl Channels {
 }
 
 /// Appends the header of a cell that travels over another link: circuit ID 0, DETOUR, the length,
-/// and the number of the cell's own link.
+/// and the `number` of the cell's own link.
 fn put_head(out: &mut Vec<u8>, number: u32) {
     out.extend_from_slice(&[0; 4]);
     out.push(Command::DETOUR.0);

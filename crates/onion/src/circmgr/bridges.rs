@@ -16,7 +16,8 @@ pub(super) struct Bridges(Vec<NamedBridge>);
 
 #[derive(Debug)]
 struct NamedBridge {
-    /// Identity from the bridge line, or from its descriptor.
+    /// Identity from the bridge line or from the bridge's descriptor; `None` before either is
+    /// known.
     id: Option<[u8; 20]>,
     known: Option<Arc<Bridge>>,
 }
@@ -48,7 +49,7 @@ impl Bridges {
     }
 }
 
-/// Bridges as a list from which guards are drawn.
+/// A client's bridges as a list from which guards are drawn.
 pub(super) struct Nameable<'a> {
     pub(super) bridges: &'a Bridges,
     pub(super) wishes: &'a Wishes,
@@ -74,7 +75,7 @@ impl Listing<[u8; 20]> for Nameable<'_> {
 
 impl CircuitManager {
     /// Enters the network only through these bridges, each given by RSA identity if its line has
-    /// one. Call it before anything else.
+    /// one. Call this before any other method.
     pub fn set_bridges(&mut self, ids: Vec<Option<[u8; 20]>>) {
         self.entry.set_bridges(Bridges::new(ids));
         self.entry.set_legs(self.legs());
@@ -91,8 +92,8 @@ impl CircuitManager {
         self.retry_now();
     }
 
-    /// Retries all bridges and begins the next circuit at once: the cause of earlier failures may
-    /// be over.
+    /// Retries all bridges and begins the next circuit at once, because the cause of earlier
+    /// failures may be over.
     pub fn retry_now(&mut self) {
         self.entry.guards().forgive();
         (self.failures, self.paused_until) = (0, anabranch_multipath::Time::ZERO);
@@ -118,7 +119,7 @@ impl CircuitManager {
         }
     }
 
-    /// Reports once that sets have no more legs than there are bridges.
+    /// Reports, once, that sets have no more legs than there are bridges.
     pub(super) fn tell_few_bridges(&mut self, wanted: usize) {
         let Some(count) = self.entry.bridges().map(Bridges::count) else { return };
         if wanted > count && !std::mem::replace(&mut self.told_few_bridges, true) {

@@ -18,8 +18,8 @@ impl CircuitManager {
 
     /// Returns a guard to ask, and the key of the circuit that is to lead to it. The caller reports
     /// the outcome by [`CircuitManager::cache_reached`] or [`CircuitManager::cache_failed`], and
-    /// [`CircuitManager::cache_left`]. `None` while no relay is known, or no bridge if the network
-    /// is entered through bridges.
+    /// [`CircuitManager::cache_left`]. Returns `None` while no relay is known. With bridges, it
+    /// returns `None` while no bridge is known.
     pub fn cache(&mut self, unix_now: u64, rng: &mut impl Rng) -> Option<(CircuitKey, Hop)> {
         let network = self.network.clone();
         let network = network.as_deref();
@@ -49,8 +49,8 @@ impl CircuitManager {
     }
 }
 
-/// Returns a relay as the only hop: without its microdescriptor no onion key is known, and
-/// CREATE_FAST is used.
+/// Returns the relay `id` as the only hop of a circuit. Without its microdescriptor the onion key
+/// is not known, and CREATE_FAST is used.
 fn only_hop(network: &Network, id: &[u8; 20]) -> Option<Hop> {
     if let Some(relay) = network.relay(id) {
         return Some(hop(&relay, false));

@@ -7,21 +7,21 @@ use super::bridges::{Bridges, Nameable};
 use crate::directory::network::{Network, Position, Wishes};
 use crate::guards::{GuardParams, Guards, Instance, Instances, Listing, Purpose};
 
-/// Guards, and whether the network has changed since they were last renewed.
+/// A client's guards, and whether the network has changed since the guards were last updated.
 #[derive(Debug)]
 pub(super) struct Entry {
     instances: Instances<[u8; 20]>,
-    /// The bridges through which alone the network is entered, if any.
+    /// The bridges, if the user enters the network only through bridges.
     bridges: Option<Bridges>,
     stale: bool,
-    /// Legs of a circuit: at least as many guards are in use.
+    /// Number of legs of a circuit. At least this number of guards is in use.
     legs: usize,
 }
 
-/// Outcome of renewing the guards.
+/// Outcome of [`Entry::renew`], which updates the guards.
 #[derive(Debug, Default)]
 pub(super) struct Renewed {
-    /// The state to save has changed.
+    /// True if the state to save has changed.
     pub(super) changed: bool,
     /// Number of relays allowed as guards, if the user should be warned that they are few.
     pub(super) few: Option<usize>,
@@ -64,7 +64,7 @@ impl Entry {
         self.legs = legs;
     }
 
-    /// Returns the guards of circuits of several legs; none if circuits have one leg.
+    /// Returns the guards in use by circuits of several legs; none if circuits have one leg.
     pub(super) fn in_use(&self) -> Vec<[u8; 20]> {
         let primary = self.current().primary().iter().copied();
         if self.legs < 2 { Vec::new() } else { primary.take(self.legs).collect() }
@@ -85,7 +85,8 @@ impl Entry {
         self.instances.guards()
     }
 
-    /// Renews the guards if the network has changed. Bridges need no network for that.
+    /// Updates the guards if the network has changed. Bridges can be updated without a known
+    /// network.
     pub(super) fn renew(
         &mut self,
         unix_now: u64,
@@ -142,8 +143,8 @@ impl Entry {
         Some(choice?.id)
     }
 
-    /// Returns a guard for a further leg of a set whose relays are `beside`: one of the guards in
-    /// use.
+    /// Returns a guard for a further leg of a set that has the relays `beside`. It is one of the
+    /// guards in use.
     pub(super) fn choose_leg(
         &mut self,
         unix_now: u64,

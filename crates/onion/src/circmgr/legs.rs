@@ -2,9 +2,9 @@
 //! further legs.
 //!
 //! The first circuit of a set is its head, and streams are attached to it. It is linked as soon as
-//! it is built, before it has a stream; circuits built for it later join the set, in use or not. A
-//! client without a demand for an hour builds no further legs: C tor's built and dropped sets for
-//! as long as they ran (its issue 40981).
+//! it is built, before it has a stream; circuits built for the set later join it, whether or not it
+//! is in use. A client that had no demand for an hour builds no further legs: C tor's built and
+//! dropped sets for as long as they ran (its issue 40981).
 
 use std::time::Duration;
 
@@ -22,21 +22,23 @@ use crate::wire::netdoc::{Flags, Speaks};
 /// Time after a demand during which further legs are built ahead (C tor's
 /// PredictedPortsRelevanceTime).
 const RELEVANT: Duration = Duration::from_secs(3600);
-/// Delay before a failed leg is begun again.
+/// Delay after the loss of a leg before another is begun in its place.
 const AGAIN: Duration = Duration::from_secs(1);
-/// Time after which a set without circuits ends (`docs/spec/resilient-legs.md#death`).
+/// Time after which a set without circuits is closed (`docs/spec/resilient-legs.md#death`).
 const LEGLESS: Duration = Duration::from_secs(10);
-/// Maximum circuits begun for a set without circuits, a second apart, while none of them is built.
+/// Maximum number of circuits that are under construction for a set without circuits. They are
+/// begun a second apart.
 const MOST_ATTEMPTS: usize = 3;
-/// Legs of a set if the user gives no number and the design has no consensus parameter.
+/// Number of legs of a set if the user gives no number and the design has no consensus parameter.
 const USUAL: usize = 2;
-/// Number of relays where legs can join below which the user is informed: each of them sees which
-/// guards a client has.
+/// Number of relays where legs can join below which the user is informed. Each such relay sees
+/// which guards a client has.
 const FEW_JOINING: usize = 8;
-/// A fingerprint that no relay has: stands for an exit or middle where no relay is able.
+/// A fingerprint that no relay has. It stands in the preferences for an exit or middle when no
+/// relay can link sets.
 const NOBODY: [u8; 20] = [0; 20];
 
-/// Position of the relay where the legs of a set meet.
+/// Position in the path of the relay where the legs of a set meet.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum SetEnd {
     Exit,
@@ -44,7 +46,7 @@ enum SetEnd {
 }
 
 impl SetEnd {
-    /// Returns the relays preferred at this position.
+    /// Returns the relays that the preferences name for this position.
     fn wished(self, wishes: &mut Wishes) -> &mut Vec<[u8; 20]> {
         match self {
             SetEnd::Exit => &mut wishes.exit,
@@ -64,22 +66,25 @@ impl SetEnd {
 /// State of a circuit as a leg of a set.
 #[derive(Clone, Debug, Default)]
 pub(super) struct LegState {
-    /// The head of its set, unless it is the head itself.
+    /// The head of the circuit's set; `None` if the circuit is the head, or in no set.
     pub(super) head: Option<CircuitKey>,
-    /// An order to link it was given.
+    /// True if an order to link the circuit was given.
     pub(super) linking: bool,
-    /// Its last relay has linked it.
+    /// True if the circuit's last relay has linked it.
     pub(super) linked: bool,
-    /// It could not be linked, and is used alone.
+    /// True if the circuit could not be linked, and is used alone.
     alone: bool,
-    /// Number of further legs begun for it (`begun`), and the earliest time of the next (`again`).
+    /// Number of further legs begun for the set that has this circuit as its head (`begun`), and
+    /// the earliest time of the next leg (`again`).
     begun: usize,
     again: Time,
-    /// It does not answer any more, nor do the other legs of its set.
+    /// True if the circuit does not answer any more, nor do the other legs of its set.
     silent: bool,
-    /// The core's name for its set, if the set has outlived the circuit with that key.
+    /// The core's name for the circuit's set: the key of its first circuit, if the set has outlived
+    /// that circuit.
     name: Option<CircuitKey>,
-    /// It is the first leg of a set that continues beyond its last relay: complete once it does.
+    /// True if the circuit is the first leg of a set whose legs join at a middle. It is complete
+    /// once the set continues beyond its last relay.
     pub(super) merges: bool,
 }
 
@@ -91,21 +96,22 @@ impl LegState {
     }
 }
 
-/// A set that has outlived all its circuits: it has had streams, and continues on a new one.
+/// A set that has outlived all its circuits. It has had streams, and continues once a new circuit
+/// is built for it.
 #[derive(Clone, Debug)]
 pub(super) struct LeglessSet {
     /// The core's name for the set: the key of the circuit that began it.
     name: CircuitKey,
     since: Time,
-    /// Earliest time of the next circuit for it.
+    /// Earliest time at which the next circuit for the set may be begun.
     again: Time,
-    /// State of the last head, with its streams.
+    /// State of the set's last head, with its streams.
     head: Circuit,
 }
 
 impl CircuitManager {
-    /// Sets the number of legs that the user wants; `None` leaves it to the consensus, and 1 is for
-    /// single circuits.
+    /// Sets the number of legs that the user wants. `None` leaves the number to the consensus; 1
+    /// means single circuits.
     pub fn set_legs(&mut self, legs: Option<usize>) {
         self.wanted_legs = legs;
         self.entry.set_legs(self.legs());
@@ -116,12 +122,12 @@ impl CircuitManager {
         }
     }
 
-    /// Sets the design of sets. Call it before anything else.
+    /// Sets the design of the client's sets. Call this before any other method.
     pub fn set_design(&mut self, design: Design) {
         self.design = design;
     }
 
-    /// Returns true if circuits end only at exits that link sets of another design than Tor's.
+    /// Returns true if circuits may end only at exits that link sets of a design other than Tor's.
     #[must_use]
     pub fn needs_able_exits(&self) -> bool {
         self.design != Design::Conflux && !self.design.is_merged() && self.legs() >= 2
@@ -132,8 +138,8 @@ impl CircuitManager {
         self.design.is_merged() && self.legs() >= 2
     }
 
-    /// Returns the hops of a circuit over `relays` that are built for it alone. Where legs join at
-    /// a middle, the hops beyond it belong to the set.
+    /// Returns the hops of a circuit over `relays` that are built for this circuit alone. Where
+    /// legs join at a middle, the hops beyond the middle belong to the whole set.
     pub(super) fn hops(&self, relays: &[Relay<'_>]) -> Vec<Hop> {
         let relays = if self.is_merging() { &relays[..relays.len() - 1] } else { relays };
         let controlled = self.design.has_congestion_control();
@@ -142,12 +148,13 @@ impl CircuitManager {
         hops.map(|(place, relay)| super::hop(relay, controlled && place == last)).collect()
     }
 
-    /// Returns true if a circuit that has been built is to begin a set of merged legs now.
+    /// Returns true if the built circuit `key` must now begin a set whose legs join at a middle.
     pub(super) fn is_to_merge(&self, key: CircuitKey) -> bool {
         self.circuits.get(&key).is_some_and(|circuit| circuit.leg.merges && !circuit.leg.linking)
     }
 
-    /// Orders a circuit to begin a set whose legs join at its last relay.
+    /// Queues the order that the circuit `key` begins a set, whose legs join at the circuit's last
+    /// relay.
     pub(super) fn merge(&mut self, key: CircuitKey) {
         let Some(circuit) = self.circuits.get_mut(&key) else { return };
         circuit.leg.linking = true;
@@ -163,13 +170,14 @@ impl CircuitManager {
     }
 
     /// Returns the number of legs of a set. It is limited by the number of bridges, as each leg has
-    /// its own.
+    /// its own bridge.
     pub(super) fn legs(&self) -> usize {
         let most = self.entry.bridges().map_or(usize::MAX, Bridges::count);
         self.wished_legs().min(most.max(1))
     }
 
-    /// Returns the number of legs wanted, by the user, the consensus or the default.
+    /// Returns the number of legs that the user wants, or else that of the consensus or the
+    /// default.
     pub(super) fn wished_legs(&self) -> usize {
         let usual = match self.design {
             Design::Conflux if !self.conflux.enabled => return 1,
@@ -180,9 +188,9 @@ impl CircuitManager {
     }
 
     /// Returns the user's preferences, restricted to the relays that link sets of the design. These
-    /// are exits for designs other than Tor's, or middles where legs join there. Few relays are
-    /// able, and a circuit to another would stay single. Orders a report to the user if none or few
-    /// are.
+    /// are exits for designs other than Tor's, or middles where legs join there. Few relays can
+    /// link such sets, and a circuit to another relay would stay single. Orders a report to the
+    /// user if there are few such relays or none.
     pub(super) fn allowed(&mut self) -> Wishes {
         let mut wishes = self.wanted.clone();
         let Some(network) = self.network.as_deref() else { return wishes };
@@ -215,7 +223,7 @@ impl CircuitManager {
     }
 
     /// Notes that a circuit's last relay has linked it. Where legs join at a middle, the first leg
-    /// now leads on to the exit, and is complete.
+    /// now continues to the exit, and is complete.
     pub fn linked(&mut self, at: Moment, key: CircuitKey, rng: &mut impl Rng) {
         let Some(circuit) = self.circuits.get_mut(&key) else { return };
         circuit.leg.linked = true;
@@ -226,14 +234,15 @@ impl CircuitManager {
         }
     }
 
-    /// Returns the head of the set in which the circuit `key` is, or is to be, a further leg.
+    /// Returns the head of the set that has, or will have, the circuit `key` as a further leg.
     #[must_use]
     pub fn head(&self, key: CircuitKey) -> Option<CircuitKey> {
         self.circuits.get(&key)?.leg.head
     }
 
-    /// Notes that the circuit `key` cannot be linked. It is dropped if it was to be a further leg,
-    /// to begin a merged set, or to continue a set without circuits.
+    /// Notes that the circuit `key` cannot be linked. The circuit is dropped if it was meant as a
+    /// further leg, as the first leg of a merged set, or as the new circuit of a set without
+    /// circuits.
     pub fn not_linked(&mut self, key: CircuitKey) {
         let Some(circuit) = self.circuits.get_mut(&key) else { return };
         (circuit.leg.linking, circuit.leg.alone) = (false, true);
@@ -275,7 +284,7 @@ impl CircuitManager {
         speaks && !circuit.leg.alone && !circuit.retired && !self.unlinkable.contains(&exit)
     }
 
-    /// Begins at most `most` further legs for sets that lack some.
+    /// Begins at most `most` further legs, for sets that have too few.
     pub(super) fn begin_legs(
         &mut self,
         network: &Network,
@@ -315,7 +324,8 @@ impl CircuitManager {
             && self.answering(key, head) < legs
     }
 
-    /// Returns the number of legs of a set that are not silent, including legs under construction.
+    /// Returns the number of legs of the set of `head` that are not silent, including legs under
+    /// construction.
     fn answering(&self, key: CircuitKey, head: &Circuit) -> usize {
         let further = self.further(key).filter(|(_, leg)| !leg.leg.silent).count();
         usize::from(!head.leg.silent) + further
@@ -329,8 +339,8 @@ impl CircuitManager {
 
     /// Begins a leg that shares the head's exit, and the head's middle where legs join there. It
     /// has no other relay, family or subnet in common with the set. Returns false if no relay was
-    /// found for it: then the set has fewer legs. Only guards in use are taken: more guards would
-    /// see the client in the long run.
+    /// found for the leg: then the set has fewer legs. Only guards in use are taken: more guards
+    /// would see the client in the long run.
     fn begin_leg(
         &mut self,
         network: &Network,
@@ -379,9 +389,9 @@ impl CircuitManager {
         true
     }
 
-    /// Updates the set of a closed circuit. If the set may continue without its head, another leg
-    /// becomes the head. A set that lost a leg takes no new streams: the exit may not have noticed
-    /// yet, and send on that leg.
+    /// Removes the closed circuit `key`, whose state was `gone`, from its set. If the set may
+    /// continue without its head, another leg becomes the head. A set that lost a leg takes no new
+    /// streams: the exit, which may not have noticed the loss yet, would send on that leg.
     pub(super) fn left_set(&mut self, now: Time, key: CircuitKey, gone: &Circuit, cause: Cause) {
         if cause == Cause::Unlinked {
             self.unlinkable.insert(gone.path[if self.is_merging() { 1 } else { 2 }]);
@@ -415,7 +425,8 @@ impl CircuitManager {
         self.heirs.insert(key, heir);
     }
 
-    /// Updates the set of a closed circuit if the design is resilient: each lost leg is replaced.
+    /// Removes the closed circuit `key` from its set if the design is resilient. Each lost leg is
+    /// replaced.
     fn left_resilient_set(&mut self, now: Time, key: CircuitKey, gone: &Circuit) {
         if let Some(head) = gone.leg.head {
             self.circuits.entry(head).and_modify(|circuit| match gone.leg.linked {
@@ -443,7 +454,8 @@ impl CircuitManager {
         }
     }
 
-    /// Makes `heir` the head, in place of `key`, of a set that the core knows by `name`.
+    /// Makes the circuit `heir` the head of the set that the core knows by `name`. The circuit
+    /// `key`, whose state was `gone`, was its head before.
     fn inherit(&mut self, (key, name): (CircuitKey, CircuitKey), heir: CircuitKey, gone: &Circuit) {
         let rest: Vec<CircuitKey> = self.further(key).map(|(key, _)| key).collect();
         for leg in rest.into_iter().filter(|leg| *leg != heir) {
@@ -460,7 +472,8 @@ impl CircuitManager {
         self.known_as(name, heir);
     }
 
-    /// Maps `key` to `heir` for later requests about its set.
+    /// Records that `heir` is now the head of the set that `key` led, for later requests with
+    /// `key`.
     fn known_as(&mut self, key: CircuitKey, heir: CircuitKey) {
         self.heirs.values_mut().filter(|of| **of == key).for_each(|of| *of = heir);
         if key != heir {
@@ -469,8 +482,8 @@ impl CircuitManager {
         self.heirs.remove(&heir);
     }
 
-    /// Notes that a leg does not answer any more, nor do the other legs of its set: another leg is
-    /// begun.
+    /// Notes that the circuit `key` does not answer any more, nor do the other legs of its set.
+    /// Another leg will be begun.
     pub fn silent(&mut self, key: CircuitKey) {
         let Some(circuit) = self.circuits.get_mut(&key) else { return };
         if !std::mem::replace(&mut circuit.leg.silent, true) {
@@ -480,7 +493,8 @@ impl CircuitManager {
         }
     }
 
-    /// Serves sets without circuits: the first circuit built for a set becomes its head.
+    /// Serves sets that have no circuits: begins circuits for each, and makes the first built
+    /// circuit its head.
     pub(super) fn rescue(&mut self, network: &Network, at: Moment, rng: &mut impl Rng) {
         for place in (0..self.legless.len()).rev() {
             let LeglessSet { name, again, .. } = self.legless[place];
@@ -495,7 +509,8 @@ impl CircuitManager {
         }
     }
 
-    /// Ends sets for which no circuit was built in time; the core has ended their streams.
+    /// Removes sets for which no circuit was built in time. The core has already ended their
+    /// streams.
     pub(super) fn end_legless(&mut self, now: Time) {
         let over = |set: &mut LeglessSet| now >= set.since + LEGLESS;
         let over: Vec<CircuitKey> = self.legless.extract_if(.., over).map(|set| set.name).collect();
@@ -508,32 +523,32 @@ impl CircuitManager {
         set.into_iter().for_each(|set| set.head.streams = set.head.streams.saturating_sub(1));
     }
 
-    /// Returns the time at which a set without circuits needs `work`.
+    /// Returns the time at which a set without circuits needs a call of `work`.
     pub(super) fn legless_due(&self) -> Option<Time> {
         let due = self.legless.iter().flat_map(|set| [set.again, set.since + LEGLESS]);
         due.filter(|due| *due > self.looked).min()
     }
 
-    /// Returns the present head of the set that `key` has led.
+    /// Returns the present head of the set that has, or had, the circuit `key` as its head.
     pub(super) fn head_of(&self, key: CircuitKey) -> CircuitKey {
         self.heirs.get(&key).copied().unwrap_or(key)
     }
 
-    /// Drops the further legs of a set along with its head.
+    /// Drops the further legs of a set whose head is dropped.
     pub(super) fn drop_further(&mut self, head: CircuitKey) {
         let legs: Vec<CircuitKey> = self.further(head).map(|(key, _)| key).collect();
         legs.into_iter().for_each(|leg| self.drop_circuit(leg));
         self.heirs.retain(|_, heir| *heir != head);
     }
 
-    /// Returns the earliest time at which a leg may be begun again.
+    /// Returns the earliest time at which a further leg may be begun in place of a lost one.
     pub(super) fn leg_due(&self) -> Option<Time> {
         let due = self.circuits.values().map(|circuit| circuit.leg.again);
         due.filter(|again| *again > self.looked).min()
     }
 }
 
-/// Returns true if a relay that supports `speaks` links sets of `design`.
+/// Returns true if a relay that supports `speaks` can link sets of `design`.
 const fn links(design: Design, speaks: Speaks) -> bool {
     let able = match design {
         Design::Conflux => speaks.conflux,
@@ -544,7 +559,8 @@ const fn links(design: Design, speaks: Speaks) -> bool {
     able && (speaks.congestion_control || !design.has_congestion_control())
 }
 
-/// Returns true if enough exits link circuits to keep sets ready (`cfx_low_exit_threshold`).
+/// Returns true if the share of exits that link circuits reaches `threshold`, in 10,000
+/// (`cfx_low_exit_threshold`). Below it clients keep no sets ready.
 pub(super) fn many_link(network: &Network, threshold: u32) -> bool {
     let (mut exits, mut linking) = (0u64, 0u64);
     for relay in network.consensus().relays.iter().filter(|relay| relay.flags.exit) {

@@ -1,10 +1,11 @@
-//! Streams whose exit has not answered (path-spec 2.3). After a timeout each tries another circuit.
-//! The silent circuit takes no new streams, but keeps its open ones.
+//! Streams whose exit has not answered (path-spec 2.3). After a timeout each such stream tries
+//! another circuit. The silent circuit takes no new streams, but keeps its open ones.
 //!
 //! One of its relays may be down. A relay through which no answer arrived meanwhile is a suspect
 //! for a minute. Other circuits through it take no new streams in that time, and new circuits avoid
-//! it as long as there are others. Without that, each user whose circuit has such a relay waits for
-//! 10 s. In a set of several legs the wait occurs whenever its scheduler changes to that leg.
+//! it while other relays are available. Without this rule, each stream on a circuit with a relay
+//! that is down waits for 10 s. In a set of several legs, it waits whenever the scheduler changes
+//! to a leg with such a relay.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -14,20 +15,20 @@ use anabranch_multipath::Time;
 use super::{Circuit, CircuitManager, Demand, Order};
 use crate::client::CircuitKey;
 
-/// Time for an exit's answer: on a stream's first attempts, and on all later ones (C tor's
-/// `compute_retry_timeout`).
+/// Time to wait for an exit's answer: on a stream's first attempts (`FIRST_PATIENCE`), and on all
+/// later ones (C tor's `compute_retry_timeout`).
 const FIRST_PATIENCE: Duration = Duration::from_secs(10);
 const LATER_PATIENCE: Duration = Duration::from_secs(15);
-/// Attempts for which [`FIRST_PATIENCE`] holds.
+/// Number of a stream's attempts that have the timeout [`FIRST_PATIENCE`].
 const FIRST_ATTEMPTS: u32 = 2;
-/// Time for which relays are avoided that did not answer, unless an answer arrives through them.
+/// Time for which relays that did not answer are avoided, unless an answer arrives through them.
 pub(super) const SUSPICION: Duration = Duration::from_secs(60);
 
 /// A demand that waits for a circuit.
 #[derive(Clone, Debug)]
 pub(super) struct PendingDemand {
     pub(super) demand: Demand,
-    /// Number of circuits that did not answer it.
+    /// Number of circuits that did not answer the demand.
     pub(super) silences: u32,
 }
 
@@ -40,8 +41,8 @@ struct Unanswered {
     deadline: Time,
 }
 
-/// Relays that may be down. Guards are not among them: all circuits share them, and they are judged
-/// when circuits are built.
+/// Relays that may be down. Guards are not among them: all circuits share them, and whether they
+/// work is judged when circuits are built.
 #[derive(Debug, Default)]
 pub(super) struct SuspectRelays {
     /// Time of the last answer through each relay; entries older than [`LATER_PATIENCE`] are
@@ -59,7 +60,7 @@ impl SuspectRelays {
         self.until.retain(|id, _| !relays.contains(id));
     }
 
-    /// Suspects each of `relays` through which no answer arrived after `since`. Returns the
+    /// Marks as suspect each of `relays` through which no answer arrived after `since`. Returns the
     /// suspects.
     fn suspect(
         &mut self,
@@ -74,7 +75,7 @@ impl SuspectRelays {
         suspects
     }
 
-    /// Returns the relays avoided at `now`.
+    /// Returns the relays that are avoided at `now`.
     pub(super) fn at(&self, now: Time) -> Vec<[u8; 20]> {
         self.until.iter().filter(|(_, until)| now < **until).map(|(id, _)| *id).collect()
     }
@@ -105,12 +106,12 @@ impl UnansweredDemands {
         }
     }
 
-    /// Returns the deadline of the next demand.
+    /// Returns the earliest deadline of a demand.
     pub(super) fn next_timeout(&self) -> Option<Time> {
         self.deadlines.first().map(|(deadline, _)| *deadline)
     }
 
-    /// Removes the demand that is due by `now` and has waited longest.
+    /// Removes and returns the demand that is due by `now` and has waited longest.
     fn pop_due(&mut self, now: Time) -> Option<Unanswered> {
         let &(deadline, number) = self.deadlines.first()?;
         if deadline > now {
@@ -122,7 +123,7 @@ impl UnansweredDemands {
 }
 
 impl PendingDemand {
-    /// Returns the exits at which its circuit must not end.
+    /// Returns the exits that the demand's circuit must not have.
     pub(super) fn avoided(&self) -> Vec<[u8; 20]> {
         self.demand.avoid.iter().chain(&self.demand.shun).copied().collect()
     }
@@ -135,8 +136,9 @@ impl CircuitManager {
         self.unanswered.remove(number);
     }
 
-    /// Notes that an answer arrived on `circuit`: its relays work. In a set of several legs it is
-    /// unknown which leg carried it, but all end at one relay.
+    /// Notes that an answer arrived on `circuit`, so its relays work. In a set of several legs it
+    /// is unknown which leg carried the answer. Only the relay where all legs end is then known to
+    /// work.
     pub fn heard(&mut self, now: Time, circuit: CircuitKey) {
         let head = self.head_of(circuit);
         let is_alone = self.further(head).next().is_none();
@@ -144,7 +146,7 @@ impl CircuitManager {
         self.suspects.hear(now, if is_alone { &path[1..] } else { &path[2..] });
     }
 
-    /// Notes that the circuit `key` was built, or linked at its last relay: its relays work.
+    /// Notes that the circuit `key` was built, or linked at its last relay, so all its relays work.
     pub(super) fn heard_all(&mut self, now: Time, key: CircuitKey) {
         if let Some(circuit) = self.circuits.get(&key) {
             self.suspects.hear(now, &circuit.path[1..]);
@@ -166,9 +168,9 @@ impl CircuitManager {
         }
     }
 
-    /// Retires circuits that share a suspect middle or exit with the circuit `silent`, on which the
-    /// next stream would wait as long. Unused ones are dropped: those built in their place show
-    /// that their relays answer. Circuits in use take no new streams.
+    /// Stops using circuits that share a suspect middle or exit with the circuit `silent`, because
+    /// the next stream on them would wait as long. Unused circuits are dropped, and their
+    /// replacements show whether the relays answer. Circuits in use take no new streams.
     fn leave_suspects(&mut self, (now, since): (Time, Time), silent: CircuitKey) {
         let head = self.head_of(silent);
         let of_silent: Vec<[u8; 20]> =

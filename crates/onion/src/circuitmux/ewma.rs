@@ -13,28 +13,30 @@ const HALF_LIFE: Duration = Duration::from_secs(30);
 /// Number of half-lives after which counts are scaled back to small numbers.
 const REBASE: f64 = 500.0;
 
-/// Scheduler by counts of sent cells; the weight of each is halved every half-life.
+/// Scheduler that prefers the circuit with the lowest count of sent cells, in which the weight of a
+/// cell halves every half-life.
 ///
-/// New cells weigh more and more, rather than all counts decaying: only the order matters.
+/// Only the order of the counts matters. So the weight of new cells grows, instead of all counts
+/// decaying.
 ///
-/// A busy circuit sends many cells in a row. So the next circuit is held in `front`, outside the
-/// ordered set, until another precedes it.
+/// A busy circuit sends many cells in a row. So the next circuit is kept in `front`, outside the
+/// ordered set, until another circuit comes before it.
 #[derive(Clone, Debug)]
 pub struct Ewma {
     half_life: Duration,
     base: Time,
-    /// Weight of a cell, and the time at which it was computed.
+    /// Weight of a cell that is sent now, and the time at which the weight was computed.
     weight: (Time, f64),
     /// Counts of all circuits that sent; that of `front` is out of date.
     counts: BTreeMap<u32, f64>,
     /// The circuit whose cell is next, if known.
     front: Option<Rank>,
-    /// Other circuits that have cells.
+    /// Circuits that have cells, other than `front`.
     behind: BTreeSet<Rank>,
 }
 
-/// A circuit's rank: the bits of its count (non-negative floats are ordered as their bits are), and
-/// its ID.
+/// A circuit's rank: the bits of its count, and its ID. Non-negative floats have the same order as
+/// their bits.
 type Rank = (u64, u32);
 
 impl Default for Ewma {
@@ -68,7 +70,7 @@ impl Ewma {
         }
     }
 
-    /// Removes `circuit` from the order, and returns its rank.
+    /// Removes `circuit` from the ordered set, and returns its rank.
     fn take(&mut self, circuit: u32) -> Rank {
         if let Some(front) = self.front.take_if(|(_, front)| *front == circuit) {
             return front;

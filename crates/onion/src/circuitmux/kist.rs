@@ -7,10 +7,11 @@ use anabranch_multipath::{LinkView, Time};
 
 use super::{Ewma, Policy};
 
-/// Interval between looks at a connection whose kernel has no room (the paper, section 4.2).
+/// Interval between two checks of a connection for which the kernel has no room (the paper, section
+/// 4.2).
 pub const INTERVAL: Duration = Duration::from_millis(10);
 
-/// [`Ewma`], with cells that wait for room in the kernel.
+/// The scheduler [`Ewma`], for links whose cells stay queued until the kernel has room for them.
 #[derive(Clone, Debug, Default)]
 pub struct Kist(Ewma);
 
@@ -33,8 +34,8 @@ impl Policy for Kist {
 }
 
 /// Returns the bytes for which the kernel has room: what the congestion window allows now, and a
-/// full window more, so that the next acknowledgements find something to send. Bytes that are not
-/// yet sent are subtracted.
+/// full window more, so that the next acknowledgements find something ready to send. Bytes that the
+/// kernel has not sent yet are subtracted.
 #[must_use]
 pub fn room(view: &LinkView) -> usize {
     let bytes = |segments: u32| u64::from(segments) * u64::from(view.mss);

@@ -14,24 +14,24 @@ use crate::table::SetId;
 use crate::wire::cell::{Body, Cell, Command};
 use crate::wire::message::{self, DestroyReason, Message, RelayCommand};
 
-/// One circuit.
+/// One circuit of a client.
 pub struct Circuit {
     pub(super) key: CircuitKey,
-    /// Its lane on the link, once there is a link.
+    /// The circuit's lane on the link to the first relay; `None` before there is a link.
     pub(super) lane: Option<Lane>,
-    /// The set whose trunk it is: the legs of that set carry its cells.
+    /// The set whose trunk this circuit is, if any. The legs of that set carry the trunk's cells.
     pub(super) trunk_of: Option<SetId>,
     /// Hops that are not yet built, nearest first.
     pub(super) wanted: std::collections::VecDeque<Hop>,
-    /// The handshake in progress.
+    /// The handshake in progress, if any.
     pub(super) pending: Option<Pending>,
-    /// Layers of the built hops.
+    /// The layers of encryption of the built hops.
     pub(super) layers: Vec<Box<dyn ClientLayer>>,
-    /// Its set and its flow control, once its last hop is built.
+    /// The circuit's set, and its flow control as a leg; `None` until its last hop is built.
     pub(super) leg: Option<(SetId, Leg)>,
-    /// Its stream IDs begin after this one.
+    /// The stream ID that was assigned last. The search for the next free ID begins after it.
     pub(super) last_id: u16,
-    /// Number of its cells on its link: received, sent.
+    /// Numbers of the circuit's cells received and sent on its link.
     pub(super) cells: [u64; 2],
 }
 

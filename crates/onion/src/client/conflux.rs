@@ -16,7 +16,7 @@ use crate::wire::conflux::{ConfluxLink, DesiredUx, SetNonce};
 use crate::wire::message::{Message, RelayCommand};
 use crate::wire::resilient::ResilientLink;
 
-/// We want the relay to send on all legs.
+/// The wish sent to the relay: it should send on all legs.
 const UX: DesiredUx = DesiredUx::HighThroughput;
 
 /// Reason why a circuit cannot be a leg of a set.
@@ -26,19 +26,19 @@ pub enum NoSet {
     NotBuilt,
     /// The set that it was to join has ended.
     Gone,
-    /// It has or had streams, or belongs to a set already.
+    /// The circuit has or had streams, or already belongs to a set.
     Used,
-    /// Its last relay did not grant congestion control.
+    /// The circuit's last relay did not grant congestion control.
     NoCongestionControl,
-    /// Its last relay granted congestion control, and the design has none.
+    /// The circuit's last relay granted congestion control, and the design has none.
     CongestionControl,
     /// The set has its maximum number of legs.
     Full,
-    /// Its legs join at a middle and the hops beyond are not given, or they are given for another
-    /// design.
+    /// The legs of the design join at a middle and the hops beyond it are not given, or hops beyond
+    /// are given for a design without them.
     Beyond,
-    /// The format of its cells differs from that of the set: a lost cell could not be sent again in
-    /// them.
+    /// The format of the circuit's cells differs from that of the set's. A lost message could not
+    /// be sent again in such cells.
     OtherCells,
 }
 
@@ -62,11 +62,12 @@ impl fmt::Display for NoSet {
 impl std::error::Error for NoSet {}
 
 impl Client {
-    /// Makes a complete, unused circuit a leg: of a new set, or of the set that `with` belongs to.
-    /// Streams begun on any leg belong to the set; they are sent as soon as one leg is linked.
+    /// Makes a complete, unused circuit a leg of the set of the circuit `with`, or of a new set if
+    /// `with` is `None`. Streams begun on any leg belong to the set; their cells are sent as soon
+    /// as one leg is linked.
     ///
     /// # Errors
-    /// [`NoSet`]
+    /// Returns [`NoSet`] if the circuit cannot be a leg.
     pub fn link(
         &mut self,
         now: Time,
@@ -79,7 +80,8 @@ impl Client {
         self.link_leg(now, circuit, with)
     }
 
-    /// Links a leg without checking whether its design needs hops beyond it.
+    /// Links a leg as [`Client::link`] does, without checking whether the design needs hops beyond
+    /// the legs.
     pub(super) fn link_leg(
         &mut self,
         now: Time,
@@ -129,7 +131,7 @@ impl Client {
         Ok(())
     }
 
-    /// Returns the data of LINK.
+    /// Returns the data of the LINK message for `leg`: `link`, and what the design adds to it.
     fn wish(&mut self, id: SetId, leg: PathId, link: &ConfluxLink) -> Vec<u8> {
         let told = self.role.dealing.as_ref().map(ToString::to_string);
         let dealing = told.filter(|text| text.len() <= DEALING).unwrap_or_default();
@@ -152,8 +154,8 @@ impl Client {
         said.expect("what is too long was left out")
     }
 
-    /// Returns the set in which the circuit `key` is a leg, or was one if the set outlives its
-    /// legs.
+    /// Returns the set in which the circuit `key` is a leg. If the set outlives its legs, also
+    /// finds it by a leg that has closed.
     pub(super) fn set_named(&self, key: CircuitKey) -> Option<SetId> {
         let living = self.place(key).map(|(_, id)| id);
         living.or_else(|| self.role.names.get(&key).copied())
@@ -165,7 +167,7 @@ impl Client {
         Some((index, self.circuits.get(index)?.set()?))
     }
 
-    /// Allows several legs in a circuit's set.
+    /// Turns the circuit's set `id` into one that can have several legs.
     fn found_set(&mut self, id: SetId) -> SetId {
         let (nonce, seed) = (SetNonce::draw(&mut *self.rng), self.rng.next_u64());
         let design = self.role.design;
@@ -181,7 +183,7 @@ impl Client {
     /// Handles `message`, which concerns sets.
     ///
     /// # Errors
-    /// A violation by the last relay.
+    /// Returns the violation if the last relay broke the protocol.
     pub(super) fn take_conflux(
         &mut self,
         now: Time,
@@ -218,10 +220,10 @@ impl Client {
     }
 }
 
-/// Reads LINKED for a set of `design`, and for the leg `serial`.
+/// Parses a LINKED message for the leg with the number `serial` of a set of `design`.
 ///
 /// # Errors
-/// It is malformed, or belongs to another design or leg.
+/// The message is malformed, or belongs to another design or leg.
 fn read_linked(
     design: Design,
     serial: Option<u32>,

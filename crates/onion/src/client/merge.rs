@@ -1,5 +1,6 @@
-//! A client's sets whose legs join at a middle (`docs/spec/middle-merge.md`). They carry one
-//! circuit, the trunk, from there to the exit. Streams belong to the trunk.
+//! A client's sets whose legs join at a middle (`docs/spec/middle-merge.md`). The legs carry the
+//! cells of one circuit, the trunk, which continues from the middle to the exit. Streams belong to
+//! the trunk.
 
 use anabranch_multipath::Time;
 
@@ -11,12 +12,12 @@ use crate::wire::cell::{Body, Command};
 
 impl Client {
     /// Makes a complete, unused `circuit` the first leg of a set whose legs join at its last relay.
-    /// The set continues from there over the hops `beyond`, at least one. After [`Output::Linked`]
-    /// streams can be begun on it. Further legs end at the same relay, and join by
-    /// [`Client::link`].
+    /// The set continues from that relay over the hops `beyond`, at least one hop. After
+    /// [`Output::Linked`] streams can be begun on `circuit`. Further legs end at the same relay,
+    /// and join the set by [`Client::link`].
     ///
     /// # Errors
-    /// [`NoSet`]
+    /// Returns [`NoSet`] if the circuit cannot begin such a set.
     pub fn merge(&mut self, now: Time, circuit: CircuitKey, beyond: Vec<Hop>) -> Result<(), NoSet> {
         if beyond.is_empty() || !self.role.design.is_merged() {
             return Err(NoSet::Beyond);
@@ -40,8 +41,8 @@ impl Client {
         Ok(())
     }
 
-    /// Returns the set of the streams on the circuit `key`, or on the set that has or had it as a
-    /// leg.
+    /// Returns the set that has the streams of the circuit `key`. If the circuit is or was a leg of
+    /// a set whose legs join at a middle, that is the set of the trunk.
     pub(super) fn streams_of(&self, key: CircuitKey) -> Option<SetId> {
         let id = self.set_named(key)?;
         match self.sets.get(id.0)?.is_merged() {
@@ -56,13 +57,13 @@ impl Client {
         self.sets.get(id.0)?.is_merged().then_some(id)
     }
 
-    /// Returns the trunk over the set that has the circuit `index` as a leg.
+    /// Returns the index of the trunk of the set that has the circuit `index` as a leg.
     pub(super) fn trunk_over(&self, index: u32) -> Option<u32> {
         self.trunk_of(self.merged_set_of(index)?)
     }
 
-    /// Returns true if the set `id` continues without legs, as others may join it. An incomplete
-    /// trunk cannot wait for them.
+    /// Returns true if the set `id` continues when it has no legs, because new legs can join it. A
+    /// set whose trunk is incomplete does not continue.
     pub(super) fn goes_on(&self, id: SetId) -> bool {
         let trunk = self.trunk_of(id).and_then(|trunk| self.circuits.get(trunk));
         trunk.is_none_or(|trunk| trunk.leg.is_some())
@@ -81,8 +82,8 @@ impl Client {
         self.put(Output::Linked { circuit, rtt });
     }
 
-    /// Handles a cell that no relay of the circuit `index` sealed last: it may be a passing cell of
-    /// the trunk.
+    /// Handles a cell that no relay of the circuit `index` sealed last: it may be a cell of the
+    /// trunk.
     pub(super) fn take_unrecognised(&mut self, now: Time, index: u32, body: &mut Body) {
         let set = self.merged_set_of(index).ok_or(CircuitFault::Unrecognised);
         let taken =
@@ -98,7 +99,7 @@ impl Client {
         circuits.into_iter().for_each(|leg| self.tear_down(leg, cause));
     }
 
-    /// Drops the trunk of a set that has ended; its streams end.
+    /// Drops the trunk of a set that has ended, and ends the trunk's streams.
     pub(super) fn leave_trunk(&mut self, id: SetId) {
         let passing = self.several(id).and_then(|several| several.passing.as_mut());
         if let Some(trunk) = passing.and_then(|passing| passing.trunk.take()) {

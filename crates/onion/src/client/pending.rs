@@ -16,8 +16,8 @@ pub(super) enum Pending {
 }
 
 impl Pending {
-    /// Starts a handshake. Returns it with its type (none for CREATE_FAST) and its first message,
-    /// or `None` if the onion key is degenerate.
+    /// Starts a handshake with `hop`. Returns the handshake, its type (none for CREATE_FAST) and
+    /// our first message. Returns `None` if the onion key is degenerate.
     pub(super) fn start(
         rng: &mut dyn CryptoRng,
         hop: &Hop,

@@ -18,7 +18,7 @@ use crate::wire::message::{
 pub enum NoStream {
     /// The circuit is closed, or not complete.
     NotBuilt,
-    /// The host is not a name that Tor carries.
+    /// The host is not a name that a BEGIN message can contain.
     BadName,
     /// All of the circuit's stream IDs are in use.
     Full,
@@ -43,7 +43,7 @@ impl Client {
     /// Opens a stream to a destination.
     ///
     /// # Errors
-    /// [`NoStream`]
+    /// Returns [`NoStream`] if the stream cannot be begun.
     pub fn begin(
         &mut self,
         now: Time,
@@ -57,7 +57,7 @@ impl Client {
     /// Opens a stream to the directory of the circuit's last relay.
     ///
     /// # Errors
-    /// [`NoStream`]
+    /// Returns [`NoStream`] if the stream cannot be begun.
     pub fn begin_directory(
         &mut self,
         now: Time,
@@ -66,11 +66,11 @@ impl Client {
         self.add(now, circuit, RelayCommand::BEGIN_DIR, Vec::new())
     }
 
-    /// Asks the circuit's last relay for a name's addresses, or for an address' name if `name` is
-    /// in in-addr.arpa.
+    /// Asks the circuit's last relay for the addresses of `name`. If `name` is in in-addr.arpa,
+    /// asks for the name that belongs to an address.
     ///
     /// # Errors
-    /// [`NoStream`]
+    /// Returns [`NoStream`] if the lookup cannot be begun.
     pub fn resolve(
         &mut self,
         now: Time,
@@ -106,10 +106,10 @@ impl Client {
         Ok(stream)
     }
 
-    /// Handles a message of a stream, in order.
+    /// Handles a message of a stream whose turn it is.
     ///
     /// # Errors
-    /// A violation by the last relay.
+    /// Returns the violation if the last relay broke the protocol.
     pub(super) fn take_turn(
         &mut self,
         now: Time,

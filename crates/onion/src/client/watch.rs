@@ -1,4 +1,4 @@
-//! Records of cells as a client's guards see them, and of the memory for cells.
+//! Records of cells as a client's guards see them, and the memory that queued cells take.
 
 use anabranch_multipath::Time;
 
@@ -6,15 +6,15 @@ use super::{CircuitKey, Client};
 use crate::ending::Ending;
 use crate::wire::cell::CELL;
 
-/// A cell of a circuit on the link to its guard. DESTROY cells that we send are not recorded, as
-/// the circuit is removed before.
+/// A cell of a circuit on the link to its guard. DESTROY cells that we send are not recorded,
+/// because the circuit is removed before they are sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CellSeen {
-    /// Time at which it was received, or passed to the link.
+    /// Time at which the cell was received, or passed to the link.
     pub time: Time,
-    /// The circuit.
+    /// The cell's circuit.
     pub circuit: CircuitKey,
-    /// True if it was sent to the guard.
+    /// True if the cell was sent to the guard, false if it was received.
     pub outward: bool,
 }
 
@@ -24,20 +24,20 @@ impl Client {
         self.role.seen.get_or_insert_default();
     }
 
-    /// Returns the cells since the last call, in order of time, if they are recorded.
+    /// Returns the cells since the last call, in order of time; none if cells are not recorded.
     pub fn take_seen(&mut self) -> Vec<CellSeen> {
         self.role.seen.as_mut().map(std::mem::take).unwrap_or_default()
     }
 
-    /// Returns the number of cells of `circuit` so far, of all kinds, as its guard sees them:
-    /// received, sent.
+    /// Returns the numbers of cells of `circuit` received and sent so far. They include cells of
+    /// all kinds, as its guard sees them.
     pub fn cells(&self, circuit: CircuitKey) -> [u64; 2] {
         let circuit = self.role.keys.get(&circuit).and_then(|&index| self.circuits.get(index));
         circuit.map(Ending::cells).unwrap_or_default()
     }
 
-    /// Returns bytes of queued cells: those queued for links plus those waiting for other legs; the
-    /// latter alone; and the maximum of these in any set so far.
+    /// Returns three numbers of bytes: of all waiting cells and messages; of messages that wait for
+    /// earlier ones on other legs; and the maximum of the latter in any set.
     pub fn waiting(&self) -> [usize; 3] {
         let waiting = self.channels.used() * CELL + self.reordered;
         [waiting, self.reordered, self.most_reordered()]

@@ -1,5 +1,6 @@
-//! Numbers between ends of ours: in each message where runs on a leg are short, by SWITCH where
-//! they are long (`docs/spec/resilient-legs.md#numbers`).
+//! Numbers between two ends that both run this project's software. On a leg with short runs each
+//! message carries its number; on a leg with long runs SWITCH conveys it
+//! (`docs/spec/resilient-legs.md#numbers`).
 
 use anabranch_multipath::PathId;
 
@@ -9,19 +10,20 @@ use super::legs::Legs;
 use super::numbering::{AHEAD, Bases, Mark, Numbering};
 use crate::wire::resilient::LegSwitch;
 
-/// Messages from which on a run is long: 124 numbers of 4 bytes fill the cell that a SWITCH costs.
+/// Number of messages from which on a run is long: 124 numbers of 4 bytes fill the cell that a
+/// SWITCH costs.
 const LONG: u64 = 124;
 /// Bytes of a number.
 const NUMBER: usize = 4;
 
 /// Numbering in which each leg has one of two states, separately in each direction. Either its
 /// messages carry the low 32 bits of their numbers, as in [`Explicit`](super::Explicit), or they
-/// carry none and their numbers are consecutive. SWITCH changes the state, or starts again at
-/// another number.
+/// carry none and their numbers are consecutive. SWITCH changes the state, or sets the next of the
+/// consecutive numbers.
 ///
-/// A sender cannot know how long a run will be, so it goes by the last one. After a long run it
-/// begins with SWITCH. After a short one it writes numbers, and sends SWITCH once they have cost as
-/// much.
+/// A sender cannot know how long a run will be, so it expects the length of the previous run. After
+/// a long run it begins with SWITCH. After a short run it writes numbers into messages, and sends
+/// SWITCH once they have cost as many bytes as a SWITCH.
 #[derive(Debug, Default)]
 pub struct Adaptive {
     legs: Legs<Numbers>,
@@ -33,14 +35,15 @@ pub struct Adaptive {
     previous: u64,
 }
 
-/// A leg's state. The next number is `Some` while messages carry none.
+/// Numbers of the messages sent and received on a leg. The next number is `Some` while messages
+/// carry none and their numbers are consecutive.
 #[derive(Clone, Copy, Debug, Default)]
 struct Numbers {
     sends: Option<u64>,
     receives: Option<u64>,
-    /// SWITCH has arrived, and no message since.
+    /// True if SWITCH has arrived, and no message since.
     switched: bool,
-    /// The highest number received.
+    /// The highest number received on the leg.
     highest: u64,
 }
 
@@ -51,7 +54,8 @@ impl Adaptive {
         Adaptive::default()
     }
 
-    /// Notes the leg of the next message. Returns true if the message is in a long run.
+    /// Notes that the next message is sent on `leg`. Returns true if the run counts as long, so
+    /// that SWITCH conveys its numbers.
     fn is_in_long_run(&mut self, leg: PathId) -> bool {
         if self.current != Some(leg) {
             (self.previous, self.length) = (self.length, 0);
@@ -63,7 +67,7 @@ impl Adaptive {
 }
 
 impl Numbers {
-    /// Returns how the message conveys its number.
+    /// Returns how the message `number` conveys its number. `by_switch` is true in a long run.
     fn mark(&mut self, number: u64, by_switch: bool) -> Mark {
         let low = number as u32;
         let follows = self.sends == Some(number);

@@ -1,4 +1,5 @@
-//! Numbers of proposal 329: each leg counts, and SWITCH carries a leg's lag in messages.
+//! The numbering of proposal 329: each leg counts its messages, and SWITCH carries the leg's lag:
+//! the number of messages sent on other legs since its last one.
 
 use anabranch_multipath::PathId;
 
@@ -10,15 +11,16 @@ use super::numbering::{AHEAD, Bases, Mark, Numbering};
 #[derive(Clone, Copy, Debug)]
 struct Counters {
     bases: Bases,
-    /// SWITCH has arrived, and no message since.
+    /// True if SWITCH has arrived, and no message since.
     switched: bool,
 }
 
 /// Numbering of proposal 329 (section 3; C tor's `last_seq_sent` and `last_seq_recv`).
 ///
 /// The leg used last always has the highest number sent. A sender that changes to another leg first
-/// sends that leg's lag there, and from then on the leg leads. So SWITCH is never 0 and never
-/// stands alone, which C tor's senders do not promise and Arti's receivers demand.
+/// sends SWITCH on it. SWITCH carries the leg's lag, the number of messages sent on other legs
+/// since its last one. From then on this leg has the highest number. So SWITCH is never 0 and never
+/// stands alone, which Arti's receivers demand, although C tor's senders do not guarantee it.
 #[derive(Debug, Default)]
 pub struct Counted {
     legs: Legs<Counters>,
@@ -38,7 +40,7 @@ impl Numbering for Counted {
         "conflux"
     }
 
-    /// Returns 1: one SWITCH cell.
+    /// Returns 1: a change of legs costs one SWITCH cell.
     fn turn(&self) -> u64 {
         1
     }

@@ -15,9 +15,9 @@ const EACH: Every = Every::Packets { mean: 1, random: false };
 pub struct Dealing {
     /// The scheduler that chooses the leg of each run.
     pub schedule: Spec,
-    /// Length of a run.
+    /// Length of a run on one leg.
     pub every: Every,
-    /// Idle time after which the schedule is drawn again, if it ever is.
+    /// Idle time after which the schedule is drawn again; `None` if it never is.
     pub redraw: Option<Silence>,
 }
 
@@ -39,8 +39,8 @@ impl Dealing {
         Dealing { schedule, every: every.unwrap_or(EACH), redraw: None }
     }
 
-    /// Parses the other end's wish, such as `round-robin 1p`. Returns `None` if no scheduler of
-    /// this name supports `legs` legs, or the length of runs is invalid.
+    /// Parses the dealing that the other end wishes, such as `round-robin 1p`. Returns `None` if no
+    /// scheduler of this name supports `legs` legs, or the length of runs is invalid.
     #[must_use]
     pub fn read(text: &str, legs: usize) -> Option<Dealing> {
         let (schedule, every) = text.split_once(' ')?;
@@ -49,7 +49,8 @@ impl Dealing {
         known.then_some(Dealing { schedule, every, redraw: None })
     }
 
-    /// Returns C tor's dealing to an end with the wish `desired`: each cell is dealt separately.
+    /// Returns C tor's dealing to an end with the wish `desired`: the scheduler chooses a leg for
+    /// each cell separately.
     #[must_use]
     pub fn as_desired(desired: DesiredUx) -> Dealing {
         let schedule = Spec::over_windows(desired.scheduler()).unwrap_or_else(|_| Dealing::usual());

@@ -16,7 +16,8 @@ use crate::wire::ancestors::Ancestor;
 use crate::wire::conflux::SetNonce;
 use crate::wire::message::RelayCommand;
 
-/// Cells in a run where each change of legs costs one cell: about 3 % of them.
+/// Number of cells in a run if each change of legs costs one cell, so that about 3 % of the cells
+/// are for changes.
 const RUN: Every = Every::Packets { mean: 31, random: false };
 
 /// A design of sets of several circuits (`docs/spec/ancestors.md`).
@@ -25,25 +26,27 @@ pub enum Design {
     /// Proposal 329, as in C tor.
     #[default]
     Conflux,
-    /// A design that precedes it, and the windows under it.
+    /// A design older than proposal 329, and the windows of its circuits.
     Ancestor(Ancestor, Over),
-    /// Ours, whose legs may fail without loss (`docs/spec/resilient-legs.md`).
+    /// This project's design, in which legs may fail without loss of data
+    /// (`docs/spec/resilient-legs.md`).
     Resilient,
-    /// The same, but the legs join at a middle, and one circuit continues to an exit that does not
-    /// know of the set (`docs/spec/middle-merge.md`).
+    /// Like [`Design::Resilient`], but the legs join at a middle. One circuit continues from the
+    /// middle to an exit, which does not know of the set (`docs/spec/middle-merge.md`).
     Merged,
 }
 
-/// Limit of the cells in flight on a leg.
+/// Mechanism that limits the cells in flight on a leg.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Over {
-    /// 1,000 cells of a circuit, 500 of a stream: circuits without congestion control.
+    /// Fixed windows of 1,000 cells for a circuit and 500 for a stream, as on circuits without
+    /// congestion control.
     Fixed,
     /// The congestion control of proposal 324.
     Vegas,
 }
 
-/// Fixed-size windows of streams, if there are any.
+/// Fixed-size windows of streams, where they exist.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum StreamWindows {
     /// A stream has one window.
@@ -52,7 +55,7 @@ pub(crate) enum StreamWindows {
     EachLeg,
 }
 
-/// Error for an unknown design name.
+/// Error for an unknown design name; contains the name.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct UnknownDesign(String);
 
@@ -68,7 +71,7 @@ impl Design {
         Design::Ancestor(Ancestor::MTor, Over::Vegas),
     ];
 
-    /// Returns the name in configuration and messages.
+    /// Returns the name of the design in configuration and messages.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
@@ -82,7 +85,7 @@ impl Design {
         }
     }
 
-    /// Returns the older design that this is, if it is one.
+    /// Returns the older design that this design is, or `None` for the newer ones.
     #[must_use]
     pub const fn ancestor(self) -> Option<Ancestor> {
         match self {
@@ -98,13 +101,15 @@ impl Design {
         Design::Ancestor(ancestor, windows)
     }
 
-    /// Returns true if messages lost with a leg are sent again, so that the set outlives its legs.
+    /// Returns true if messages lost with a leg are sent again, so that the set can outlive its
+    /// legs.
     #[must_use]
     pub const fn is_resilient(self) -> bool {
         matches!(self, Design::Resilient | Design::Merged)
     }
 
-    /// Returns true if its legs join at a middle, and carry whole cells of one circuit.
+    /// Returns true if the legs of this design join at a middle, and carry whole cells of one
+    /// circuit.
     #[must_use]
     pub const fn is_merged(self) -> bool {
         matches!(self, Design::Merged)
@@ -138,13 +143,13 @@ impl Design {
         if self.is_resilient() { end.keeping() } else { end }
     }
 
-    /// Returns true if its circuits have congestion control.
+    /// Returns true if the circuits of this design have congestion control.
     #[must_use]
     pub const fn has_congestion_control(self) -> bool {
         !matches!(self, Design::Ancestor(_, Over::Fixed))
     }
 
-    /// Returns its numbering of messages.
+    /// Returns this design's numbering of messages.
     #[must_use]
     pub fn numbering(self) -> Box<dyn Numbering> {
         match self {
@@ -155,7 +160,7 @@ impl Design {
         }
     }
 
-    /// Returns its dealing, unless that follows the other end's wish.
+    /// Returns this design's dealing; `None` if that follows the other end's wish.
     #[must_use]
     pub fn dealing(self) -> Option<Dealing> {
         match self {
@@ -168,7 +173,7 @@ impl Design {
         }
     }
 
-    /// Returns the windows of its streams.
+    /// Returns which windows the streams of this design have.
     pub(crate) const fn stream_windows(self) -> StreamWindows {
         match self {
             Design::Ancestor(Ancestor::MTor, Over::Fixed) => StreamWindows::EachLeg,
@@ -176,8 +181,8 @@ impl Design {
         }
     }
 
-    /// Returns the maximum cells of one stream in flight on `legs` legs where a fixed window limits
-    /// them; 0 with congestion control.
+    /// Returns the maximum number of cells of one stream in flight over `legs` legs if fixed
+    /// windows limit them; 0 with congestion control.
     pub(crate) const fn under_way(self, legs: usize) -> u64 {
         match (self.has_congestion_control(), self.stream_windows()) {
             (true, _) => 0,
@@ -186,7 +191,7 @@ impl Design {
         }
     }
 
-    /// Returns the commands that link its legs: LINK, LINKED, LINKED_ACK.
+    /// Returns the commands that link legs of this design: LINK, LINKED, LINKED_ACK.
     #[must_use]
     pub const fn link_commands(self) -> [RelayCommand; 3] {
         match self {

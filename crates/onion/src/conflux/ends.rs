@@ -13,10 +13,10 @@ use crate::wire::conflux::{ConfluxLink, DesiredUx, SetNonce, read_switch};
 use crate::wire::message::{Message, RelayCommand};
 use crate::wire::resilient::LegSwitch;
 
-/// Limits of a set.
+/// Limits that apply to a set.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limits {
-    /// Maximum legs of a set at a time (`cfx_max_legs_set`).
+    /// Maximum number of legs of a set at a time (`cfx_max_legs_set`).
     pub legs: usize,
     /// Time limit for the answer to LINK, or to LINKED. C tor has a timer for neither.
     pub answer: Duration,
@@ -31,35 +31,36 @@ impl Default for Limits {
 /// Consequence of a leg's loss for the set (C tor's `cfx_del_leg`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fate {
-    /// The other legs continue.
+    /// The set continues on the other legs.
     Lives,
-    /// Messages on that leg are lost: the set and all its streams end.
+    /// Messages on the lost leg cannot be recovered: the set and all its streams end.
     Dies,
 }
 
-/// Outcome of a message received on a leg.
+/// Outcome of the arrival of a message on a leg.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Arrival<'d> {
-    /// It is to be handled now, with this data; then the messages of [`ConfluxEnd::pop`].
+    /// The message must be handled now, with this data; then the messages that [`ConfluxEnd::pop`]
+    /// returns.
     Now(&'d [u8]),
-    /// Nothing is to be handled now: the message waits, or it was SWITCH.
+    /// Nothing can be handled now: the message waits for earlier ones, or it was SWITCH.
     Later,
-    /// It is a repetition of a message that has been handled.
+    /// The message repeats one that has been handled.
     Known,
 }
 
 /// State of a leg.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum State {
-    /// The client sent LINK at that time.
+    /// The client sent LINK at this time.
     Launched(Time),
-    /// The exit sent LINKED at that time; LINKED_ACK is expected.
+    /// The exit sent LINKED at this time; LINKED_ACK is expected.
     Linked(Time),
-    /// Measured: the leg may carry data.
+    /// The leg may carry data. Contains the round-trip time measured by linking.
     Ready(Duration),
 }
 
-/// Role of this end.
+/// Whether this end is the client or the exit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Role {
     Client,
@@ -78,10 +79,10 @@ pub struct ConfluxEnd {
     /// The leg on which the last message was sent.
     current: Option<PathId>,
     desired: DesiredUx,
-    /// A leg was lost, perhaps with messages that are not yet missed.
+    /// True if a leg was lost, perhaps with messages that have not been missed yet.
     maimed: bool,
     gone: bool,
-    /// Sent messages, if they are sent again when their leg fails.
+    /// Sent messages that are kept, if the design sends them again when their leg fails.
     retransmitter: Option<Retransmitter>,
 }
 
@@ -92,8 +93,8 @@ impl ConfluxEnd {
         ConfluxEnd::new(Role::Client, nonce, numbering, limits)
     }
 
-    /// Returns an exit's end without legs, for a LINK whose nonce no set has. Pass that LINK to
-    /// [`ConfluxEnd::link`].
+    /// Returns an exit's end without legs. It is made for a LINK message whose nonce belongs to no
+    /// set. Pass that message to [`ConfluxEnd::link`].
     #[must_use]
     pub fn exit(nonce: SetNonce, numbering: Box<dyn Numbering>, limits: Limits) -> ConfluxEnd {
         ConfluxEnd::new(Role::Exit, nonce, numbering, limits)
@@ -120,27 +121,29 @@ impl ConfluxEnd {
         }
     }
 
-    /// Returns the end with retransmission: messages lost with a leg are sent again, so that the
-    /// set outlives its legs.
+    /// Returns this end with retransmission: messages lost with a leg are sent again, so that the
+    /// set can outlive its legs.
     #[must_use]
     pub fn keeping(self) -> ConfluxEnd {
         let retransmitter = Some(Retransmitter::new(self.role == Role::Client));
         ConfluxEnd { retransmitter, ..self }
     }
 
-    /// Returns the sent and unacknowledged messages, if they are kept.
+    /// Returns the state of retransmission; `None` if messages lost with a leg are not sent again.
     pub const fn retransmitter_mut(&mut self) -> Option<&mut Retransmitter> {
         self.retransmitter.as_mut()
     }
 
-    /// Returns the same for reading.
+    /// Returns the state of retransmission for reading; `None` if messages lost with a leg are not
+    /// sent again.
     #[must_use]
     pub const fn retransmitter(&self) -> Option<&Retransmitter> {
         self.retransmitter.as_ref()
     }
 
-    /// Launches a circuit of the client's as a leg. Returns its slot and the LINK to send. LINK
-    /// carries (0, 0), and the leg counts from there: so stock exits let legs join a set in use.
+    /// Adds one of the client's circuits as a leg. Returns the leg's slot and the LINK message to
+    /// send. LINK carries the numbers (0, 0), from which the leg counts. So stock exits let legs
+    /// join a set in use.
     ///
     /// # Errors
     /// The set is full or has ended.
@@ -157,12 +160,12 @@ impl ConfluxEnd {
         Ok((leg, ConfluxLink { nonce: self.nonce, sent: 0, received: 0, ux }))
     }
 
-    /// Handles LINK. Returns the leg's slot and the LINKED to send. `clean` is true if the circuit
-    /// never had a stream or a lookup. The leg may receive at once; data is sent on it once
-    /// LINKED_ACK has arrived.
+    /// Handles LINK. Returns the leg's slot and the LINKED message to send. `clean` is true if the
+    /// circuit never had a stream or a lookup. Data may be received on the leg at once. It is sent
+    /// there once LINKED_ACK has arrived.
     ///
-    /// LINKED mirrors the numbers of LINK, so that C tor, Arti and legs that join late all count
-    /// alike.
+    /// LINKED repeats the numbers of LINK, so that both ends count alike: with C tor, with Arti,
+    /// and on legs that join late.
     ///
     /// # Errors
     /// The leg may not join.
@@ -191,7 +194,7 @@ impl ConfluxEnd {
         Ok((leg, ConfluxLink { nonce: self.nonce, sent, received, ux }))
     }
 
-    /// Sets the number `serial` of the linked leg `leg`, in designs in which legs have one.
+    /// Sets the serial number of the linked leg `leg`, in designs whose legs have one.
     pub fn name(&mut self, leg: PathId, serial: u32) {
         if let Some(retransmitter) = &mut self.retransmitter {
             retransmitter.join(leg, serial);
@@ -199,10 +202,10 @@ impl ConfluxEnd {
         }
     }
 
-    /// Handles LINKED on `leg`: LINKED_ACK is to be sent at once.
+    /// Handles LINKED on `leg`. The caller must send LINKED_ACK at once.
     ///
     /// # Errors
-    /// It is not expected, or belongs to another set.
+    /// LINKED is not expected, or belongs to another set.
     pub fn linked(
         &mut self,
         now: Time,
@@ -232,7 +235,7 @@ impl ConfluxEnd {
     /// Handles LINKED_ACK on `leg`.
     ///
     /// # Errors
-    /// It is not expected.
+    /// LINKED_ACK is not expected.
     pub fn acknowledged(&mut self, now: Time, leg: PathId) -> Result<(), ConfluxFault> {
         self.check(Role::Exit)?;
         match self.state(leg)? {
@@ -247,10 +250,10 @@ impl ConfluxEnd {
         }
     }
 
-    /// Handles `message` on `leg`, which has a number or is SWITCH.
+    /// Handles `message`, received on `leg`. The message has a number, or is SWITCH.
     ///
     /// # Errors
-    /// A violation: [`ConfluxFault::closes`] returns what to close.
+    /// Returns the violation. [`ConfluxFault::closes`] returns whether to close the leg or the set.
     pub fn receive<'d>(
         &mut self,
         leg: PathId,
@@ -276,7 +279,8 @@ impl ConfluxEnd {
         self.take(leg, message)
     }
 
-    /// Handles a passing cell on `leg`, as a message whose data is the whole cell.
+    /// Handles a cell of the trunk that arrived on `leg`, as a message whose data is the whole
+    /// cell.
     ///
     /// # Errors
     /// See [`ConfluxEnd::receive`].
@@ -291,7 +295,8 @@ impl ConfluxEnd {
         self.take(leg, cell)
     }
 
-    /// Handles a numbered message, or keeps it until its turn.
+    /// Handles a numbered message that is the next in order, or keeps it until earlier ones have
+    /// arrived.
     fn take<'d>(&mut self, leg: PathId, message: Message<'d>) -> Result<Arrival<'d>, ConfluxFault> {
         let Message { command, stream, data } = message;
         let next = self.queue.next_number();
@@ -307,12 +312,12 @@ impl ConfluxEnd {
         }
     }
 
-    /// Returns the next waiting message, if its turn has come and the set has not ended.
+    /// Returns the next waiting message if all earlier ones have arrived and the set has not ended.
     pub fn pop(&mut self) -> Option<Held> {
         self.queue.pop()
     }
 
-    /// Assigns a number to a message on `leg`. The returned mark is sent along with it.
+    /// Assigns a number to a message on `leg`. The caller sends the returned mark with the message.
     ///
     /// # Errors
     /// The set has ended, the leg is not linked, or the number cannot be conveyed.
@@ -326,8 +331,8 @@ impl ConfluxEnd {
         Ok(mark)
     }
 
-    /// Marks a message of a lost leg that is sent again on this one; its data leaves `spare` bytes
-    /// of the cell free.
+    /// Returns the mark of a message that was lost with another leg and is sent again on `leg`. The
+    /// message's data leaves `spare` bytes of the cell free.
     ///
     /// # Errors
     /// See [`ConfluxEnd::send`].
@@ -339,8 +344,8 @@ impl ConfluxEnd {
         self.numbering.again(leg, number, spare)
     }
 
-    /// Removes the closed leg `leg`. `unacknowledged` is true if it had data in flight that a
-    /// SENDME would have covered.
+    /// Removes the closed leg `leg`. `unacknowledged` is true if at least one SENDME's worth of
+    /// cells was in flight on it.
     pub fn lose(&mut self, leg: PathId, unacknowledged: bool) -> Fate {
         let Ok(state) = self.state(leg) else { return self.fate() };
         let was_linked = !matches!(state, State::Launched(_));
@@ -365,13 +370,13 @@ impl ConfluxEnd {
         self.fate()
     }
 
-    /// Returns true if the message for which the others wait was sent on a lost leg. By C tor's
-    /// rules a set survives that lost fewer cells than one SENDME covers; its streams would hang.
+    /// Returns true if the message for which later ones wait was sent on a lost leg. C tor's rules
+    /// let a set live that lost fewer cells than one SENDME covers. Its streams would wait forever.
     fn misses_what_is_lost(&self) -> bool {
         self.maimed && self.bytes() > 0 && self.numbering.passed(self.queue.next_number())
     }
 
-    /// Ends the set: waiting messages are dropped, and later ones are refused.
+    /// Ends the set: drops waiting messages, and refuses later ones.
     pub fn die(&mut self) {
         self.gone = true;
         self.legs.clear();
@@ -379,13 +384,14 @@ impl ConfluxEnd {
         self.retransmitter.iter_mut().for_each(Retransmitter::clear);
     }
 
-    /// Iterates over the legs whose other end has not answered in time. They are to be closed.
+    /// Iterates over the legs on which the other end has not answered in time. The caller must
+    /// close them.
     pub fn late(&self, now: Time) -> impl Iterator<Item = PathId> + '_ {
         let due = move |state: &State| self.due(state).is_some_and(|due| due <= now);
         self.legs.iter().filter(move |(_, state)| due(state)).map(|(leg, _)| leg)
     }
 
-    /// Returns the time at which the first leg will be late.
+    /// Returns the time at which the first of the unanswered legs must be closed.
     #[must_use]
     pub fn next_timeout(&self) -> Option<Time> {
         self.legs.iter().filter_map(|(_, state)| self.due(state)).min()
@@ -398,8 +404,8 @@ impl ConfluxEnd {
         }
     }
 
-    /// Returns the round-trip time measured by linking; `None` before that, while `leg` carries no
-    /// data.
+    /// Returns the round-trip time of `leg` that linking measured; `None` before that, while the
+    /// leg carries no data.
     #[must_use]
     pub fn rtt(&self, leg: PathId) -> Option<Duration> {
         match self.state(leg) {
@@ -408,26 +414,27 @@ impl ConfluxEnd {
         }
     }
 
-    /// Returns the longest round-trip time measured by linking.
+    /// Returns the longest round-trip time that linking measured on any leg.
     #[must_use]
     pub fn longest_rtt(&self) -> Duration {
         self.legs.iter().filter_map(|(leg, _)| self.rtt(leg)).max().unwrap_or_default()
     }
 
-    /// Returns the other end's wish for its traffic.
+    /// Returns the other end's wish for the traffic that it receives.
     #[must_use]
     pub const fn desired(&self) -> DesiredUx {
         self.desired
     }
 
-    /// Returns true if messages other than data may be sent on `leg`: it is linked and not silent.
+    /// Returns true if messages other than data may be sent on `leg`, because it is linked and not
+    /// silent.
     #[must_use]
     pub fn may_send(&self, leg: PathId) -> bool {
         let is_linked = matches!(self.state(leg), Ok(State::Linked(_) | State::Ready(_)));
         is_linked && !self.is_silent(leg)
     }
 
-    /// Returns the number of measured legs, which may carry data.
+    /// Returns the number of legs that may carry data: linking has measured their round-trip times.
     #[must_use]
     pub fn measured_legs(&self) -> usize {
         self.legs.iter().filter(|(_, state)| matches!(state, State::Ready(_))).count()
@@ -451,13 +458,13 @@ impl ConfluxEnd {
         &self.nonce
     }
 
-    /// Returns the number of our last message.
+    /// Returns the number of the last message that we sent.
     #[must_use]
     pub fn last_sent(&self) -> u64 {
         self.numbering.last_sent()
     }
 
-    /// Returns the lag of `leg` in messages, which SWITCH would make up for.
+    /// Returns the lag of `leg` in messages, as SWITCH would convey it.
     #[must_use]
     pub fn behind(&self, leg: PathId) -> u64 {
         self.numbering.behind(leg)
@@ -469,7 +476,7 @@ impl ConfluxEnd {
         self.current
     }
 
-    /// Returns the bytes of a cell's data that numbering uses.
+    /// Returns the number of bytes of a cell's data that numbering uses.
     #[must_use]
     pub fn overhead(&self) -> usize {
         self.numbering.overhead()
@@ -482,12 +489,12 @@ impl ConfluxEnd {
         self.legs.iter().filter(|(_, state)| !launched(state)).count()
     }
 
-    /// Returns the queue of messages that wait for others.
+    /// Returns the queue of messages that wait for earlier ones.
     pub const fn queue(&mut self) -> &mut ReorderQueue {
         &mut self.queue
     }
 
-    /// Returns the queue for reading.
+    /// Returns the queue of messages that wait for earlier ones, for reading.
     #[must_use]
     pub const fn waiting(&self) -> &ReorderQueue {
         &self.queue
@@ -505,13 +512,14 @@ impl ConfluxEnd {
         self.numbering.turn()
     }
 
-    /// Returns the bytes that wait for other messages.
+    /// Returns the number of bytes of messages that wait for earlier ones.
     #[must_use]
     pub const fn bytes(&self) -> usize {
         self.queue.bytes()
     }
 
-    /// Returns the bytes that wait for other messages, or for their acknowledgement.
+    /// Returns the number of bytes of messages that wait for earlier ones, or for their
+    /// acknowledgement.
     #[must_use]
     pub fn held(&self) -> usize {
         self.queue.bytes() + self.retransmitter.as_ref().map_or(0, Retransmitter::bytes)
@@ -554,7 +562,8 @@ impl ConfluxEnd {
 }
 
 /// Returns true if a circuit that is a leg, or is being linked, may carry this message. Directory
-/// requests are answered with END (reason 14), and the circuit stays; a leg is not extended.
+/// requests are answered with END (reason 14), and the circuit stays. A request to extend such a
+/// circuit is not allowed.
 #[must_use]
 pub const fn may_carry(command: RelayCommand) -> bool {
     !matches!(command, RelayCommand::BEGIN_DIR | RelayCommand::EXTEND | RelayCommand::EXTEND2)

@@ -1,4 +1,4 @@
-//! Explicit numbers in each message, between ends of ours.
+//! Explicit numbers in each message, between two ends that both run this project's software.
 
 use anabranch_multipath::PathId;
 
@@ -6,8 +6,8 @@ use super::fault::ConfluxFault;
 use super::legs::Legs;
 use super::numbering::{AHEAD, Bases, Mark, Numbering};
 
-/// Numbering in which the low 32 bits of a message's number precede its data. That costs 0.8 % of a
-/// cell, and nothing for a change of legs; SWITCH costs as much where runs are about 124 cells
+/// Numbering in which the low 32 bits of a message's number precede its data. Numbers take 0.8 % of
+/// a cell, and a change of legs costs nothing. SWITCH costs the same if runs are about 124 cells
 /// long.
 ///
 /// Conflux of 2013 and mTor number their cells in this way. Such messages are sent only to ends
@@ -18,7 +18,7 @@ pub struct Explicit {
     sent: u64,
 }
 
-/// Last numbers of a leg.
+/// Numbers of the last messages on a leg: sent and received.
 #[derive(Clone, Copy, Debug, Default)]
 struct Last {
     sent: u64,
@@ -33,7 +33,7 @@ impl Explicit {
     }
 }
 
-/// Returns the number with these low bits that is nearest to `next`.
+/// Returns the number whose low 32 bits are `low` and that is nearest to `next`.
 pub(super) fn nearest(low: u32, next: u64) -> u64 {
     let ahead = low.wrapping_sub(next as u32).cast_signed();
     next.saturating_add_signed(ahead.into())

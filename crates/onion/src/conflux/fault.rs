@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-/// Scope of a closing.
+/// Scope of the closing that a fault causes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Closes {
     /// The leg on which the message arrived. The consequence for the set is separate
@@ -15,7 +15,7 @@ pub enum Closes {
 /// A violation by the other end of a set (C tor's `conflux_pool.c` and `conflux.c`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ConfluxFault {
-    /// A message that only the other role sends.
+    /// A message that only the other role may send.
     Role,
     /// A malformed message.
     Unreadable,
@@ -25,7 +25,7 @@ pub enum ConfluxFault {
     Streams,
     /// LINKED with the nonce of another set.
     Nonce,
-    /// A circuit of another design than its set, or with another kind of windows.
+    /// A circuit of a design other than its set's, or with another kind of windows.
     Design,
     /// More legs than a set may have.
     TooManyLegs,
@@ -33,14 +33,15 @@ pub enum ConfluxFault {
     NotLinked,
     /// The set has ended.
     Gone,
-    /// The other end sent messages that we never received, or received messages that we never sent.
+    /// The other end claims to have sent messages that we never received, or to have received
+    /// messages that we never sent.
     DataLoss,
     /// Our next message cannot be numbered. Its leg lags the others by 2^32 - 1 messages or more,
-    /// or the message before it got a number and could not be written.
+    /// or the previous message was given a number and then could not be written.
     Incoherent,
-    /// SWITCH that does not advance the leg.
+    /// SWITCH with the value 0, which does not change the leg's number.
     SwitchZero,
-    /// SWITCH directly after a SWITCH.
+    /// SWITCH directly after another SWITCH.
     SwitchTwice,
     /// A number farther ahead than any window allows.
     TooFar,

@@ -20,7 +20,7 @@ impl<T> Legs<T> {
         PathId::at(self.0.iter().position(Option::is_none).unwrap_or(self.0.len()))
     }
 
-    /// Adds `leg`, or replaces its state.
+    /// Sets the state of `leg` to `known`, and adds the leg if its slot is empty.
     pub(crate) fn set(&mut self, leg: PathId, known: T) {
         if leg.index() >= self.0.len() {
             self.0.resize_with(leg.index() + 1, || None);
@@ -56,13 +56,13 @@ impl<T> Legs<T> {
         known.ok_or(ConfluxFault::NotLinked)
     }
 
-    /// Iterates over all legs with their slots, mutable.
+    /// Iterates over all legs, each with its slot and its mutable state.
     pub(crate) fn iter_mut(&mut self) -> impl Iterator<Item = (PathId, &mut T)> {
         let places = self.0.iter_mut().enumerate();
         places.filter_map(|(at, leg)| Some((PathId::at(at), leg.as_mut()?)))
     }
 
-    /// Iterates over all legs with their slots.
+    /// Iterates over all legs, each with its slot and its state.
     pub(crate) fn iter(&self) -> impl Iterator<Item = (PathId, &T)> {
         let places = self.0.iter().enumerate();
         places.filter_map(|(at, leg)| Some((PathId::at(at), leg.as_ref()?)))

@@ -9,16 +9,17 @@ use crate::wire::conflux::put_switch;
 use crate::wire::message::RelayCommand;
 use crate::wire::resilient::LegSwitch;
 
-/// Maximum distance of a number ahead of the next one. Eight circuits never have more cells in
-/// flight (8 GB), so a larger number is an attack on the queue or an error.
+/// Maximum distance of a received number from the next number that is expected. Eight circuits
+/// never have more cells in flight (8 GB), so a larger number is an attack on the queue or an
+/// error.
 pub const AHEAD: u64 = 1 << 24;
 
-/// First numbers of a leg.
+/// Numbers from which a leg begins to count.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Bases {
-    /// Number of our last message, as counted on this leg.
+    /// Number of the last message that we sent, as counted on this leg.
     pub sent: u64,
-    /// Number of the other end's last message, as counted on this leg.
+    /// Number of the last message that the other end sent, as counted on this leg.
     pub received: u64,
 }
 
@@ -27,20 +28,21 @@ pub struct Bases {
 pub enum Mark {
     /// No sign: the number is implied.
     Nothing,
-    /// SWITCH by this many messages precedes the message on the same leg.
+    /// A SWITCH message of proposal 329 is sent before the message, on the same leg. It advances
+    /// the leg's number by this value.
     Switch(u32),
-    /// These bytes precede the message's data.
+    /// These bytes are put before the message's data.
     Prefix([u8; 4]),
-    /// SWITCH of ours precedes the message: from this number on, the leg's messages are consecutive
-    /// and carry none.
+    /// A SWITCH message of this project is sent before the message. From this number on, the leg's
+    /// messages are consecutive and carry no numbers.
     Run(u32),
-    /// SWITCH of ours precedes the message: from now on each message carries its number, beginning
-    /// with this one.
+    /// A SWITCH message of this project is sent before the message. From now on each message
+    /// carries its number, beginning with this one.
     Singly([u8; 4]),
 }
 
 impl Mark {
-    /// Returns the bytes that precede the message's data.
+    /// Returns the bytes to put before the message's data.
     #[must_use]
     pub const fn prefix(&self) -> &[u8] {
         match self {
@@ -49,7 +51,7 @@ impl Mark {
         }
     }
 
-    /// Returns the command and data of the message to send first, if there is one.
+    /// Returns the command and data of the SWITCH message to send first; `None` if there is none.
     #[must_use]
     pub fn before(&self) -> Option<(RelayCommand, Vec<u8>)> {
         let switch = |switch: LegSwitch| (RelayCommand::RESILIENT_SWITCH, switch.write().to_vec());
@@ -68,7 +70,7 @@ impl Mark {
 ///
 /// A call that fails changes nothing.
 pub trait Numbering: fmt::Debug + Send {
-    /// Returns its common name.
+    /// Returns the common name of the numbering.
     fn name(&self) -> &'static str;
 
     /// Returns the number of cells that a change of legs costs.
@@ -77,30 +79,31 @@ pub trait Numbering: fmt::Debug + Send {
     /// Adds a leg in a free slot.
     ///
     /// # Errors
-    /// The other end claims to have received messages that we never sent.
+    /// Returns an error if the other end claims to have received messages that we never sent.
     fn join(&mut self, leg: PathId, bases: Bases) -> Result<(), ConfluxFault>;
 
     /// Removes `leg`.
     fn leave(&mut self, leg: PathId);
 
-    /// Returns the bytes of each message's data that numbering uses.
+    /// Returns the number of bytes of each message's data that numbering uses.
     fn overhead(&self) -> usize;
 
-    /// Assigns a number to a message on `leg`. The mark is sent before the message, or neither is
-    /// sent.
+    /// Assigns a number to a message on `leg`. The caller sends the returned mark and then the
+    /// message, or neither.
     ///
     /// # Errors
     /// The number cannot be conveyed.
     fn send(&mut self, leg: PathId) -> Result<Mark, ConfluxFault>;
 
-    /// Handles SWITCH on `leg`; `next` is the number of the next message to deliver.
+    /// Handles SWITCH of proposal 329, which advances `leg` by `by`. `next` is the number of the
+    /// next message to deliver.
     ///
     /// # Errors
-    /// It is not allowed here.
+    /// SWITCH is not allowed at this point.
     fn switched(&mut self, leg: PathId, by: u32, next: u64) -> Result<(), ConfluxFault>;
 
-    /// Marks a message of a lost leg that is sent again on this one; its data leaves `spare` bytes
-    /// of the cell free.
+    /// Returns the mark of a message that was lost with another leg and is sent again on this leg.
+    /// The message's data leaves `spare` bytes of the cell free.
     ///
     /// # Errors
     /// Messages are never sent again, or there is no such leg.
@@ -108,10 +111,10 @@ pub trait Numbering: fmt::Debug + Send {
         Err(ConfluxFault::Role)
     }
 
-    /// Handles SWITCH of ours on this leg.
+    /// Handles this project's SWITCH message on a leg.
     ///
     /// # Errors
-    /// It is not allowed here.
+    /// SWITCH is not allowed at this point.
     fn renumbered(
         &mut self,
         _leg: PathId,
@@ -121,11 +124,11 @@ pub trait Numbering: fmt::Debug + Send {
         Err(ConfluxFault::Role)
     }
 
-    /// Handles a message with this data on `leg`. Returns its number, and its data without the
-    /// number.
+    /// Handles a message that arrived on `leg` with the data `data`. Returns the message's number,
+    /// and its data without the number.
     ///
     /// # Errors
-    /// It has no number, or one too far ahead of `next`.
+    /// The message has no number, or its number is too far ahead of `next`.
     fn received<'d>(
         &mut self,
         leg: PathId,
@@ -133,27 +136,27 @@ pub trait Numbering: fmt::Debug + Send {
         next: u64,
     ) -> Result<(u64, &'d [u8]), ConfluxFault>;
 
-    /// Returns true if a repeated number is allowed: messages are sent again.
+    /// Returns true if a number may be repeated, because messages can be sent again.
     fn resends(&self) -> bool;
 
-    /// Returns true if messages known to `leg` alone are lost with it: its last number sent, or
-    /// received, is above those of all others.
+    /// Returns true if `leg` has sent or received a higher number than all other legs. Messages may
+    /// then be lost with it.
     fn leads(&self, leg: PathId) -> bool;
 
-    /// Returns the lag of `leg`: the distance of its last sent number from our last message's,
-    /// which SWITCH must make up for.
+    /// Returns the lag of `leg`: the distance from the last number sent on it to the number of our
+    /// last message. SWITCH must make up for it.
     fn behind(&self, leg: PathId) -> u64;
 
-    /// Returns true if every leg has received this number or a later one. As each leg's numbers
-    /// grow, a missing message will then never arrive.
+    /// Returns true if every leg has received the number `number` or a later one. As each leg's
+    /// numbers grow, a missing message will then never arrive.
     fn passed(&self, number: u64) -> bool;
 
-    /// Returns the number of our last message.
+    /// Returns the number of the last message that we sent.
     fn last_sent(&self) -> u64;
 }
 
-/// Returns true if a message has a number (proposal 329, section 3; C tor's
-/// `conflux_should_multiplex`, and what `connection_edge_process_relay_cell` drops before it
+/// Returns true if a message with this command and stream has a number (proposal 329, section 3; C
+/// tor's `conflux_should_multiplex`, and what `connection_edge_process_relay_cell` drops before it
 /// counts).
 #[must_use]
 pub const fn is_counted(command: RelayCommand, stream: u16) -> bool {

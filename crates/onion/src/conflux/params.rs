@@ -2,8 +2,8 @@
 
 use std::collections::BTreeMap;
 
-/// Parameters of sets. Absent values are replaced by their defaults, and others are clamped to
-/// their bounds.
+/// Parameters of sets. Absent values are replaced by their defaults, and present ones are clamped
+/// to their bounds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ConfluxParams {
     /// `cfx_enabled`: true if circuits may be linked at all.

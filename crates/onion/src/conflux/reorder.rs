@@ -1,28 +1,28 @@
-//! Messages that wait for earlier ones, because they arrived on a faster leg.
+//! Messages that wait for earlier messages, because they arrived on a faster leg.
 
 use anabranch_multipath::{Insertion, PathId, Reorder};
 
 use crate::wire::message::RelayCommand;
 
-/// Bytes that a queue may always hold.
+/// Minimum capacity of a queue in bytes.
 const LEAST: usize = 1 << 20;
 /// Capacity of a queue in multiples of the largest window seen.
 const WINDOWS: usize = 4;
 /// Bytes that a message costs in addition to its data: its node in the tree, and its metadata.
 const BESIDES: usize = 96;
-/// Bytes of a cell's message in the queue.
+/// Number of bytes that a message which fills a cell takes in the queue.
 const CELL: usize = 498 + BESIDES;
 
-/// A message that waits.
+/// A message that waits for earlier ones.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Held {
-    /// The leg on which it arrived.
+    /// The leg on which the message arrived.
     pub leg: PathId,
-    /// Its command.
+    /// The message's command.
     pub command: RelayCommand,
-    /// Its stream.
+    /// The message's stream.
     pub stream: u16,
-    /// Its data.
+    /// The message's data.
     pub data: Vec<u8>,
 }
 
@@ -32,16 +32,17 @@ impl Held {
     }
 }
 
-/// Outcome of a message.
+/// Outcome of offering a message to the queue.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Offer {
-    /// It is the next: the caller handles it, and then the messages from [`ReorderQueue::pop`].
+    /// The message is the next in order. The caller handles it, and then the messages that
+    /// [`ReorderQueue::pop`] returns.
     Next,
-    /// It waits.
+    /// The message waits in the queue for earlier ones.
     Waits,
-    /// Its number was received before.
+    /// The message's number was received before.
     Repeated,
-    /// It would have to wait, and the queue is full.
+    /// The message would have to wait, and the queue is full.
     Full,
 }
 
@@ -70,24 +71,24 @@ impl ReorderQueue {
         ReorderQueue::default()
     }
 
-    /// Notes a leg's window in cells.
+    /// Notes that a leg has a window of `cells` cells.
     pub fn saw_window(&mut self, cells: u64) {
         self.window = self.window.max(usize::try_from(cells).unwrap_or(usize::MAX));
     }
 
-    /// Returns the maximum bytes that may wait.
+    /// Returns the maximum number of bytes of waiting messages.
     #[must_use]
     pub fn budget(&self) -> usize {
         self.window.saturating_mul(WINDOWS * CELL).max(LEAST)
     }
 
-    /// Returns the bytes that wait.
+    /// Returns the number of bytes of waiting messages.
     #[must_use]
     pub const fn bytes(&self) -> usize {
         self.bytes
     }
 
-    /// Returns the maximum bytes that ever waited.
+    /// Returns the maximum number of bytes that have ever waited.
     #[must_use]
     pub const fn most(&self) -> usize {
         self.most
@@ -121,15 +122,15 @@ impl ReorderQueue {
         }
     }
 
-    /// Returns the next message, if it waits here.
+    /// Returns the next message in order, if it is in the queue.
     pub fn pop(&mut self) -> Option<Held> {
         let (_, held) = self.waiting.pop()?;
         self.bytes -= held.cost();
         Some(held)
     }
 
-    /// Returns true if the streams should be paused (XOFF): from half of the budget on, until a
-    /// quarter is left.
+    /// Returns true if the streams should be paused (XOFF). That begins when the queue is half
+    /// full, and ends when a quarter is left.
     pub fn is_pressed(&mut self) -> bool {
         let budget = self.budget();
         self.pressed = self.bytes >= if self.pressed { budget / 4 } else { budget / 2 };

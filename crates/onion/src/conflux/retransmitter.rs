@@ -1,8 +1,9 @@
-//! Sent and unacknowledged messages of one end of a set. They are kept, and sent again on another
-//! leg if their own fails (`docs/spec/resilient-legs.md#acknowledgements`).
+//! Sent messages of one end of a set that the other end has not acknowledged. They are kept, and
+//! sent again on another leg if their leg fails (`docs/spec/resilient-legs.md#acknowledgements`).
 //!
-//! It is independent of circuits and of cell formats. It is notified of sent, received and
-//! acknowledged messages by leg, and returns the actions that are due ([`LegAction`]).
+//! The module is independent of circuits and of cell formats. The caller notifies it of sent,
+//! received and acknowledged messages by leg, and receives the actions that are due
+//! ([`LegAction`]).
 
 use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
@@ -14,27 +15,29 @@ use super::legs::Legs;
 use crate::wire::message::RelayCommand;
 use crate::wire::resilient::Received;
 
-/// Number of messages acknowledged together, as cells are by SENDME.
+/// Number of messages that one acknowledgement covers, as a SENDME covers cells.
 const EVERY: u32 = 31;
-/// Delay after which fewer messages are acknowledged.
+/// Delay after which fewer than `EVERY` messages are acknowledged.
 const DELAY: Duration = Duration::from_millis(50);
-/// Time for which a leg owes an acknowledgement before it is silent; or three round trips, if
-/// longer.
+/// Time for which a leg may owe an acknowledgement before it counts as silent; three round trips,
+/// if longer.
 const SILENCE: Duration = Duration::from_secs(1);
-/// Time after which a further leg without an answer to its LINK is silent; or three of the set's
-/// longest round trips, if longer. The first leg has the 60 s of `Limits`: nothing is lost with it.
+/// Time after which a further leg counts as silent if LINK was not answered; three of the set's
+/// longest round trips, if longer. The first leg has the 60 s of `Limits`, because nothing is lost
+/// with it.
 const LINKING: Duration = Duration::from_secs(2);
-/// Time without any message after which a client sends PROBE; or two round trips, if longer.
+/// Time without a received message after which a client sends PROBE; two round trips, if longer.
 const QUIET: Duration = Duration::from_secs(1);
-/// Time for which a client's set lives without a leg that answers; an exit's lives twice as long.
+/// Time for which a client's set lives while no leg answers. An exit's set lives twice as long.
 const PATIENCE: Duration = Duration::from_secs(10);
-/// Bytes kept for a set above which it sends nothing new: 1.3 s at 100 Mbit/s.
+/// Bytes kept for a set above which the set sends no new messages: 1.3 s at 100 Mbit/s.
 const MOST: usize = 16 << 20;
 /// Bytes that a kept message costs in addition to its data.
 const BESIDES: usize = 96;
-/// Buffers of acknowledged messages that are kept for reuse: those of two acknowledgements.
+/// Maximum number of buffers of acknowledged messages that are kept for reuse: those of two
+/// acknowledgements.
 const SPARE: usize = 2 * EVERY as usize;
-/// Maximum number of failed legs reported to the other end together.
+/// Maximum number of failed legs that wait to be reported to the other end.
 const MOST_GONE: usize = 64;
 /// Maximum number of unacknowledged messages of other legs that a working leg repeats before those
 /// are known to have failed.
@@ -43,13 +46,13 @@ const MOST_REPEATED: usize = EVERY as usize;
 /// A sent message.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SentMessage {
-    /// Its number in the set.
+    /// The message's number in the set.
     pub number: u64,
-    /// Its command.
+    /// The message's command.
     pub command: RelayCommand,
-    /// Its stream.
+    /// The message's stream.
     pub stream: u16,
-    /// Its data, without a number.
+    /// The message's data, without a number.
     pub data: Vec<u8>,
 }
 
@@ -59,60 +62,62 @@ impl SentMessage {
     }
 }
 
-/// An action that is due because time has passed, or a leg was added or lost.
+/// An action that is due because time has passed, or because a leg was added or lost.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LegAction {
-    /// Send [`Retransmitter::told`] on this leg.
+    /// Send the message of [`Retransmitter::told`] on this leg.
     Tell(PathId),
     /// Send PROBE on this leg.
     Probe(PathId),
-    /// The leg does not answer any more, nor does any other: build another.
+    /// This leg does not answer any more, nor does any other: build another leg.
     Silent(PathId),
-    /// The leg does not answer any more, but another does: close it.
+    /// This leg does not answer any more, but another leg does: close this one.
     GiveUp(PathId),
-    /// Send on any leg that the leg with this serial number is closed.
+    /// Report to the other end, on any leg, that the leg with this serial number is closed.
     Gone(u32),
     /// No leg has answered for too long: end the set.
     Over,
 }
 
-/// Content of a RECEIVED message.
+/// Result of a RECEIVED message.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Acknowledged {
     /// Number of newly acknowledged messages.
     pub messages: u64,
-    /// Time since the last of them was sent, if the acknowledgement was sent for their number and
-    /// not after a delay.
+    /// Time since the newest of them was sent. `None` if the acknowledgement was sent after a
+    /// delay, and not because `EVERY` messages had arrived.
     pub rtt: Option<Duration>,
 }
 
-/// State of a leg.
+/// State of a leg for retransmission.
 #[derive(Debug)]
 struct OnLeg {
     serial: u32,
-    /// Both ends have linked it: messages may be sent on it.
+    /// True if both ends have linked the leg, so that messages may be sent on it.
     linked: bool,
-    /// Time at which a client sent LINK.
+    /// Time at which a client sent LINK on the leg.
     launched: Option<Time>,
-    /// Unacknowledged messages sent on it, oldest first, each with its time.
+    /// Unacknowledged messages sent on the leg, oldest first, each with the time at which it was
+    /// sent.
     kept: VecDeque<(Time, SentMessage)>,
-    /// Number of its messages that are acknowledged.
+    /// Number of messages sent on the leg that are acknowledged.
     acknowledged: u32,
-    /// Number of messages received on it, and how many of them we have acknowledged.
+    /// Number of messages received on the leg, and the number of these that we have acknowledged.
     came: u32,
     told: u32,
     tell_at: Option<Time>,
-    /// Time of the last acknowledgement of our messages.
+    /// Time at which the other end last acknowledged messages of ours on the leg.
     progress: Time,
-    /// Smoothed time from a message to its acknowledgement.
+    /// Smoothed time from sending a message to its acknowledgement.
     rtt: Duration,
     probed: Option<Time>,
     silent: bool,
 }
 
 impl OnLeg {
-    /// Returns the time at which the leg counts as silent, if it owes an answer. `longest` is the
-    /// longest round-trip time of the set's legs, or `None` while the set waits for its first leg.
+    /// Returns the time at which the leg counts as silent, if the other end owes an answer on it.
+    /// `longest` is the longest round-trip time of the set's legs, or `None` while the set waits
+    /// for its first leg.
     fn silent_at(&self, longest: Option<Duration>) -> Option<Time> {
         if !self.linked {
             return Some(self.launched? + LINKING.max(3 * longest?));
@@ -135,10 +140,10 @@ pub struct Retransmitter {
     is_client: bool,
     legs: Legs<OnLeg>,
     last_serial: u32,
-    /// Messages to send again, by number.
+    /// Messages that must be sent again, by number.
     again: BTreeMap<u64, SentMessage>,
     bytes: usize,
-    /// Buffers for reuse.
+    /// Buffers that can be reused.
     spare: Vec<Vec<u8>>,
     /// Serial numbers of closed legs to report to the other end.
     gone: VecDeque<u32>,
@@ -146,9 +151,9 @@ pub struct Retransmitter {
     /// (`probing`).
     heard: Option<Time>,
     probing: bool,
-    /// A leg has been linked before.
+    /// True if a leg has ever been linked.
     was_linked: bool,
-    /// Time since which no leg answers.
+    /// Time since which no leg has answered; `None` while a leg answers.
     alone: Option<Time>,
 }
 
@@ -179,7 +184,7 @@ impl Retransmitter {
         serial
     }
 
-    /// Adds a leg with the number `serial`.
+    /// Adds `leg`, which has the serial number `serial`.
     pub fn join(&mut self, leg: PathId, serial: u32) {
         self.last_serial = self.last_serial.max(serial);
         let joined = OnLeg {
@@ -199,7 +204,7 @@ impl Retransmitter {
         self.legs.set(leg, joined);
     }
 
-    /// Notes that messages may be sent on `leg`.
+    /// Notes that `leg` is linked, so that messages may be sent on it.
     pub fn linked(&mut self, leg: PathId) {
         self.was_linked = true;
         if let Ok(on) = self.legs.get_mut(leg) {
@@ -207,12 +212,12 @@ impl Retransmitter {
         }
     }
 
-    /// Stores the round-trip time that linking measured.
+    /// Stores the round-trip time of `leg` that linking measured.
     pub fn measured(&mut self, leg: PathId, rtt: Duration) {
         self.legs.get_mut(leg).into_iter().for_each(|on| on.rtt = rtt);
     }
 
-    /// Returns true if a leg has been linked before.
+    /// Returns true if a leg has ever been linked.
     #[must_use]
     pub const fn was_linked(&self) -> bool {
         self.was_linked
@@ -224,14 +229,14 @@ impl Retransmitter {
         self.legs.get(leg).ok().map(|on| on.serial)
     }
 
-    /// Returns the leg with the number `serial`.
+    /// Returns the leg with the serial number `serial`.
     #[must_use]
     pub fn leg(&self, serial: u32) -> Option<PathId> {
         self.legs.iter().find(|(_, on)| on.serial == serial).map(|(leg, _)| leg)
     }
 
-    /// Handles a report on leg `by` that the leg `serial` is closed. Returns that leg, or `None` if
-    /// it is closed here as well.
+    /// Handles the other end's report, received on the leg `by`, that the leg with the number
+    /// `serial` is closed. Returns the reported leg, or `None` if it is closed here too.
     ///
     /// # Errors
     /// There never was such a leg, or the report arrived on it.
@@ -243,31 +248,31 @@ impl Retransmitter {
         Ok(leg)
     }
 
-    /// Returns true if `leg` has owed an answer for too long.
+    /// Returns true if the other end has owed an answer on `leg` for too long.
     #[must_use]
     pub fn is_silent(&self, leg: PathId) -> bool {
         self.legs.get(leg).is_ok_and(|on| on.silent)
     }
 
-    /// Returns the bytes that are kept.
+    /// Returns the number of bytes of messages that are kept until they are acknowledged.
     #[must_use]
     pub const fn bytes(&self) -> usize {
         self.bytes
     }
 
-    /// Returns true if nothing new may be sent before an acknowledgement.
+    /// Returns true if no new message may be sent before an acknowledgement arrives.
     #[must_use]
     pub const fn is_full(&self) -> bool {
         self.bytes >= MOST
     }
 
-    /// Returns true if nothing is kept: the other end has received everything.
+    /// Returns true if no message is kept, as the other end has received all of them.
     #[must_use]
     pub const fn is_empty(&self) -> bool {
         self.bytes == 0
     }
 
-    /// Returns a copy of data to send, in a reused buffer if there is one.
+    /// Returns a copy of `data`, in a buffer that is reused if there is one.
     #[must_use]
     pub fn copy_of(&mut self, data: &[u8]) -> Vec<u8> {
         let mut buffer = self.spare.pop().unwrap_or_default();
@@ -289,7 +294,8 @@ impl Retransmitter {
         self.again.values().next()
     }
 
-    /// Removes the next message to send again: [`Retransmitter::sent`] follows.
+    /// Removes the next message to send again. The caller sends it, and calls
+    /// [`Retransmitter::sent`].
     pub fn take_again(&mut self) -> Option<SentMessage> {
         let (_, kept) = self.again.pop_first()?;
         self.bytes -= kept.cost();
@@ -297,7 +303,7 @@ impl Retransmitter {
     }
 
     /// Repeats unacknowledged messages of other legs on the leg `lively`, if they are few. The
-    /// following message is wanted soon, and must not wait for a leg that may have failed
+    /// message that follows them is needed soon, and must not wait for a leg that may have failed
     /// unnoticed. The originals stay kept; the other end drops duplicates.
     pub fn repeat(&mut self, lively: PathId) {
         let others = self.legs.iter().filter(|(leg, _)| *leg != lively);
@@ -320,7 +326,7 @@ impl Retransmitter {
         self.again.len()
     }
 
-    /// Notes that a numbered message arrived on `leg`.
+    /// Notes that a numbered message was received on `leg`.
     pub fn came(&mut self, now: Time, leg: PathId) {
         (self.heard, self.probing) = (Some(now), false);
         if let Ok(on) = self.legs.get_mut(leg) {
@@ -329,24 +335,26 @@ impl Retransmitter {
         }
     }
 
-    /// Returns true if `EVERY` messages on `leg` are unacknowledged, so that RECEIVED is due.
+    /// Returns true if we have not acknowledged `EVERY` messages that were received on `leg`, so
+    /// that RECEIVED is due.
     #[must_use]
     pub fn owes(&self, leg: PathId) -> bool {
         self.legs.get(leg).is_ok_and(|on| on.came.wrapping_sub(on.told) >= EVERY)
     }
 
-    /// Returns the RECEIVED message to send on `leg`; `asked` is true if it answers PROBE.
+    /// Returns the RECEIVED message to send on `leg`; `None` if there is no such leg. `asked` is
+    /// true if the message answers PROBE.
     pub fn told(&mut self, leg: PathId, asked: bool) -> Option<Received> {
         let on = self.legs.get_mut(leg).ok()?;
         (on.told, on.tell_at) = (on.came, None);
         Some(Received { asked, count: on.came })
     }
 
-    /// Handles RECEIVED on `leg`.
+    /// Handles `received`, a RECEIVED message that arrived on `leg`.
     ///
     /// # Errors
-    /// It acknowledges messages that were not sent, or none that are new, or answers no PROBE of
-    /// ours.
+    /// The message acknowledges messages that were not sent. Or it acknowledges no new ones, and
+    /// does not answer a PROBE that we sent.
     pub fn acknowledged(
         &mut self,
         now: Time,
@@ -384,8 +392,8 @@ impl Retransmitter {
         Ok(Acknowledged { messages: fresh as u64, rtt })
     }
 
-    /// Removes a closed leg: its unacknowledged messages are to be sent again. Returns false if the
-    /// set cannot continue: no leg was ever linked, and this was the last.
+    /// Removes a closed leg. Its unacknowledged messages will be sent again. Returns false if the
+    /// set cannot continue, because no leg was ever linked and this was the last one.
     pub fn lose(&mut self, leg: PathId) -> bool {
         if let Ok(on) = self.legs.get_mut(leg) {
             let (serial, linked) = (on.serial, on.linked);
@@ -404,7 +412,7 @@ impl Retransmitter {
         self.was_linked || self.legs.iter().next().is_some()
     }
 
-    /// Drops everything.
+    /// Drops all legs and messages.
     pub fn clear(&mut self) {
         *self = Retransmitter { was_linked: self.was_linked, ..Retransmitter::new(self.is_client) };
     }
@@ -414,13 +422,13 @@ impl Retransmitter {
     }
 
     /// Returns the time at which a client probes its legs: after `QUIET` without a message while
-    /// streams are open. It does so once, until a message arrives.
+    /// streams are open. It does not probe again until a message arrives.
     fn quiet_at(&self, streams: bool) -> Option<Time> {
         let asks = self.is_client && streams && !self.probing && self.has_living();
         self.heard.filter(|_| asks).map(|heard| heard + QUIET.max(2 * self.longest()))
     }
 
-    /// Returns the longest round-trip time of its legs.
+    /// Returns the longest round-trip time of the set's legs.
     fn longest(&self) -> Duration {
         self.legs.iter().map(|(_, on)| on.rtt).max().unwrap_or_default()
     }
@@ -430,8 +438,8 @@ impl Retransmitter {
         self.alone.map(|since| since + most)
     }
 
-    /// Returns the time of the next action if nothing happens before; [`Time::ZERO`] for now.
-    /// `streams` is true if the set has any.
+    /// Returns the time of the next action if nothing happens before; [`Time::ZERO`] means now.
+    /// `streams` is true if the set has streams.
     #[must_use]
     pub fn next_timeout(&self, streams: bool) -> Option<Time> {
         let living = self.has_living();
@@ -446,14 +454,14 @@ impl Retransmitter {
         legs.chain([self.quiet_at(streams), self.over_at()]).flatten().min()
     }
 
-    /// Returns true if the set is unused and has no leg. An exit cannot know that: a stream's first
-    /// message may have been lost, and is sent again.
+    /// Returns true if the set is unused and has no leg. An exit never considers its set unused: a
+    /// stream's first message may have been lost, and will be sent again.
     fn is_idle(&self, streams: bool) -> bool {
         self.is_client && !streams && self.is_empty() && self.legs.iter().next().is_none()
     }
 
-    /// Returns the actions that are due. For [`LegAction::Tell`] the caller sends
-    /// [`Retransmitter::told`].
+    /// Returns the actions that are due. For each [`LegAction::Tell`] the caller sends the message
+    /// of [`Retransmitter::told`].
     pub fn actions(&mut self, now: Time, streams: bool) -> Vec<LegAction> {
         let mut actions = Vec::new();
         let quiet = self.quiet_at(streams).is_some_and(|at| at <= now);

@@ -8,20 +8,20 @@ use super::legs::Legs;
 use super::numbering::{AHEAD, Bases, Mark, Numbering};
 use crate::wire::resilient::LegSwitch;
 
-/// Numbering without room for a number in a cell. The cells of a leg are numbered consecutively
-/// from 1; SWITCH sets the number of the next cell.
+/// Numbering for cells that have no room for a number. The cells of a leg are numbered
+/// consecutively from 1; SWITCH sets the number of the next cell.
 #[derive(Debug, Default)]
 pub struct Runs {
     legs: Legs<Numbers>,
     sent: u64,
 }
 
-/// Numbers of a leg's next cells.
+/// Numbers of a leg's next cells, sent and received.
 #[derive(Clone, Copy, Debug)]
 struct Numbers {
     sends: u64,
     receives: u64,
-    /// SWITCH has arrived, and no cell since.
+    /// True if SWITCH has arrived, and no cell since.
     switched: bool,
 }
 
@@ -32,7 +32,7 @@ impl Default for Numbers {
 }
 
 impl Numbers {
-    /// Returns how the cell conveys its number.
+    /// Returns how the cell `number` conveys its number.
     fn mark(&mut self, number: u64) -> Mark {
         let follows = self.sends == number;
         self.sends = number + 1;

@@ -12,8 +12,8 @@ pub struct Fixed {
     room: u64,
     size: u64,
     step: u64,
-    /// Round-trip time of the last SENDME, not smoothed, as Conflux of 2013 deals by it; and the
-    /// minimum.
+    /// Round-trip time of the last SENDME, and the minimum. The first is not smoothed, because the
+    /// scheduler of Conflux of 2013 uses it so.
     rtt: Option<(Duration, Duration)>,
 }
 

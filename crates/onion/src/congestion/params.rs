@@ -17,7 +17,7 @@ pub struct Params {
     pub cwnd_max: u64,
     /// `cc_cwnd_inc`: step of window changes.
     pub cwnd_inc: u64,
-    /// `cc_cwnd_inc_rate`: number of changes per window.
+    /// `cc_cwnd_inc_rate`: number of window changes per window of cells.
     pub cwnd_inc_rate: u64,
     /// `cc_cwnd_inc_pct_ss`: growth in slow start, percent.
     pub cwnd_inc_pct_ss: u64,
@@ -26,9 +26,11 @@ pub struct Params {
     pub cwnd_full_gap: u64,
     /// `cc_cwnd_full_minpct`: usage in percent below which a window does not count as full.
     pub cwnd_full_minpct: u64,
-    /// `cc_cwnd_full_per_cwnd`: true if fullness is reset once a window, false if at each change.
+    /// `cc_cwnd_full_per_cwnd`: true if the mark of a full window is reset once per window, false
+    /// if at each change of the window.
     pub cwnd_full_per_cwnd: bool,
-    /// `cc_ewma_cwnd_pct`: SENDMEs in the average of round-trip times, in percent of a window's.
+    /// `cc_ewma_cwnd_pct`: number of SENDMEs in the average of round-trip times, in percent of the
+    /// SENDMEs of one window.
     pub ewma_cwnd_pct: u64,
     /// `cc_ewma_max`: maximum number of SENDMEs in the average.
     pub ewma_max: u64,
@@ -43,21 +45,22 @@ pub struct Params {
     pub ss_cap: u64,
     /// `cc_vegas_alpha_exit`: queued cells below which the window grows.
     pub alpha: u64,
-    /// `cc_vegas_beta_exit`: queued cells above which it shrinks.
+    /// `cc_vegas_beta_exit`: queued cells above which the window shrinks.
     pub beta: u64,
     /// `cc_vegas_gamma_exit`: queued cells that end slow start.
     pub gamma: u64,
-    /// `cc_vegas_delta_exit`: queued cells above which it is cut at once.
+    /// `cc_vegas_delta_exit`: queued cells above which the window is cut at once.
     pub delta: u64,
-    /// `cc_xoff_client`: cells waiting for a client's program above which it sends XOFF.
+    /// `cc_xoff_client`: number of cells waiting for a client's program above which the client
+    /// sends XOFF.
     pub xoff_client: u64,
-    /// `cc_xoff_exit`: cells waiting for a destination above which an exit sends XOFF.
+    /// `cc_xoff_exit`: number of cells waiting for a destination above which the exit sends XOFF.
     pub xoff_exit: u64,
     /// `cc_xon_rate`: cells between two measurements of the rate at which a program reads data.
     pub xon_rate: u64,
     /// `cc_xon_change_pct`: change of that rate, in percent, that is reported by XON.
     pub xon_change_pct: u64,
-    /// `cc_xon_ewma_cnt`: number of measurements in the average.
+    /// `cc_xon_ewma_cnt`: number of measurements in the average of that rate.
     pub xon_ewma_cnt: u64,
 }
 
@@ -95,7 +98,7 @@ impl Default for Params {
     }
 }
 
-/// A parameter's name, minimum, maximum, and field.
+/// A parameter's name, minimum, maximum, and the function that returns its field.
 type Limits = (&'static str, i32, i32, fn(&mut Params) -> &mut u64);
 
 const LIMITS: &[Limits] = &[

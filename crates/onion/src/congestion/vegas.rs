@@ -1,5 +1,6 @@
 //! TOR_VEGAS (proposal 324, section 3.3): the window depends on the cells queued somewhere on the
-//! circuit. Their number is the window minus the part that the minimum round-trip time explains.
+//! circuit. The number of queued cells is the window minus the cells that the path holds at the
+//! minimum round-trip time.
 
 use std::time::Duration;
 
@@ -7,8 +8,8 @@ use anabranch_multipath::{LegView, PathView};
 
 use super::{Control, Outlet, Params};
 
-/// Ratio of a round-trip time to the average above which a clock or a peer stood still: such a
-/// measurement is no sign of congestion.
+/// Ratio of a round-trip time to the average above which the measurement is discarded. A clock or a
+/// peer has stood still then, which is no sign of congestion.
 const JUMP: u64 = 5_000;
 
 /// A circuit's sender window.
@@ -19,11 +20,11 @@ pub struct Vegas {
     window: u64,
     inflight: u64,
     slow_start: bool,
-    /// True if the window was fully used recently; it grows only then.
+    /// True if the window was fully used recently. The window grows only then.
     full: bool,
     blocked: bool,
-    /// SENDMEs until the window may change again (`until_change`), and until a whole window is
-    /// acknowledged (`until_window`).
+    /// SENDMEs until the window may change again (`until_change`), and until a whole window of
+    /// cells is acknowledged (`until_window`).
     until_change: u64,
     until_window: u64,
     rtt: Rtt,
@@ -69,7 +70,7 @@ impl Vegas {
         ((self.window + rate / 2) / rate).max(1)
     }
 
-    /// Adds a measurement; returns false if it is discarded.
+    /// Adds a measured round-trip time. Returns false if the measurement is discarded.
     fn measure(&mut self, rtt: u64) -> bool {
         let stalled = rtt == 0
             || (self.rtt.average > 0
@@ -98,7 +99,7 @@ impl Vegas {
         true
     }
 
-    /// Returns the number of SENDMEs in the average.
+    /// Returns the number of SENDMEs in the average of round-trip times.
     fn span(&self) -> u64 {
         let span = match self.slow_start {
             true => self.params.ewma_ss,
@@ -109,7 +110,7 @@ impl Vegas {
         span.max(2)
     }
 
-    /// Returns the number of cells that the path holds without queues.
+    /// Returns the number of cells that the path holds without queues: the bandwidth-delay product.
     fn bdp(&self) -> u64 {
         match self.rtt.average {
             0 => self.window,
@@ -162,7 +163,7 @@ impl Vegas {
         }
     }
 
-    /// Returns the growth in limited slow start (RFC 3742).
+    /// Returns the growth of the window in limited slow start (RFC 3742).
     fn slow_increment(&self) -> u64 {
         if self.window <= self.params.ss_cap {
             return (self.params.cwnd_inc_pct_ss * self.sendme_inc + 50) / 100;

@@ -19,19 +19,20 @@ use crate::wire::message::Format;
 
 /// Bytes of a tag.
 pub const TAG: usize = 16;
-/// Bytes of key material for one direction: four keys and the first nonce.
+/// Bytes of key material for one direction of a layer: four keys and the first nonce.
 pub const SEED: usize = KEYS + TAG;
-/// Bytes of key material for a layer: first away from the client, then towards it.
+/// Bytes of key material for a layer: first those of the direction away from the client, then those
+/// of the direction towards the client.
 pub const KEY_BYTES: usize = 2 * SEED;
 
 const KEYS: usize = 64;
 /// Bytes of a cell after its tag.
 const CONTENT: usize = BODY - TAG;
-/// Index of the block at which the next keys begin in the key stream of a tag: after the blocks
-/// that cover a cell.
+/// Index of the block in a tag's key stream at which the next keys begin, after the blocks that
+/// cover a cell.
 const NEXT_KEYS: usize = 31;
 const _: () = assert!(NEXT_KEYS * TAG >= CONTENT);
-/// Blocks of a tag's key stream. The counter starts at a multiple of 64.
+/// Number of blocks of a tag's key stream. The counter starts at a multiple of 64.
 const STREAM: usize = NEXT_KEYS + SEED / TAG;
 const _: () = assert!(STREAM <= 64 && SEED.is_multiple_of(TAG));
 
@@ -117,14 +118,14 @@ impl ClientLayer for CgoClient {
     }
 }
 
-/// One direction of a layer; `C` is AES-128 as this end uses it.
+/// One direction of a layer. `C` is AES-128, for encryption or for decryption as this end needs it.
 struct Direction<C> {
     keys: Keys<C>,
-    /// Tag that identifies the next cell for this hop.
+    /// Tag that the next cell must have if it ends at this hop.
     nonce: Block,
-    /// Tag of the last cell, on the side that is farther from the client.
+    /// Tag of the last cell, as it is on the side that is farther from the client.
     last: Block,
-    /// Keys and nonce to use next if the last cell ended at this hop.
+    /// Keys and nonce that replace the present ones if the last cell ended at this hop.
     next: [u8; SEED],
 }
 
@@ -138,8 +139,8 @@ impl<C: KeyInit<KeySize = U16>> Direction<C> {
         body[..TAG].ct_eq(&self.nonce).into()
     }
 
-    /// Replaces keys and nonce after a cell; the old ones cannot be computed from the new ones (the
-    /// proposal's `Update`).
+    /// Replaces the keys and the nonce after a cell that ended at this hop. The old ones cannot be
+    /// computed from the new ones (the proposal's `Update`).
     fn renew(&mut self) {
         let (keys, nonce) = self.next.split_at(KEYS);
         self.keys = Keys::new(keys);
@@ -193,8 +194,8 @@ impl<C: KeyInit<KeySize = U16>> Keys<C> {
         }
     }
 
-    /// Returns the mask of a tag before and after the block cipher: POLYVAL over the last tag, the
-    /// command, and the content.
+    /// Returns the mask that is applied to a tag before and after the block cipher: POLYVAL over
+    /// the last tag, the command, and the content.
     fn blind(&self, last: &Block, command: Command, content: &[u8]) -> Block {
         let mut bytes = [0; (TAG + 1 + CONTENT).next_multiple_of(TAG)];
         bytes[..TAG].copy_from_slice(last);

@@ -1,8 +1,8 @@
 //! AES-128 in counter mode, one cell at a time.
 //!
 //! The blocks of a cell are passed to the cipher together, which processes eight at a time. Other
-//! counter modes process more at a time and the remainder one by one, and take twice as long for
-//! the 32 blocks of a cell (`docs/notes/relay-performance.md`).
+//! implementations of counter mode process more blocks at a time and the remainder one by one. They
+//! take twice as long for the 32 blocks of a cell (`docs/notes/relay-performance.md`).
 
 use aes::cipher::{BlockEncrypt, KeyInit};
 use aes::{Aes128Enc, Block};
@@ -10,10 +10,11 @@ use aes::{Aes128Enc, Block};
 use crate::wire::cell::BODY;
 
 const BLOCK: usize = 16;
-/// Blocks computed together: as many as a cell can touch in addition to the rest of the last block.
+/// Number of blocks computed together: the maximum that a cell needs after the unused bytes of the
+/// last block.
 const BATCH: usize = BODY.div_ceil(BLOCK);
 
-/// A key stream, from its start.
+/// A key stream, read from its start.
 pub struct KeyStream {
     cipher: Aes128Enc,
     /// Number of the next block.
@@ -39,7 +40,7 @@ impl KeyStream {
         rest.chunks_mut(BATCH * BLOCK).for_each(|chunk| self.apply_blocks(chunk));
     }
 
-    /// XORs `bytes` with the stream, given that the last block is consumed.
+    /// XORs `bytes` with the stream, given that no bytes of the last block are left.
     fn apply_blocks(&mut self, bytes: &mut [u8]) {
         let mut blocks = [Block::default(); BATCH];
         let blocks = &mut blocks[..bytes.len().div_ceil(BLOCK)];
@@ -54,7 +55,7 @@ impl KeyStream {
     }
 }
 
-/// XORs `bytes` with the first bytes of `blocks`, which are at least as long.
+/// XORs `bytes` with the first bytes of `blocks`, which are at least as long as `bytes`.
 pub(super) fn xor_blocks(bytes: &mut [u8], blocks: &[Block]) {
     let (whole, rest) = bytes.as_chunks_mut::<BLOCK>();
     for (bytes, block) in whole.iter_mut().zip(blocks) {
@@ -66,7 +67,7 @@ pub(super) fn xor_blocks(bytes: &mut [u8], blocks: &[Block]) {
     }
 }
 
-/// XORs `bytes` with `stream`, up to the shorter length.
+/// XORs `bytes` with `stream`, up to the length of the shorter one.
 fn xor(bytes: &mut [u8], stream: &[u8]) {
     bytes.iter_mut().zip(stream).for_each(|(byte, key)| *byte ^= key);
 }

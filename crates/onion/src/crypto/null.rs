@@ -1,11 +1,11 @@
 //! Layers without cryptography, for simulations of large networks: they cost next to nothing, and
-//! all code above them is the same.
+//! the code that uses layers is the same as with cryptography.
 //!
-//! No handshake results in these keys. Only the simulator calls
-//! [`Node::elide_crypto`](crate::Node::elide_crypto), which substitutes them for the agreed ones.
+//! No handshake results in these layers. Only the simulator calls
+//! [`Node::elide_crypto`](crate::Node::elide_crypto), which uses them in place of the agreed ones.
 //!
 //! A cell stays readable. The field that tor1 calls "recognised" counts the remaining layers. The
-//! digest field has the number of the cell among those of its hop and direction.
+//! digest field contains the cell's number among the cells of the same hop and direction.
 
 use super::{ClientLayer, RelayLayer, Tag};
 use crate::wire::cell::{Body, Command};
@@ -17,17 +17,17 @@ pub struct NullRelay(Layer);
 /// A client's layer for one hop.
 pub struct NullClient(Layer);
 
-/// State at either end of a layer.
+/// State of a layer, at either end.
 struct Layer {
     cgo: bool,
-    /// Numbers of cells sent and received.
+    /// Numbers of cells that this end has sent and received.
     originated: u32,
     recognised: u32,
 }
 
 impl Layer {
-    /// Returns a layer in place of Counter Galois Onion, if `cgo`, or of tor1: its cells have the
-    /// same format and tags of the same length.
+    /// Returns a layer in place of Counter Galois Onion if `cgo` is true, or else of tor1. Cells
+    /// have the format of the replaced layer, and tags its length.
     fn new(cgo: bool) -> Layer {
         Layer { cgo, originated: 0, recognised: 0 }
     }
@@ -57,7 +57,8 @@ impl Layer {
         body[RECOGNISED].copy_from_slice(&layers.to_be_bytes());
     }
 
-    /// Removes a layer. Returns the tag if it was the last layer, and the cell is the next one.
+    /// Removes a layer from a cell. Returns the tag if that was the cell's last layer, and the cell
+    /// has the next number.
     fn open(&mut self, body: &mut Body) -> Option<Tag> {
         let layers = u16::from_be_bytes([body[1], body[2]]).wrapping_sub(1);
         body[RECOGNISED].copy_from_slice(&layers.to_be_bytes());
@@ -71,14 +72,14 @@ impl Layer {
 }
 
 impl NullRelay {
-    /// Returns the layer in place of Counter Galois Onion, if `cgo`, or of tor1.
+    /// Returns the layer in place of Counter Galois Onion if `cgo` is true, or else of tor1.
     pub fn new(cgo: bool) -> NullRelay {
         NullRelay(Layer::new(cgo))
     }
 }
 
 impl NullClient {
-    /// See [`NullRelay::new`].
+    /// Returns the client's layer for one hop: see [`NullRelay::new`].
     pub fn new(cgo: bool) -> NullClient {
         NullClient(Layer::new(cgo))
     }

@@ -87,7 +87,8 @@ fn directions(keys: &KeyMaterial) -> (Direction, Direction) {
 }
 
 impl Direction {
-    /// Writes the digest of all cells so far and this one, with a zero digest field.
+    /// Computes the digest of all cells so far and this one, with a zero digest field, and writes
+    /// it into that field.
     fn authenticate(&mut self, body: &mut Body) -> Tag {
         body[DIGEST].fill(0);
         self.digest.update(&body[..]);
@@ -96,8 +97,8 @@ impl Direction {
         Tag::from(digest)
     }
 
-    /// Returns the tag if the cell is the next one for this hop. Nearly all others have a nonzero
-    /// first field: the digest is computed only if it is zero.
+    /// Returns the tag if the cell is the next one for this hop. Nearly all other cells have a
+    /// nonzero field "recognised", so the digest is computed only if that field is zero.
     fn recognise(&mut self, body: &mut Body) -> Option<Tag> {
         if body[RECOGNISED] != [0, 0] {
             return None;

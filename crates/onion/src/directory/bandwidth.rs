@@ -10,24 +10,25 @@ use super::civil::utc;
 
 /// Length of a period of the history, in seconds (C tor's value).
 pub const PERIOD_S: u64 = 86_400;
-/// Number of complete periods that are kept.
+/// Number of complete periods whose history is kept.
 const PERIODS: usize = 5;
 /// Time over which a rate must be sustained to count.
 const SPAN: Duration = Duration::from_secs(10);
-/// Pause between two notes after which the measurement starts again, because the machine stalled.
+/// Pause between two calls of `note` after which the measurement starts again, because the machine
+/// stalled.
 const STALL: Duration = Duration::from_secs(60);
-/// Published byte counts are rounded down to a multiple of this.
+/// Divisor in bytes: published byte counts are rounded down to a multiple of it.
 const ROUNDED: u64 = 1024;
 
 /// Bytes received and bytes sent.
 pub type Ways = [u64; 2];
 
-/// A period of the history.
+/// A relay's traffic in one period of the history.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Period {
-    /// Total bytes.
+    /// Total bytes in the period.
     pub carried: Ways,
-    /// Maximum bytes per second, sustained for ten seconds.
+    /// Maximum rate in the period, in bytes per second, sustained for ten seconds.
     pub most: Ways,
 }
 
@@ -58,8 +59,8 @@ impl BandwidthHistory {
         (self.ends, self.present, self.past.iter().copied().collect())
     }
 
-    /// Records `total`, the bytes carried since the start; called about once per second. `now`
-    /// never goes back; `unix_now` may.
+    /// Records `total`, the bytes carried since the start. The owner calls this about once per
+    /// second. `now` never goes back; `unix_now` may.
     pub fn note(&mut self, now: Time, unix_now: u64, total: Ways) {
         self.go_on(unix_now);
         let Some(&(last, before)) = self.span.back() else {
@@ -75,9 +76,9 @@ impl BandwidthHistory {
         self.measure();
     }
 
-    /// Returns the bytes per second that the relay carried in the periods kept. It is the lesser
-    /// of the receive and the send maximum, because data that only arrived or only left was not
-    /// relayed.
+    /// Returns the bytes per second that the relay carried in the periods kept. That is the smaller
+    /// of the maximum receive rate and the maximum send rate, because data that only arrived or
+    /// only left was not relayed.
     #[must_use]
     pub fn observed(&self) -> u64 {
         let most = |way: usize| self.periods().map(|period| period.most[way]).max().unwrap_or(0);
@@ -129,7 +130,7 @@ impl BandwidthHistory {
         }
     }
 
-    /// Updates the maximum with the rate of the last ten seconds.
+    /// Updates the maximum of the present period with the rate of the last ten seconds.
     fn measure(&mut self) {
         let Some(&(now, total)) = self.span.back() else { return };
         while self.span.get(1).is_some_and(|(then, _)| now.since(*then) >= SPAN) {

@@ -81,7 +81,8 @@ impl AskedBridges {
         AskedBridges(identities.into_iter().map(entry).collect())
     }
 
-    /// Returns whether a bridge is known, over which other documents can be fetched.
+    /// Returns whether the descriptor of any bridge is known, so that other documents can be
+    /// fetched over that bridge.
     pub(super) fn is_any_known(&self) -> bool {
         self.0.iter().any(|entry| entry.known)
     }
@@ -105,7 +106,7 @@ impl AskedBridges {
         }
     }
 
-    /// Processes the descriptor of the bridge at `place`.
+    /// Processes `text`, the descriptor that the bridge at `place` sent.
     ///
     /// # Errors
     /// Returns a [`DocumentError`] if `text` is not the bridge's valid descriptor.
@@ -124,7 +125,7 @@ impl AskedBridges {
         Ok(bridge)
     }
 
-    /// Schedules the bridge at `place` again after a failure.
+    /// Records that a request to the bridge at `place` failed, and schedules the next one.
     pub(super) fn failed(&mut self, now: Time, place: usize) {
         let entry = &mut self.0[place];
         let last = if entry.known { LAST_PAUSE_KNOWN } else { LAST_PAUSE };

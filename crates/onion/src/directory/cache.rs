@@ -17,9 +17,10 @@ use shelf::Shelf;
 mod flavour;
 mod shelf;
 
-/// Path of the consensus; the flavour and the authorities that must have signed it follow.
+/// Path of the consensus. The name of the flavour follows, and the authorities that must have
+/// signed the consensus.
 pub const CONSENSUS: &str = "/tor/status-vote/current/consensus";
-/// Maximum number of items in one request: what a client puts into one.
+/// Maximum number of items in one request: as many as a client requests at once.
 const MOST_ITEMS: usize = 500;
 
 /// The documents that a directory cache serves.
@@ -39,8 +40,9 @@ pub struct Cache {
 }
 
 impl Cache {
-    /// Stores a verified consensus of either flavour, and the authorities that signed it. Relays'
-    /// replaced documents are kept for three consensuses, for clients with an older consensus.
+    /// Stores a verified consensus of either flavour, and the authorities that signed it. Documents
+    /// of relays that have been replaced are kept for three consensuses, for clients with an older
+    /// consensus.
     pub fn consensus(&mut self, text: &str, signers: Vec<[u8; 20]>) {
         let is_microdesc = text.starts_with("network-status-version 3 microdesc");
         if is_microdesc {
@@ -63,7 +65,8 @@ impl Cache {
         self.certs = certs;
     }
 
-    /// Stores the certificates of an authority that we are ourselves: the newest one is our own.
+    /// Stores the certificates of an authority that we are ourselves. The newest one is our current
+    /// certificate.
     pub fn own_certs(&mut self, certs: Vec<AuthorityCert>) {
         let newest = certs.iter().max_by_key(|cert| cert.holds());
         self.own_cert = newest.map(AuthorityCert::keys);
@@ -90,8 +93,8 @@ impl Cache {
         self.own = Some(id);
     }
 
-    /// Stores a relay's descriptor and its extra-info document, each with its digest. The previous
-    /// ones become old.
+    /// Stores a relay's descriptor and its extra-info document, each with its digest. The relay's
+    /// previous documents become old.
     pub fn relay(
         &mut self,
         id: [u8; 20],
@@ -107,7 +110,7 @@ impl Cache {
     }
 
     /// Stores a descriptor and its digest from another cache. A copy of our own descriptor counts
-    /// as old, because ours is at least as new.
+    /// as old, because the one that we made is at least as new.
     pub fn server(&mut self, id: [u8; 20], server: (&str, [u8; 20])) {
         let put = if self.own == Some(id) { Shelf::put_old } else { Shelf::put };
         self.edition += u64::from(put(&mut self.servers, id, server));
@@ -172,7 +175,7 @@ impl Cache {
         }
     }
 
-    /// Returns the number of bytes that must be compressed to answer the request.
+    /// Returns the number of bytes that must be compressed to answer `request`.
     #[must_use]
     pub fn unpacked(&self, request: &Request) -> usize {
         let texts = self.text(request).unwrap_or_default();
@@ -199,7 +202,7 @@ impl Cache {
         Ok(found.into_iter().map(|text| &**text).collect())
     }
 
-    /// Returns the consensus, or a diff to it.
+    /// Returns the consensus, or a diff to it from a consensus that the client has.
     fn consensus_for(&self, rest: &str, request: &Request) -> Result<Reply, Refusal> {
         let (flavour, rest) = rest.split_once('/').unwrap_or((rest, ""));
         match flavour {
@@ -261,12 +264,12 @@ impl Cache {
     }
 }
 
-/// Returns the hexadecimal names of a list in upper case.
+/// Returns the hexadecimal names in `list`, converted to upper case.
 fn upper(list: &str) -> Result<BTreeSet<String>, Refusal> {
     Ok(items(list, '+')?.into_iter().map(str::to_uppercase).collect())
 }
 
-/// An HTTP status and its reason.
+/// The HTTP status of a refused request, and the reason.
 type Refusal = (u16, &'static str);
 
 const NOT_FOUND: Refusal = (404, "Not found");

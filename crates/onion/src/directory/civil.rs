@@ -8,8 +8,8 @@ pub fn utc(unix: u64) -> String {
     moment(unix).format("%Y-%m-%d %H:%M:%S").to_string()
 }
 
-/// Returns the time that `text` writes, in seconds since 1970; `None` if it is no date of the years
-/// 1970 to 9999.
+/// Returns the time that `text` represents, in seconds since 1970. Returns `None` if `text` is not
+/// a date of the years 1970 to 9999.
 #[must_use]
 pub fn from_utc(text: &str) -> Option<u64> {
     parsed(text, "%Y-%m-%d %H:%M:%S")
@@ -22,8 +22,8 @@ pub fn http_date(unix: u64) -> String {
     moment(unix).format("%a, %d %b %Y %H:%M:%S GMT").to_string()
 }
 
-/// Returns the time of an HTTP date; `None` if it is none. The day of the week is not checked, as
-/// in C tor.
+/// Returns the time of the HTTP date `text`, in seconds since 1970. Returns `None` if `text` is not
+/// an HTTP date. The day of the week is not checked, as in C tor.
 #[must_use]
 pub fn from_http_date(text: &str) -> Option<u64> {
     let (_, date) = text.trim().split_once(", ")?;

@@ -49,7 +49,7 @@ pub struct Description {
     pub policy: ExitPolicy,
     /// Whether the relay answers directory requests over `BEGIN_DIR`.
     pub directory_cache: bool,
-    /// The transports of a bridge, besides its port for links; `None` for a public relay.
+    /// The transports of a bridge, in addition to its port for links; `None` for a public relay.
     pub bridge: Option<Vec<Transport>>,
 }
 
@@ -125,10 +125,10 @@ impl Description {
         self.sign_with(keys, unix_now, None)
     }
 
-    /// Returns the signed descriptor, and the signed extra-info document that it names.
+    /// Returns the signed descriptor, and the signed extra-info document that the descriptor names.
     ///
     /// # Errors
-    /// As [`Description::sign`].
+    /// Returns a [`DescriptionError`] as [`Description::sign`] does.
     pub fn publish(
         &self,
         keys: &RelayKeys,
@@ -183,9 +183,9 @@ impl Description {
         moved || [rate, burst] != before[..2] || far(observed, before[2])
     }
 
-    /// Returns whether streams may exit to IPv6. The policy must accept IPv6 by name, or accept it
-    /// while the relay has an IPv6 address. Without one it would refuse hosts that have addresses
-    /// of both kinds.
+    /// Returns whether streams may exit to IPv6. The policy must have a rule that accepts IPv6
+    /// explicitly, or the relay must have an IPv6 address and the policy accept IPv6. A relay that
+    /// announced IPv6 exits without an address would refuse hosts that also have IPv4 addresses.
     #[must_use]
     pub fn exits_to_v6(&self) -> bool {
         let (some, none) = (self.v6.is_some(), "reject 1-65535");
@@ -293,7 +293,7 @@ impl Description {
     }
 }
 
-/// Returns upper-case hex in groups of four.
+/// Returns the upper-case hex of `bytes` in groups of four digits.
 fn in_fours(bytes: &[u8]) -> String {
     bytes.chunks(2).enumerate().fold(String::new(), |mut text, (place, pair)| {
         let space = if place == 0 { "" } else { " " };

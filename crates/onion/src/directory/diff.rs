@@ -1,8 +1,8 @@
 //! Diffs between two consensuses of one flavour (dir-spec 4.5 and appendix E). A client that has
 //! the old consensus need not fetch the whole new one.
 //!
-//! Relays are sorted by identity, so both texts are read once, relay by relay. In a relay's entry,
-//! the head or the foot, all lines from the first to the last difference are replaced.
+//! Relays are sorted by identity, so both texts are read once, relay by relay. The diff replaces
+//! all lines from the first to the last difference in a relay's entry, in the head, or in the foot.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -13,11 +13,12 @@ use digest::Digest;
 use crate::wire::crypto::Sha3_256;
 use crate::wire::text::{hex, line};
 
-/// Keyword of a signature line. The signed part of a consensus ends after the first occurrence.
+/// Keyword of a signature line. The signed part of a consensus ends after the first occurrence of
+/// this text.
 const SIGNATURE: &str = "directory-signature ";
 
-/// Returns the SHA3-256 of the signed part of a consensus, which names it in clients' requests.
-/// Returns `None` if there is no signature.
+/// Returns the SHA3-256 of the signed part of a consensus. Clients' requests name the consensus by
+/// this digest. Returns `None` if there is no signature.
 #[must_use]
 pub fn signed_digest(text: &str) -> Option<[u8; 32]> {
     let end = text.find(&format!("\n{SIGNATURE}"))? + 1 + SIGNATURE.len();
@@ -100,7 +101,7 @@ fn hunks(old: &[&str], new: &[&str]) -> Vec<Hunk> {
     hunks
 }
 
-/// Returns matching ranges of both texts, in order, which together cover both texts.
+/// Returns matching ranges of both texts, in order. Together they cover both texts.
 fn pairs(old: &[&str], new: &[&str]) -> Vec<[Range<usize>; 2]> {
     let (olds, news) = (parts(old), parts(new));
     let places: BTreeMap<&str, usize> =
@@ -123,7 +124,7 @@ fn pairs(old: &[&str], new: &[&str]) -> Vec<[Range<usize>; 2]> {
     pairs
 }
 
-/// The lines of a relay, named by its identity, or those of the head or the foot.
+/// The lines of a relay, which has an identity, or the lines of the head or the foot.
 struct Part<'a> {
     name: &'a str,
     lines: Range<usize>,

@@ -15,14 +15,14 @@ use crate::wire::text::{SIGNATURE_PREFIX, hex, line, object, signed_digest};
 pub struct Transport {
     /// The transport's name: letters, digits and underscores.
     pub name: String,
-    /// The address on which it listens.
+    /// The address on which the transport listens.
     pub address: SocketAddr,
     /// Arguments for clients, as in `SMETHOD` lines: `k=v,k=v`.
     pub args: String,
 }
 
-/// Returns the signed text, as of `unix_now`, with the bandwidth history of a relay that may carry
-/// `rate` bytes per second, and the transports of a bridge.
+/// Returns the signed extra-info document, as of `unix_now`, with the bandwidth history of a relay
+/// that may carry `rate` bytes per second, and the transports of a bridge.
 pub(super) fn sign(
     nickname: &str,
     (history, transports): (&BandwidthHistory, &[Transport]),
@@ -54,7 +54,7 @@ pub(super) fn sign(
 pub struct ExtraDigests {
     /// The digest that names the document in requests.
     pub sha1: [u8; 20],
-    /// The second digest. Descriptors from before 2015 lack it.
+    /// The SHA-256 of the whole text; `None` in descriptors from before 2015.
     pub sha256: Option<[u8; 32]>,
 }
 
@@ -83,7 +83,7 @@ impl ExtraDigests {
         self.sha1 == own.sha1 && (self.sha256.is_none() || self.sha256 == own.sha256)
     }
 
-    /// Returns the descriptor's line with the digests.
+    /// Returns the line with the digests for the relay's descriptor.
     pub(super) fn line(&self) -> String {
         let second =
             self.sha256.map(|sha256| format!(" {}", Base64Unpadded::encode_string(&sha256)));

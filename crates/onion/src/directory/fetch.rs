@@ -1,6 +1,6 @@
 //! The downloads of directory documents: what to request next, from which source, and how to
-//! process the result. A client fetches what it needs to build circuits; a cache fetches what it
-//! serves.
+//! process the result. A client fetches the documents that it needs to build circuits; a cache
+//! fetches those that it serves.
 //!
 //! The owner takes jobs from [`Directory::poll`], transfers their bytes, and passes each [`Job`]'s
 //! outcome to [`Directory::done`]. A verified document is returned as an [`Event`] with its text,
@@ -34,21 +34,21 @@ const FIRST_PAUSE: u64 = 500;
 const LONGEST_PAUSE: u64 = 600_000;
 const LONGEST_FIRST_PAUSE: u64 = 8_000;
 /// Minimum and maximum interval, in seconds, of the check whether the consensus must be renewed.
-/// The check repeats because the system clock may be set.
+/// The check is repeated because the system clock may be changed.
 const LOOK: (u64, u64) = (1, 3_600);
 /// Number of consecutive failures after which authorities are asked alternately with caches.
 const CACHE_TRIES: u32 = 5;
 /// Number of consecutive failures over circuits after which the authorities' directory ports are
-/// tried, while there is no consensus.
+/// also tried, while there is no consensus.
 const LINK_TRIES: u32 = 2;
 
-/// An authority as the user configures it.
+/// An authority in the user's configuration.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct AuthorityIdentity {
     /// The digest of the v3 identity key that signs consensuses.
     pub v3: [u8; 20],
-    /// Whether it can be asked over a one-hop circuit: its OR port is known, and we build
-    /// circuits.
+    /// Whether the authority can be asked over a one-hop circuit: its OR port is known, and this
+    /// process builds circuits.
     pub by_circuit: bool,
 }
 
@@ -74,14 +74,14 @@ pub enum Source {
     Authority(usize),
     /// The authority with this index, over plain HTTP to its directory port.
     Plain(usize),
-    /// Any relay that caches, such as a guard; with bridges, any known bridge.
+    /// Any relay that is a directory cache, such as a guard; with bridges, any known bridge.
     Cache,
 }
 
 /// A request to make.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Job {
-    /// The number for [`Directory::done`].
+    /// The number of the job, to pass to [`Directory::done`].
     pub number: u64,
     /// The document to request.
     pub want: Want,
@@ -96,7 +96,7 @@ pub struct Job {
 /// The reason why a job failed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Failure {
-    /// No server could be reached, or the stream broke.
+    /// No server could be reached, or the stream closed too early.
     Unreachable,
     /// The server was reached, but sent nothing. An authority does so until it has a consensus.
     Silent,
@@ -109,7 +109,7 @@ pub enum Failure {
 }
 
 impl Want {
-    /// Returns a short name.
+    /// Returns a short name of the failure.
     #[must_use]
     pub fn name(&self) -> &'static str {
         match self {
@@ -156,24 +156,24 @@ pub enum KeptDocument {
 /// The result of a job, or of restoring documents.
 #[derive(Clone, Debug)]
 pub enum Event {
-    /// A stored document is damaged; contains the error. Its valid parts are used.
+    /// A stored document is damaged. Contains the error. The valid parts of the document are used.
     Damaged(KeptDocument, DocumentError),
     /// The descriptor of the bridge with this index was received, for the first time or again.
     Bridge(usize, Box<Bridge>),
-    /// A consensus was verified; contains its text, and the authorities whose certificates
-    /// verified it.
+    /// A consensus was verified. Contains its text, and the authorities whose certificates verified
+    /// it.
     Consensus(String, Vec<[u8; 20]>),
-    /// Certificates were received; contains the text of all known ones.
+    /// Certificates were received. Contains the text of all known certificates.
     Certificates(String),
-    /// A microdescriptor was received; contains its digest and text.
+    /// A microdescriptor was received. Contains its digest and text.
     Microdesc([u8; 32], String),
-    /// The newest available consensus expired this many seconds ago. The flag is true if it is
-    /// used nevertheless ([`Consensus::is_reasonably_live`]). Otherwise its relays only serve to
-    /// fetch a newer one.
+    /// The newest available consensus expired this many seconds ago. The flag is true if this
+    /// consensus is used nevertheless ([`Consensus::is_reasonably_live`]). Otherwise its relays
+    /// only serve to fetch a newer one.
     Late(u64, bool),
     /// Circuits can be built from now on.
     Ready,
-    /// A job failed; it will be repeated.
+    /// A job failed. It will be repeated.
     Failed(Want, Source, Failure),
 }
 
@@ -189,15 +189,16 @@ pub struct Directory {
     waiting: Option<String>,
     network: Option<Network>,
     share_subnets: bool,
-    /// Whether we serve the documents to others.
+    /// Whether the documents are also served to others, by a directory cache.
     for_a_cache: bool,
-    /// The bridges through which everything is fetched, if bridges are used.
+    /// The bridges through which all documents are fetched; `None` if bridges are not used.
     bridges: Option<AskedBridges>,
     under_way: Vec<Job>,
     next_number: u64,
-    /// Number of consecutive failures; `paused_until` is the end of the pause after the last.
+    /// Number of consecutive failures (`failures`), and the end of the pause after the last failure
+    /// (`paused_until`).
     failures: u32,
-    /// Number of consecutive failures to ask authorities over circuits.
+    /// Number of consecutive failures to reach authorities over circuits.
     unlinked: u32,
     paused_until: Time,
     /// The time in seconds since 1970 at which the next consensus is due.
@@ -206,7 +207,7 @@ pub struct Directory {
 }
 
 impl Directory {
-    /// Creates a directory that knows only the authorities. `share_subnets` is as in
+    /// Creates a directory that knows only the authorities. `share_subnets` is the value of
     /// [`Network::share_subnets`].
     #[must_use]
     pub fn new(authorities: Vec<AuthorityIdentity>, share_subnets: bool) -> Directory {
@@ -279,8 +280,8 @@ impl Directory {
     }
 
     /// Restores documents that an earlier run stored; an empty text means none. Documents that
-    /// cannot be verified are skipped, and damaged ones are reported. A consensus that expired
-    /// long ago still provides relays to ask.
+    /// cannot be verified are skipped, and damaged ones are reported. A consensus that expired long
+    /// ago still provides relays from which a newer one can be fetched.
     pub fn restore(
         &mut self,
         certs: &str,
@@ -321,7 +322,7 @@ impl Directory {
         events
     }
 
-    /// Returns the next request to make, if there is one.
+    /// Returns the next request to make; `None` if there is none now.
     pub fn poll(&mut self, at: Moment, rng: &mut impl Rng) -> Option<Job> {
         if let Some(place) = self.bridges.as_mut().and_then(|bridges| bridges.poll(at.now)) {
             return Some(self.begin(Want::Bridge(place), Source::Bridge(place)));
@@ -342,8 +343,8 @@ impl Directory {
         job
     }
 
-    /// Returns whether the maximum number of jobs is in progress, without those for bridges'
-    /// descriptors.
+    /// Returns whether the maximum number of jobs is in progress. Jobs for bridges' descriptors do
+    /// not count.
     fn is_busy(&self) -> bool {
         let counts = |job: &&Job| !matches!(job.want, Want::Bridge(_));
         self.under_way.iter().filter(counts).count() >= AT_ONCE
@@ -422,7 +423,7 @@ impl Directory {
         }
     }
 
-    /// Records whether authorities can be asked over circuits.
+    /// Records whether authorities could be reached over circuits, by the outcome of a job.
     fn note_way(&mut self, source: Source, outcome: &Result<Response, Failure>) {
         self.unlinked = match (source, outcome) {
             (Source::Authority(_), Err(Failure::Silent)) => 0,
@@ -450,8 +451,8 @@ impl Directory {
         (!digests.is_empty()).then_some(Want::Microdescs(digests))
     }
 
-    /// Returns whether a late consensus should be put to use before a newer one is fetched. After
-    /// a failure it should not, because only the newer one may help.
+    /// Returns whether a late consensus should be used before a newer one is fetched. After a
+    /// failure it should not be used first, because only a newer consensus may help.
     fn comes_first(&self, unix_now: u64) -> bool {
         let lacks = |network: &Network| !network.is_enough() && network.missing().next().is_some();
         self.failures == 0 && self.is_live(unix_now) && self.network.as_ref().is_some_and(lacks)
@@ -517,7 +518,8 @@ impl Directory {
         }
     }
 
-    /// Returns the certificates of known authorities that the waiting consensus needs.
+    /// Returns the certificates of known authorities that are needed to verify the waiting
+    /// consensus.
     fn wanted_certs(&self) -> Vec<([u8; 20], [u8; 20])> {
         let waiting = self.waiting.as_deref().and_then(|text| Unproven::parse(text).ok());
         let signers = waiting.map(|consensus| consensus.signers()).unwrap_or_default();
@@ -620,7 +622,7 @@ impl Directory {
         Err(Failure::Document(nothing))
     }
 
-    /// Adds the microdescriptors that the consensus lists. Returns whether any was new.
+    /// Adds the microdescriptors that the consensus lists. Returns whether any of them was new.
     fn learn(&mut self, parsed: Vec<(Microdesc, &str)>, events: &mut Vec<Event>) -> bool {
         let Some(network) = &mut self.network else { return false };
         let before = events.len();
@@ -641,7 +643,8 @@ impl Directory {
         self.was_ready = ready;
     }
 
-    /// Pauses for a random time, up to a bound that triples with each failure.
+    /// Begins a pause after a failure. Its length is random, up to a bound that triples with each
+    /// further failure.
     fn pause(&mut self, at: Moment, rng: &mut impl Rng) {
         let bound = FIRST_PAUSE.saturating_mul(3u64.saturating_pow(self.failures.min(10)));
         // Without a network there is nothing else to do, and a young network has no consensus yet.
@@ -653,22 +656,24 @@ impl Directory {
     }
 }
 
-/// Encodes a digest as in requests.
+/// Encodes a digest as requests contain it.
 pub(super) fn base64(digest: &[u8; 32]) -> String {
     Base64Unpadded::encode_string(digest)
 }
 
-/// Returns a random time in the first half of the period from the end of freshness to expiry, so
-/// that not all clients fetch at once (dir-spec, "when to download").
+/// Returns a random time at which a client fetches the next consensus, so that not all clients
+/// fetch at once (dir-spec, "when to download"). It lies in the first half of the period from
+/// `fresh_until` to `valid_until`.
 fn renewal(fresh_until: u64, valid_until: u64, unix_now: u64, rng: &mut impl Rng) -> u64 {
     let from = fresh_until.max(unix_now);
     let room = (valid_until.saturating_sub(from) / 2).max(1);
     from + rng.next_u64() % room
 }
 
-/// Returns a random time for a cache's next fetch, for a consensus with the times valid-after,
-/// fresh-until and valid-until. It is within half an interval after the end of freshness plus the
-/// time that authorities need to vote (dir-spec, "Directory caches"; C tor's values).
+/// Returns a random time at which a cache fetches the next consensus. The arguments are the times
+/// valid-after, fresh-until and valid-until of the present one. The earliest time is the end of
+/// freshness plus the time that authorities need to vote; the latest is half an interval after that
+/// (dir-spec, "Directory caches"; C tor's values).
 pub(super) fn cache_renewal(
     [after, fresh, until]: [u64; 3],
     unix_now: u64,

@@ -13,15 +13,15 @@ use super::http::Request;
 use super::reply::{Encoding, Reply};
 use crate::wire::hsdesc::{HsDescError, HsDescOuter, read_blinded_key};
 
-/// Path for requests of descriptors; the blinded key follows.
+/// Path from which clients request descriptors. The blinded key follows.
 const BY_KEY: &str = "/tor/hs/3/";
-/// Path for publishing descriptors.
+/// Path at which services publish their descriptors.
 const PUBLISH: &str = "/tor/hs/3/publish";
 /// Maximum total bytes of all descriptors in a directory.
 pub const MOST_BYTES: usize = 100 << 20;
 /// Overhead per descriptor in bytes: its key and its table entry.
 const BESIDE: usize = 128;
-/// Divisor of [`MOST_BYTES`]: an eighth is freed at once.
+/// Divisor of [`MOST_BYTES`]: when the directory is full, an eighth of its space is freed at once.
 const SPARE: usize = 8;
 /// Interval in seconds at which expired descriptors are removed.
 const SWEEP: u64 = 60;
@@ -30,9 +30,9 @@ const SIGNATURE: usize = 64;
 /// The reason why a descriptor is rejected.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum NotStored {
-    /// It is not a valid descriptor of its service.
+    /// The upload is not a valid descriptor of a service.
     Bad(HsDescError),
-    /// A stored descriptor has this revision counter, which is as high or higher.
+    /// A descriptor is stored whose revision counter is as high or higher. Contains that counter.
     Old(u64),
 }
 
@@ -64,20 +64,21 @@ impl Default for HsDir {
 #[derive(Debug)]
 struct Stored {
     revision: u64,
-    /// Time of expiry, in seconds since 1970.
+    /// Time at which the descriptor expires, in seconds since 1970.
     ends: u64,
     kept: Kept,
     lifetime: u16,
     fetched: u32,
 }
 
-/// The parts from which the text is rebuilt. Base64 would take a third more.
+/// The parts from which a descriptor's text is rebuilt. The base64 of the text would take a third
+/// more space.
 #[derive(Debug)]
 enum Kept {
     /// Certificate (its length in bytes is the second value), signature and encrypted part,
     /// concatenated.
     Parts(Box<[u8]>, u16),
-    /// The text itself, if its format differs from that of standard services.
+    /// The text itself, if it differs from the text rebuilt from its parts.
     Text(Box<str>),
 }
 
@@ -133,8 +134,9 @@ impl HsDir {
         request.path.starts_with("/tor/hs/")
     }
 
-    /// Answers such a request. `by_relay` is whether it arrived through a relay. Otherwise the
-    /// client could be observed, and the request is refused, as in C tor.
+    /// Answers a request for which [`HsDir::is_asked`] is true. `by_relay` is true if the request
+    /// arrived through a relay. A direct request is refused, as in C tor, because its client could
+    /// be observed.
     pub fn answer(&mut self, request: &Request, by_relay: bool, unix_now: u64) -> Reply {
         if !by_relay {
             return Reply::new(503, "Requests about onion services need a circuit of several hops");
@@ -157,7 +159,7 @@ impl HsDir {
     /// Checks and stores a descriptor.
     ///
     /// # Errors
-    /// Returns [`NotStored`] if it is invalid or not newer than the stored one.
+    /// Returns [`NotStored`] if the descriptor is invalid or not newer than the stored one.
     pub fn publish(&mut self, text: &str, unix_now: u64) -> Result<(), NotStored> {
         self.sweep(unix_now);
         let outer = HsDescOuter::check(text, unix_now).map_err(NotStored::Bad)?;
@@ -201,7 +203,7 @@ impl HsDir {
         self.bytes
     }
 
-    /// Removes expired descriptors once a minute, and when the clock was set back.
+    /// Removes expired descriptors, once a minute and after the clock was set back.
     fn sweep(&mut self, unix_now: u64) {
         if (self.swept..self.swept + SWEEP).contains(&unix_now) {
             return;
@@ -211,9 +213,9 @@ impl HsDir {
         self.bytes = self.stored.values().map(Stored::bytes).sum();
     }
 
-    /// Frees space if the limit is exceeded. Descriptors with the fewest fetches are removed
-    /// first, and among these the ones that expire first. The newest stays (C tor: a publisher
-    /// cannot know where the limit is).
+    /// Frees space if the limit is exceeded. The descriptors with the fewest fetches are removed
+    /// first, and among these the ones that expire first. The descriptor with the key `newest`
+    /// stays, as in C tor, because its publisher cannot know the limit.
     fn relieve(&mut self, newest: &[u8; 32]) {
         if self.bytes <= self.most {
             return;

@@ -1,8 +1,7 @@
 //! HTTP/1.0 between directories (dir-spec, "HTTP"): one request and one response, both limited in
 //! size.
 //!
-//! The module works on bytes only. They are carried by a stream of a circuit or by a TCP
-//! connection.
+//! The module works on bytes only. A stream of a circuit or a TCP connection carries these bytes.
 
 use std::fmt;
 use std::io::Read;
@@ -22,13 +21,13 @@ const MOST_CONSENSUSES: usize = 16;
 /// The reason why a request or a response is rejected.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum HttpError {
-    /// It is longer than its limit in bytes.
+    /// The message is longer than its limit in bytes.
     TooLong(usize),
-    /// It is not valid HTTP; contains the reason.
+    /// The message is not valid HTTP. Contains the reason.
     Malformed(&'static str),
-    /// It ended before it was complete.
+    /// The message ended before it was complete.
     Truncated,
-    /// Its encoding was not requested.
+    /// The message has an encoding that was not requested.
     Encoding(String),
 }
 
@@ -91,7 +90,7 @@ impl ResponseReader {
     /// Appends received bytes.
     ///
     /// # Errors
-    /// Returns [`HttpError::TooLong`] as soon as the limit is exceeded.
+    /// Returns [`HttpError::TooLong`] as soon as the response exceeds the limit.
     pub fn push(&mut self, bytes: &[u8]) -> Result<(), HttpError> {
         if self.bytes.len() + bytes.len() > LONGEST_HEAD + self.limit {
             self.bytes = Vec::new();
@@ -110,8 +109,8 @@ impl ResponseReader {
     /// Parses the response after the stream has ended.
     ///
     /// # Errors
-    /// Returns an [`HttpError`] if it is incomplete, malformed, too long, or has an encoding that
-    /// was not requested.
+    /// Returns an [`HttpError`] if the response is incomplete, malformed, too long, or has an
+    /// encoding that was not requested.
     pub fn finish(self) -> Result<Response, HttpError> {
         let mut headers = [httparse::EMPTY_HEADER; MOST_HEADERS];
         let mut head = httparse::Response::new(&mut headers);
@@ -137,9 +136,9 @@ pub struct Request {
     pub get: bool,
     /// The requested path, such as `/tor/status-vote/current/consensus-microdesc`.
     pub path: String,
-    /// The encoding to use for the response.
+    /// The best encoding that the client accepts for the response.
     pub encoding: Encoding,
-    /// The time in `If-Modified-Since`, in seconds since 1970.
+    /// The time in `If-Modified-Since`, in seconds since 1970; `None` without that header.
     pub since: Option<u64>,
     /// The consensuses that the client has, by the SHA3-256 of their signed parts
     /// (`X-Or-Diff-From-Consensus`).
@@ -162,10 +161,10 @@ impl RequestReader {
         RequestReader { bytes: Vec::new(), limit }
     }
 
-    /// Appends received bytes. Returns the request once it is complete; further bytes are ignored.
+    /// Appends received bytes. Returns the request once it is complete, and ignores further bytes.
     ///
     /// # Errors
-    /// Returns an [`HttpError`] if it is malformed or exceeds the limit.
+    /// Returns an [`HttpError`] if the request is malformed or exceeds the limit.
     pub fn push(&mut self, bytes: &[u8]) -> Result<Option<Request>, HttpError> {
         if self.bytes.len() + bytes.len() > LONGEST_HEAD + self.limit {
             self.bytes = Vec::new();
@@ -204,7 +203,7 @@ impl RequestReader {
     }
 }
 
-/// Returns the length of the head, at which the body begins.
+/// Returns the length of the head, after which the body begins.
 fn head_length(
     parsed: Result<httparse::Status<usize>, httparse::Error>,
     there: usize,
@@ -227,7 +226,7 @@ fn content_length(headers: &[httparse::Header<'_>]) -> Result<Option<usize>, Htt
     header(headers, "content-length").map(parse).transpose()
 }
 
-/// Decodes a body to at most `limit` bytes, and stops decompressing there.
+/// Decodes a body. Stops decompressing when more than `limit` bytes result.
 fn decode(encoding: &str, body: &[u8], limit: usize) -> Result<Vec<u8>, HttpError> {
     let decoded = match encoding {
         "identity" => body.to_vec(),

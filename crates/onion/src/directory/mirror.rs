@@ -1,6 +1,6 @@
-//! The documents that a directory cache fetches besides those of a client, so that it can answer
-//! every request in dir-spec. They are the consensus of the flavour `ns`, the server descriptors
-//! that it lists, and the extra-info documents that those name.
+//! The documents that a directory cache fetches in addition to those that clients fetch, so that it
+//! can answer every request in dir-spec. They are the consensus of the flavour `ns`, the server
+//! descriptors that this consensus lists, and the extra-info documents that the descriptors name.
 //!
 //! The owner takes a request from [`Mirror::poll`], sends it to an authority, and passes the
 //! outcome to [`Mirror::done`]. A verified text is returned as a [`Document`]. The mirror stores
@@ -24,8 +24,8 @@ const BATCH: usize = 96;
 /// Maximum length of a descriptor and of an extra-info document that authorities accept, in bytes.
 const LONGEST_SERVER: usize = 20_000;
 const LONGEST_EXTRA: usize = 50_000;
-/// Maximum total bytes of all present descriptors, and of all extra-info documents. Above it, no
-/// more are fetched.
+/// Maximum total bytes of all present descriptors, and of all extra-info documents. Above this
+/// limit, no more are fetched.
 const MOST_BYTES: usize = 128 << 20;
 /// First and maximum pause after a failure, in milliseconds.
 const FIRST_PAUSE: u64 = 1_000;
@@ -43,7 +43,7 @@ pub enum MirrorRequest {
 }
 
 impl MirrorRequest {
-    /// Returns a short name.
+    /// Returns a short name of the request.
     #[must_use]
     pub fn name(&self) -> &'static str {
         match self {
@@ -85,18 +85,18 @@ impl MirrorRequest {
     }
 }
 
-/// A verified document: its text, with its identity and digest.
+/// A verified document: its text, and the values that identify it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Document {
     /// The consensus, and the authorities that signed it.
     Consensus(String, Vec<[u8; 20]>),
-    /// A server descriptor: its relay's RSA identity, and its digest.
+    /// A server descriptor: the relay's RSA identity, the descriptor's digest, and the text.
     Server([u8; 20], [u8; 20], String),
-    /// An extra-info document: its relay's RSA identity, and its digest.
+    /// An extra-info document: the relay's RSA identity, the document's digest, and the text.
     Extra([u8; 20], [u8; 20], String),
 }
 
-/// A damaged document of an earlier run, and the error.
+/// A document of an earlier run that is damaged, and the error.
 pub type Damage = (KeptDocument, DocumentError);
 
 /// A descriptor that was fetched.
@@ -115,8 +115,8 @@ pub struct Mirror {
     servers: BTreeMap<[u8; 20], Held>,
     /// The size in bytes of each fetched extra-info document, by SHA-1.
     extras: BTreeMap<[u8; 20], usize>,
-    /// Documents that no server had, by digest: the number of requests, and the time before which
-    /// they are not requested again.
+    /// Documents that no server had, by digest: the number of requests for each, and the time
+    /// before which it is not requested again.
     late: BTreeMap<[u8; 20], (u32, u64)>,
     asked: Option<MirrorRequest>,
     failures: u32,
@@ -124,15 +124,16 @@ pub struct Mirror {
 }
 
 impl Mirror {
-    /// Creates an empty mirror of the documents that a majority of `authorities` (v3idents) signs.
+    /// Creates an empty mirror. It accepts documents that a majority of `authorities` (v3idents)
+    /// signs.
     #[must_use]
     pub fn new(authorities: Vec<[u8; 20]>) -> Mirror {
         Mirror { authorities, ..Mirror::default() }
     }
 
-    /// Returns the next request to make, if there is one. `newest` is the time from which the
-    /// owner's consensus of the flavour `microdesc` is valid (0 for none). `now` is in
-    /// milliseconds of any monotonic clock. One request is in progress at a time.
+    /// Returns the next request to make; `None` if there is none now. `newest` is the time from
+    /// which the owner's consensus of the flavour `microdesc` is valid (0 for none). `now` is the
+    /// time of any monotonic clock in milliseconds. One request is in progress at a time.
     pub fn poll(&mut self, now: u64, newest: u64) -> Option<MirrorRequest> {
         if self.asked.is_some() || now < self.paused_until {
             return None;
@@ -141,8 +142,8 @@ impl Mirror {
         self.asked.clone()
     }
 
-    /// Returns the milliseconds from `now` after which [`Mirror::poll`] may return a request
-    /// although nothing has finished.
+    /// Returns the number of milliseconds from `now` after which [`Mirror::poll`] may return a
+    /// request although no request has finished meanwhile.
     #[must_use]
     pub fn wait(&self, now: u64, newest: u64) -> Option<u64> {
         if self.wanted(now, newest).is_some() {
@@ -152,7 +153,7 @@ impl Mirror {
         soonest.map(|wait| wait.max(self.paused_until.saturating_sub(now)))
     }
 
-    /// Returns whether every document that is available now was fetched.
+    /// Returns whether every document was fetched that is available now.
     #[must_use]
     pub fn is_whole(&self, now: u64, newest: u64) -> bool {
         self.wanted(now, newest).is_none()
@@ -192,9 +193,9 @@ impl Mirror {
     }
 
     /// Restores documents that an earlier run stored; an empty text means none. Documents that
-    /// cannot be verified, or that nothing names any more, are skipped. Without a valid consensus
-    /// that is all of them, and [`Mirror::take_up`] can add them once there is one. Damaged
-    /// documents are reported.
+    /// cannot be verified, or that no other document names any more, are skipped. Without a valid
+    /// consensus all are skipped; [`Mirror::take_up`] can add them once a valid consensus is known.
+    /// Damaged documents are reported.
     pub fn restore(
         &mut self,
         [consensus, servers, extras]: [&str; 3],
@@ -218,7 +219,7 @@ impl Mirror {
     }
 
     /// Adds the descriptors and extra-info documents that the present consensus names. Damaged
-    /// ones are reported.
+    /// documents are reported.
     pub fn take_up(&mut self, servers: &str, extras: &str) -> (Vec<Document>, Vec<Damage>) {
         let bad = divided(servers, "router").filter(|text| check_server(text).is_err()).count();
         let mut damage = Vec::new();
@@ -307,8 +308,8 @@ impl Mirror {
         Ok(vec![Document::Consensus(text.to_owned(), signers)])
     }
 
-    /// Adds descriptors that the consensus lists. Their digests do not cover the last signature,
-    /// so that is verified like the others.
+    /// Adds descriptors that the consensus lists. A descriptor's digest does not cover its last
+    /// signature, so this signature is verified as well.
     fn take_servers(&mut self, text: &str) -> Vec<Document> {
         let mut documents = Vec::new();
         for text in divided(text, "router").filter(|text| text.len() <= LONGEST_SERVER) {
@@ -324,8 +325,8 @@ impl Mirror {
         documents
     }
 
-    /// Adds extra-info documents that descriptors name by both digests. The second digest covers
-    /// the whole text, including the signatures.
+    /// Adds extra-info documents that descriptors name by both of their digests. The second digest
+    /// covers the whole text, including the signatures, so these need no verification.
     fn take_extras(&mut self, text: &str) -> Vec<Document> {
         let named = self.servers.values().filter_map(|held| Some((held.relay, held.extra?)));
         let named: BTreeMap<[u8; 20], ([u8; 20], ExtraDigests)> =
@@ -341,7 +342,8 @@ impl Mirror {
         documents
     }
 
-    /// Schedules documents that were requested but not received again, after increasing pauses.
+    /// Schedules another request for documents that were requested but not received. The pauses
+    /// increase.
     fn note_late(&mut self, asked: &MirrorRequest, now: u64, rng: &mut impl Rng) {
         let mut pauses = BTreeMap::new();
         for digest in asked.digests() {
@@ -357,7 +359,7 @@ impl Mirror {
     }
 }
 
-/// Returns a random time in the second half of a bound that triples with each failure.
+/// Returns a random pause in the second half of a bound that triples with each failure.
 fn pause(failures: u32, rng: &mut impl Rng) -> u64 {
     let bound = FIRST_PAUSE.saturating_mul(3u64.saturating_pow(failures.min(10)));
     let bound = bound.min(LONGEST_PAUSE);

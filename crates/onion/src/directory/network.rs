@@ -25,11 +25,11 @@ const LONG_LIVED: [u16; 12] = [21, 22, 706, 1863, 5050, 5190, 5222, 5223, 6523, 
 #[derive(Clone, Debug)]
 pub struct Network {
     listing: Arc<Listing>,
-    /// Microdescriptors, by the index of their relay in the consensus.
+    /// Microdescriptors, by the index of their relay in the consensus; `None` if one is not known.
     microdescs: Vec<Option<Arc<Microdesc>>>,
     /// The sums of [`Listing::weight_of`] over the relays whose microdescriptors are known.
     known: [u64; 3],
-    /// Bridges. The consensus need not list them, and they are never drawn.
+    /// Bridges. The consensus need not list them, and no random draw chooses them.
     bridges: Vec<Arc<Bridge>>,
     /// Tables for draws, computed at the first draw.
     tables: OnceLock<Arc<Tables>>,
@@ -51,7 +51,7 @@ pub struct Relay<'a> {
 pub enum Position {
     /// The first hop.
     Guard,
-    /// A hop between others.
+    /// A hop between the first and the last.
     Middle,
     /// The last hop of a path to this target.
     Exit(Target),
@@ -64,7 +64,7 @@ pub enum Position {
 pub struct Target {
     /// The port of the destination.
     pub port: u16,
-    /// Whether the exit must reach it over IPv6.
+    /// Whether the exit must reach the destination over IPv6.
     pub v6: bool,
 }
 
@@ -88,7 +88,7 @@ pub struct Wishes {
     pub middle: Vec<[u8; 20]>,
     /// Last hops.
     pub exit: Vec<[u8; 20]>,
-    /// Relays that are never used.
+    /// Relays that are not used in any position.
     pub exclude: Vec<[u8; 20]>,
 }
 
@@ -134,7 +134,7 @@ impl std::fmt::Display for NoRelay {
 impl std::error::Error for NoRelay {}
 
 impl Network {
-    /// Creates a network without microdescriptors.
+    /// Creates a network in which no microdescriptors are known.
     #[must_use]
     pub fn new(consensus: Consensus) -> Network {
         Network {
@@ -147,7 +147,7 @@ impl Network {
         }
     }
 
-    /// Replaces the consensus. Microdescriptors that the new one lists are kept.
+    /// Replaces the consensus. Keeps known microdescriptors that the new consensus lists.
     #[must_use]
     pub fn renewed(self, consensus: Consensus) -> Network {
         let mut fresh = Network::new(consensus).with_bridges(self.bridges);
@@ -158,8 +158,8 @@ impl Network {
         fresh
     }
 
-    /// Sets the bridges. They are relays like others, except that they are never drawn. A bridge's
-    /// own descriptor takes precedence over its entry in the consensus.
+    /// Sets the bridges. Bridges are relays like others, except that no random draw chooses them. A
+    /// bridge's own descriptor takes precedence over its entry in the consensus.
     #[must_use]
     pub fn with_bridges(mut self, bridges: Vec<Arc<Bridge>>) -> Network {
         self.bridges = bridges;
@@ -200,7 +200,7 @@ impl Network {
         !named.is_empty()
     }
 
-    /// Returns the digests of microdescriptors that are listed but not known.
+    /// Returns the digests of microdescriptors that the consensus lists but that are not known.
     pub fn missing(&self) -> impl Iterator<Item = [u8; 32]> {
         let all = self.consensus().relays.iter().zip(&self.microdescs);
         all.filter(|(_, known)| known.is_none()).map(|(status, _)| status.microdesc)
@@ -225,7 +225,8 @@ impl Network {
         self.consensus().relays.binary_search_by_key(id, |status| status.rsa_identity).ok()
     }
 
-    /// Returns the consensus entry of the relay with this RSA identity, or that of a bridge.
+    /// Returns the consensus entry of the relay with this RSA identity, or the equivalent for a
+    /// bridge.
     #[must_use]
     pub fn status(&self, id: &[u8; 20]) -> Option<&RelayStatus> {
         if let Some(bridge) = self.bridge(id) {
@@ -243,8 +244,8 @@ impl Network {
         self.at(self.place(id)?)
     }
 
-    /// Returns whether paths can be built: the usable relays have three quarters of the weight of
-    /// guards, of exits and of all (path-spec 2.1.1 requires 60 % of all paths).
+    /// Returns whether paths can be built: the usable relays must have three quarters of the weight
+    /// of guards, exits and all relays (path-spec 2.1.1 requires 60 % of all paths).
     #[must_use]
     pub fn is_enough(&self) -> bool {
         let enough = |(known, all): (&u64, &u64)| known * 4 >= all * 3;
@@ -252,8 +253,8 @@ impl Network {
             && self.known.iter().zip(&self.listing.weight).all(enough)
     }
 
-    /// Draws a relay for `position` by bandwidth weight. It must be allowed in one path with the
-    /// relays `beside`.
+    /// Draws a relay for `position` by bandwidth weight. The relay must be allowed in one path with
+    /// the relays `beside`.
     ///
     /// # Errors
     /// Returns [`NoRelay`] if no relay fits.
@@ -279,7 +280,7 @@ impl Network {
         drawn.ok_or(NoRelay(position))
     }
 
-    /// Returns the relays that fit a position.
+    /// Returns the relays that fit `position`, as ranges of the tables.
     fn part(&self, position: Position) -> Part<'_> {
         let tables = self.tables();
         match position {
@@ -290,7 +291,7 @@ impl Network {
         }
     }
 
-    /// Returns the indices of those of `wanted` that fit a position, without duplicates.
+    /// Returns the indices of those relays of `wanted` that fit `position`, without duplicates.
     fn fitting(&self, wanted: &[[u8; 20]], position: Position) -> Vec<usize> {
         let fits = |&place: &usize| self.at(place).is_some_and(|one| self.fits(&one, position));
         let mut places: Vec<usize> =
@@ -324,7 +325,7 @@ impl Network {
     }
 
     /// Draws a path to `target`: first the exit, which is hardest to find, then the guard that
-    /// `guard` returns for it, then the middle hop.
+    /// `guard` returns for that exit, then the middle hop.
     ///
     /// # Errors
     /// Returns the position for which no relay fits.
@@ -341,7 +342,8 @@ impl Network {
         Ok([guard, middle.status.rsa_identity, exit])
     }
 
-    /// Returns whether both relays may be in one path. Returns false if either is unknown.
+    /// Returns whether the relays `one` and `other` may be in one path. Returns false if either is
+    /// unknown.
     #[must_use]
     pub fn agree(&self, one: &[u8; 20], other: &[u8; 20]) -> bool {
         let pair = self.relay(one).zip(self.relay(other));
@@ -389,8 +391,8 @@ impl Network {
         }
     }
 
-    /// Returns whether both relays may be in one path: different relays, no common family, no
-    /// common subnet.
+    /// Returns whether `one` and `other` may be in one path: they are different relays, without a
+    /// common family or subnet.
     fn go_together(&self, one: &Relay<'_>, other: &Relay<'_>) -> bool {
         let (a, b) = (one.status, other.status);
         let lists = |of: &Relay<'_>, id: &[u8; 20]| of.microdesc.family.contains(id);
@@ -402,7 +404,8 @@ impl Network {
         !(same || related || one.microdesc.family_ids.iter().any(family) || near)
     }
 
-    /// Returns the bandwidth multiplied by the weight of the position (dir-spec 3.8.3).
+    /// Returns the relay's bandwidth multiplied by the weight of `position` for its kind of relay
+    /// (dir-spec 3.8.3).
     fn weight(&self, relay: &RelayStatus, position: Position) -> u64 {
         u64::from(relay.bandwidth) * self.listing.position_weight(relay, position)
     }

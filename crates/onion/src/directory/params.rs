@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use crate::guards::GuardParams;
 use crate::padding::PaddingParams;
 
-/// Parameters, clamped to the bounds of param-spec.
+/// Consensus parameters, clamped to the bounds of param-spec.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Params {
     /// `circwindow`: cells that a circuit without congestion control may have in flight.
@@ -15,7 +15,7 @@ pub struct Params {
     pub sendme_version: u8,
     /// Parameters for learning circuit build timeouts (path-spec 2.4).
     pub timeouts: TimeoutParams,
-    /// Parameters for choosing and keeping guards.
+    /// Parameters for the choice and the lifetime of guards.
     pub guards: GuardParams,
     /// Parameters for link padding, and for the time that unused links and circuits are kept.
     pub padding: PaddingParams,
@@ -26,13 +26,13 @@ pub struct Params {
 pub struct TimeoutParams {
     /// `cbtdisabled`: whether the initial timeout is always used.
     pub disabled: bool,
-    /// `cbtnummodes`: number of fullest bins from which the start of the distribution is
-    /// estimated.
+    /// `cbtnummodes`: number of the fullest histogram bins from which the start of the distribution
+    /// is estimated.
     pub modes: usize,
     /// `cbtrecentcount`: number of recent circuits that are checked for a change of network.
     pub recent: usize,
-    /// `cbtmaxtimeouts`: number of timeouts among them after which all learnt values are
-    /// discarded.
+    /// `cbtmaxtimeouts`: number of timeouts among these recent circuits after which all learnt
+    /// values are discarded.
     pub most_timeouts: usize,
     /// `cbtmincircs`: number of circuits that must be built before a timeout is computed.
     pub least_circuits: usize,

@@ -96,7 +96,7 @@ impl ExitPolicy {
     }
 
     /// Returns a policy that first rejects private networks and the addresses `own`, then applies
-    /// this one.
+    /// the rules of this policy.
     #[must_use]
     pub fn refusing_private(&self, own: &[IpAddr]) -> ExitPolicy {
         let own = own.iter().map(|&ip| (ip, if ip.is_ipv4() { 32 } else { 128 }));
@@ -104,7 +104,7 @@ impl ExitPolicy {
         self.refusing(nets)
     }
 
-    /// Returns a policy that first rejects IPv6, then applies this one.
+    /// Returns a policy that first rejects IPv6, then applies the rules of this policy.
     #[must_use]
     pub fn refusing_v6(&self) -> ExitPolicy {
         self.refusing([Net::Family(false)])
@@ -115,7 +115,7 @@ impl ExitPolicy {
         ExitPolicy { rules: refused.chain(self.rules.iter().cloned()).collect() }
     }
 
-    /// Returns whether a rule accepts IPv6 explicitly: `*6`, or a prefix.
+    /// Returns whether a rule accepts IPv6 explicitly: by `*6`, or by an IPv6 prefix.
     #[must_use]
     pub fn names_v6(&self) -> bool {
         let names = |net| matches!(net, Net::Family(false) | Net::Prefix(IpAddr::V6(_), _));
@@ -139,8 +139,8 @@ impl ExitPolicy {
 
     /// Returns the ports that are open to nearly all of IPv4, as a microdescriptor lists them:
     /// `accept 80,443`. A port is not open if a rule before the accepting one rejects it for a
-    /// network of a /7 or larger. Smaller networks do not count; C tor ignores rejections of up to
-    /// a /7.
+    /// network of a /7 or larger. Rejected networks that are smaller do not count; C tor ignores
+    /// rejections of up to a /7.
     #[must_use]
     pub fn summary(&self) -> String {
         self.summary_of(true)

@@ -18,7 +18,7 @@ const LONGEST_REASON: usize = 200;
 /// The encoding of a body (dir-spec, "Standard headers").
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Encoding {
-    /// Not compressed.
+    /// The body is not compressed.
     #[default]
     Identity,
     /// zlib (RFC 1950).
@@ -33,7 +33,7 @@ impl Encoding {
     /// The encodings that compress, in order of preference (C tor's order).
     pub const PACKED: [Encoding; 3] = [Encoding::Zstd, Encoding::Deflate, Encoding::Gzip];
 
-    /// Returns the name in headers.
+    /// Returns the name of the encoding in headers.
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {
@@ -44,9 +44,9 @@ impl Encoding {
         }
     }
 
-    /// Returns the preferred encoding of those in an `Accept-Encoding` header. A path that ends in
-    /// `.z` also accepts [`Encoding::Deflate`], even if the header does not (dir-spec, "Standard
-    /// headers").
+    /// Returns the preferred encoding among those that `accepted`, the `Accept-Encoding` header,
+    /// names. A path that ends in `.z` (`suffixed`) also accepts [`Encoding::Deflate`], even if the
+    /// header does not (dir-spec, "Standard headers").
     #[must_use]
     pub fn best_of(accepted: &str, suffixed: bool) -> Encoding {
         let named = |one: &Encoding| {
@@ -56,8 +56,8 @@ impl Encoding {
         Encoding::PACKED.into_iter().find(named).unwrap_or_default()
     }
 
-    /// Compresses a body. Returns `None` for [`Encoding::Identity`], or if the result is not
-    /// shorter.
+    /// Compresses `body` with this encoding. Returns `None` for [`Encoding::Identity`], or if the
+    /// result is not shorter.
     #[must_use]
     pub fn pack(self, body: &[u8]) -> Option<Vec<u8>> {
         let packed = match self {
@@ -113,8 +113,8 @@ impl Reply {
         self
     }
 
-    /// Adds the headers of every directory response: the time, and the client's address if it is
-    /// public.
+    /// Adds the headers of every directory response: the present time, and the client's address if
+    /// it is public.
     #[must_use]
     pub fn told(self, unix_now: u64, peer: Option<IpAddr>) -> Reply {
         let reply = self.header("Date", http_date(unix_now));
@@ -136,13 +136,13 @@ impl Reply {
         self.body.len()
     }
 
-    /// Returns whether both responses share one body in memory.
+    /// Returns whether this response and `other` share one body in memory.
     #[must_use]
     pub fn shares(&self, other: &Reply) -> bool {
         Arc::ptr_eq(&self.body, &other.body)
     }
 
-    /// Returns a number that identifies the body among those in memory.
+    /// Returns a number that identifies the body among all bodies in memory.
     #[must_use]
     pub fn body_number(&self) -> usize {
         self.body.as_ptr().addr()
@@ -154,7 +154,7 @@ impl Reply {
         [self.head().as_bytes(), &self.body].concat()
     }
 
-    /// Converts the response for sending in pieces. Copies of one response share its body.
+    /// Converts the response for sending in parts. Copies of one response share its body.
     #[must_use]
     pub fn spoken(self) -> Spoken {
         Spoken { head: self.head(), body: self.body, said: 0 }
@@ -194,7 +194,7 @@ impl Spoken {
     }
 }
 
-/// Compresses with gzip: deflated bytes as in zlib, with gzip's header and trailer.
+/// Compresses `body` with gzip: deflated bytes as in zlib, between gzip's header and trailer.
 fn gzip(body: &[u8]) -> Vec<u8> {
     const HEAD: [u8; 10] = [0x1f, 0x8b, 8, 0, 0, 0, 0, 0, 0, 255];
     let deflated = miniz_oxide::deflate::compress_to_vec(body, EFFORT);

@@ -1,11 +1,11 @@
-//! Circuit build timeouts (path-spec 2.4). Build times are modelled by a Pareto distribution; the
-//! timeout is a quantile of it.
+//! Circuit build timeouts (path-spec 2.4). Build times are modelled by a Pareto distribution, and
+//! the timeout is a quantile of that distribution.
 
 use std::collections::VecDeque;
 
 use super::params::TimeoutParams;
 
-/// Number of build times that are kept, and width of a histogram bin in milliseconds.
+/// Number of build times that are kept (`KEPT`), and width of a histogram bin in milliseconds.
 const KEPT: usize = 1000;
 const BIN: u64 = 10;
 
@@ -14,14 +14,14 @@ const BIN: u64 = 10;
 pub struct BuildTimes {
     params: TimeoutParams,
     times: VecDeque<u32>,
-    /// Whether each of the latest circuits timed out after its first hop was built.
+    /// Whether each of the most recent circuits timed out after its first hop was built.
     recent: VecDeque<bool>,
     timeout: u64,
     close: u64,
 }
 
 impl BuildTimes {
-    /// Starts with `times` from an earlier run.
+    /// Restores the build times `times` of an earlier run.
     #[must_use]
     pub fn new(params: TimeoutParams, times: &[u32]) -> BuildTimes {
         let (timeout, close) = (params.initial, params.initial);
@@ -31,14 +31,14 @@ impl BuildTimes {
         learnt
     }
 
-    /// Returns the milliseconds after which a circuit is no longer waited for.
+    /// Returns the number of milliseconds after which a circuit under construction is given up.
     #[must_use]
     pub fn timeout(&self) -> u64 {
         self.timeout
     }
 
-    /// Returns the milliseconds after which a circuit is closed. Until then its build time is
-    /// still measured.
+    /// Returns the number of milliseconds after which a circuit under construction is closed. A
+    /// circuit that was given up stays until then, so that its build time is measured.
     #[must_use]
     pub fn close_timeout(&self) -> u64 {
         self.close
@@ -59,7 +59,7 @@ impl BuildTimes {
         self.learn();
     }
 
-    /// Records that a circuit built its first hop, and timed out later.
+    /// Records that a circuit timed out after its first hop was built.
     pub fn timed_out(&mut self) {
         self.note(true);
         let many = self.recent.iter().filter(|&&late| late).count();
@@ -119,8 +119,8 @@ impl BuildTimes {
         (sum / count as f64).max(1.0)
     }
 
-    /// Returns the maximum-likelihood estimate of the distribution's shape. Times below `begin`
-    /// count as `begin`.
+    /// Returns the maximum-likelihood estimate of the distribution's shape. Build times below
+    /// `begin` count as `begin`.
     fn alpha(&self, begin: f64) -> f64 {
         let above = self.times.iter().map(|&time| (f64::from(time).max(begin) / begin).ln());
         let sum: f64 = above.sum();

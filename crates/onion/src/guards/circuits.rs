@@ -8,13 +8,13 @@ use super::{Choice, Name};
 /// Whether a circuit may be used.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Standing {
-    /// Usable as soon as it is built, because its guard is primary.
+    /// The circuit may be used as soon as it is built, because its guard is primary.
     OnCompletion,
-    /// Usable once it is built, if there is no better circuit.
+    /// The circuit may be used once it is built, if there is no better circuit.
     IfNoBetter,
-    /// Built, and waiting for better circuits.
+    /// The circuit is built, and waits because a better circuit may be built.
     Waiting,
-    /// Usable now.
+    /// The circuit may be used now.
     Complete,
 }
 
@@ -28,7 +28,7 @@ pub(super) struct Circuits<I> {
 struct Circuit<I> {
     guard: I,
     standing: Standing,
-    /// The time at which it reached its state.
+    /// The time at which the circuit reached its present state.
     since: u64,
     /// Guards that the circuit may not use.
     avoided: Vec<I>,
@@ -56,8 +56,8 @@ impl<I: Name> Circuits<I> {
         gone.is_some_and(|gone| matches!(gone.standing, Standing::Waiting | Standing::Complete))
     }
 
-    /// Records that a circuit is built. Returns whether it has to wait, which a circuit through a
-    /// primary guard does not.
+    /// Records that the circuit `key` is built. Returns whether it must wait for better ones. A
+    /// circuit through a primary guard need not wait.
     pub(super) fn built(&mut self, now: u64, key: u64, is_primary: bool) -> bool {
         let Some(circuit) = self.all.get_mut(&key) else { return false };
         let waits =
@@ -71,8 +71,8 @@ impl<I: Name> Circuits<I> {
         self.all.values().any(|circuit| circuit.standing == Standing::Waiting)
     }
 
-    /// Completes the waiting circuits that no better circuit blocks. A circuit that is being built
-    /// blocks others for `patience` seconds.
+    /// Releases the waiting circuits that no better circuit blocks, and returns their keys. A
+    /// circuit that is being built blocks others for `patience` seconds.
     pub(super) fn upgrade(
         &mut self,
         now: u64,
@@ -106,8 +106,7 @@ impl<I: Name> Circuits<I> {
 }
 
 impl<I: Name> Circuit<I> {
-    /// Returns whether the other circuit must wait, because this one is better or may become
-    /// better.
+    /// Returns whether `other` must wait, because this circuit is better or may become better.
     fn blocks(
         &self,
         other: &Circuit<I>,

@@ -1,16 +1,16 @@
-//! Separate samples for users who allow few relays, and for users of bridges (guard-spec 2). A
-//! restriction must not affect the guards that remain after it is lifted, nor the other way round.
+//! Separate samples for users who allow few relays, and for users of bridges (guard-spec 2). The
+//! guards chosen under a restriction must not affect the guards used without it, and vice versa.
 
 use super::{GuardParams, Guards, Listing, Name, Sampled};
 
 /// The name of a sample.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Instance {
-    /// The usual sample.
+    /// The sample of a user without such restrictions.
     Default,
     /// The sample of a user who allows only a small part of the guards.
     Restricted,
-    /// The sample of a user of bridges: all bridges, in their order.
+    /// The sample of a user of bridges: all bridges, in the user's order.
     Bridges,
 }
 
@@ -21,7 +21,7 @@ pub struct Instances<I> {
     restricted: Guards<I>,
     bridges: Guards<I>,
     current: Option<Instance>,
-    /// Whether the user was warned.
+    /// Whether the user was warned that few guards are allowed.
     warned: bool,
 }
 
@@ -42,7 +42,7 @@ impl<I: Name> Instances<I> {
         self.current = Some(Instance::Bridges);
     }
 
-    /// Returns the sample of an instance.
+    /// Returns the sample named `instance`.
     #[must_use]
     pub fn of(&self, instance: Instance) -> &Guards<I> {
         match instance {
@@ -52,7 +52,7 @@ impl<I: Name> Instances<I> {
         }
     }
 
-    /// Returns the current instance.
+    /// Returns the name of the current sample.
     #[must_use]
     pub fn current(&self) -> Instance {
         self.current.unwrap_or(Instance::Default)
@@ -67,9 +67,9 @@ impl<I: Name> Instances<I> {
         }
     }
 
-    /// Selects the sample by the share of all guards that the user allows. Once selected, it
-    /// changes only if the share is well beyond the bound, to prevent oscillation. Returns true,
-    /// once, if the user should be warned that too few are allowed.
+    /// Selects the sample by the share of all guards that the user allows. The selection changes
+    /// only if the share is well beyond the bound, to prevent oscillation. Returns true, once, if
+    /// the user should be warned that too few guards are allowed.
     pub fn select(
         &mut self,
         allowed: usize,

@@ -11,7 +11,8 @@ pub struct GuardParams {
     pub primary: usize,
     /// `guard-n-primary-guards-to-use`: the number of reachable primary guards that are used.
     pub primary_to_use: usize,
-    /// `guard-n-primary-dir-guards-to-use`: the number that is used for directory requests.
+    /// `guard-n-primary-dir-guards-to-use`: the number of primary guards that are used for
+    /// directory requests.
     pub primary_for_directory: usize,
     /// `guard-min-filtered-sample-size`: the target number of usable guards in the sample.
     pub min_filtered_sample: usize,
@@ -29,15 +30,16 @@ pub struct GuardParams {
     /// `guard-internet-likely-down-interval`: the time without a circuit after which failures are
     /// not blamed on guards.
     pub internet_likely_down: u64,
-    /// `guard-nonprimary-guard-connect-timeout`: the time that others wait for a circuit under
-    /// construction.
+    /// `guard-nonprimary-guard-connect-timeout`: the time that other circuits wait for a circuit
+    /// under construction.
     pub connect_timeout: u64,
-    /// `guard-nonprimary-guard-idle-timeout`: the time that a built circuit waits for better ones.
+    /// `guard-nonprimary-guard-idle-timeout`: the time that a built circuit waits for circuits with
+    /// better guards.
     pub idle_timeout: u64,
-    /// `guard-meaningful-restriction-percent`: a user who allows a smaller share has a separate
-    /// sample.
+    /// `guard-meaningful-restriction-percent`: a user who allows a smaller share of guards has a
+    /// separate sample.
     pub meaningful_restriction: u64,
-    /// `guard-extreme-restriction-percent`: a user who allows a smaller share is warned.
+    /// `guard-extreme-restriction-percent`: a user who allows a smaller share of guards is warned.
     pub extreme_restriction: u64,
 }
 
@@ -70,9 +72,9 @@ impl GuardParams {
         }
     }
 
-    /// Adapts the parameters to circuits with up to `legs` legs, each with its own primary guard.
-    /// The number of guards in use is the larger of `guard-n-primary-guards-to-use` and `legs`;
-    /// there are at least as many primary guards.
+    /// Adapts the parameters to circuits with up to `legs` legs, where each leg has its own primary
+    /// guard. The number of guards in use is the larger of `guard-n-primary-guards-to-use` and
+    /// `legs`; there are at least as many primary guards.
     #[must_use]
     pub fn for_legs(&self, legs: usize) -> GuardParams {
         let primary_to_use = self.primary_to_use.max(legs);

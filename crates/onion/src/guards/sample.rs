@@ -10,24 +10,25 @@ use super::{GuardParams, before};
 /// seconds since 1970.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Sampled<I> {
-    /// The relay.
+    /// The relay that is the guard.
     pub id: I,
-    /// The time at which it was drawn, randomly shifted into the past.
+    /// The time at which the guard was drawn, randomly shifted into the past.
     pub added: u64,
-    /// Whether the last consensus lists it as a guard.
+    /// Whether the last consensus lists the relay as a guard.
     pub listed: bool,
-    /// The time since which no consensus has listed it, randomly shifted into the past.
+    /// The time since which no consensus has listed the relay, randomly shifted into the past;
+    /// `None` while it is listed.
     pub unlisted_since: Option<u64>,
-    /// Whether, and when, a circuit was first built through it.
+    /// The first time at which a circuit was built through the guard; `None` if none was.
     pub confirmed: Option<Confirmed>,
 }
 
 /// The record that a circuit was built through a guard.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Confirmed {
-    /// The time, randomly shifted into the past.
+    /// The time at which the circuit was built, randomly shifted into the past.
     pub on: u64,
-    /// Its place in the order of confirmed guards: lower ones are preferred.
+    /// The guard's place in the order of confirmed guards. Guards with lower places are preferred.
     pub place: u32,
 }
 
@@ -37,12 +38,13 @@ impl<I> Sampled<I> {
         Sampled { id, added, listed: true, unlisted_since: None, confirmed: None }
     }
 
-    /// Returns whether it has expired.
+    /// Returns whether the guard's lifetime is over.
     pub(super) fn is_over(&self, now: u64, params: &GuardParams) -> bool {
         now >= self.over_at(params)
     }
 
-    /// Returns the time at which it expires if it stays listed, or unlisted, as it is.
+    /// Returns the time at which the guard's lifetime ends, if consensuses continue to list it or
+    /// not to list it, as at present.
     pub(super) fn over_at(&self, params: &GuardParams) -> u64 {
         let unlisted = self.unlisted_since.filter(|_| !self.listed);
         let long_gone = unlisted.map_or(u64::MAX, |since| since + params.unlisted_lifetime);
@@ -53,32 +55,32 @@ impl<I> Sampled<I> {
     }
 }
 
-/// A guard, with state that only the present run has.
+/// A guard of the sample, with state that exists only in the present run.
 #[derive(Clone, Debug)]
 pub(super) struct Guard<I> {
     pub(super) kept: Sampled<I>,
     pub(super) reach: Reach,
     pub(super) tried: Option<u64>,
     pub(super) failing_since: Option<u64>,
-    /// Whether a circuit is being built to find out whether it is reachable.
+    /// Whether a circuit is being built to find out whether the guard is reachable.
     pub(super) pending: bool,
-    /// Whether it is listed and the user allows it.
+    /// Whether the consensus lists the guard and the user allows it.
     pub(super) filtered: bool,
 }
 
 /// Whether a guard is reachable.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Reach {
-    /// The last circuit through it was built.
+    /// The guard is reachable: the last circuit through it was built.
     Yes,
-    /// The last circuit through it was not built.
+    /// The guard is not reachable: the last circuit through it was not built.
     No,
-    /// Unknown, or due for another attempt.
+    /// Unknown, or the guard is due for another attempt.
     Maybe,
 }
 
-/// The order of preference (guard-spec 4.3), best first: confirmed guards, then those being tried,
-/// the longest-running attempt first.
+/// The order of preference (guard-spec 4.3), best first: confirmed guards, then guards that are
+/// being tried, the longest-running attempt first.
 pub(super) type Rank = (u32, Reverse<bool>, u64);
 
 impl<I> From<Sampled<I>> for Guard<I> {
@@ -95,12 +97,12 @@ impl<I> From<Sampled<I>> for Guard<I> {
 }
 
 impl<I> Guard<I> {
-    /// Returns whether it may be tried.
+    /// Returns whether the guard may be tried.
     pub(super) fn is_usable(&self) -> bool {
         self.filtered && self.reach != Reach::No
     }
 
-    /// Returns its place in the order of confirmed guards.
+    /// Returns the guard's place in the order of confirmed guards; `None` if it is not confirmed.
     pub(super) fn place(&self) -> Option<u32> {
         self.kept.confirmed.map(|confirmed| confirmed.place)
     }
@@ -110,7 +112,7 @@ impl<I> Guard<I> {
         (place, Reverse(self.pending), self.tried.unwrap_or(u64::MAX))
     }
 
-    /// Records whether the consensus from `dated` lists it.
+    /// Records whether the consensus that is valid from `dated` lists the guard.
     pub(super) fn listed(
         &mut self,
         listed: bool,

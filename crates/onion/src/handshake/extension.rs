@@ -11,21 +11,21 @@ const CGO: (u8, u8) = (2, 6);
 /// A client's request to a hop.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Wish {
-    /// Fixed windows and tor1.
+    /// A circuit with fixed windows and tor1.
     #[default]
     Plain,
-    /// Congestion control, with tor1.
+    /// A circuit with congestion control and tor1.
     CongestionControl,
-    /// Congestion control and Counter Galois Onion (proposal 359). The latter requires the former,
-    /// as its cells have no SENDMEs of streams.
+    /// A circuit with congestion control and Counter Galois Onion (proposal 359). Counter Galois
+    /// Onion requires congestion control, because its cells have no SENDMEs of streams.
     Cgo,
 }
 
 /// Result of the negotiation between the two ends of a circuit.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Agreed {
-    /// Cells that one SENDME acknowledges, if congestion control is used (proposal 324); `None` for
-    /// fixed windows.
+    /// Number of cells that one SENDME acknowledges, if congestion control is used (proposal 324);
+    /// `None` for fixed windows.
     pub sendme_inc: Option<u8>,
     /// True if the relay crypto is Counter Galois Onion.
     pub cgo: bool,
@@ -56,7 +56,7 @@ pub fn request(wish: Wish) -> Vec<u8> {
 ///
 /// # Errors
 /// [`Refused::Malformed`]; or [`Refused::Unsupported`] for subprotocols that we do not support, or
-/// that need an extension which is not granted.
+/// for subprotocols that need an extension which is not granted.
 pub fn answer(message: &[u8], sendme_inc: Option<u8>) -> Result<(Vec<u8>, Agreed), Refused> {
     let asked = extend::read_requests(message).ok_or(Refused::Malformed)?;
     let wanted = asked.contains(&Extension::CongestionRequest);
@@ -74,13 +74,13 @@ pub fn answer(message: &[u8], sendme_inc: Option<u8>) -> Result<(Vec<u8>, Agreed
     Ok((extend::put_extensions(said.as_slice()), Agreed { sendme_inc, cgo }))
 }
 
-/// Parses a relay's answer to the request `wish`. `sendme_inc` is the consensus parameter; the
-/// relay's value may be at most twice and at least half of it (proposal 324, section 10.3). A relay
-/// that accepts a handshake grants the subprotocols requested in it.
+/// Parses a relay's answer to the request `wish`. `sendme_inc` is the consensus parameter. The
+/// relay's value must be at most twice and at least half of the parameter (proposal 324, section
+/// 10.3). A relay that accepts a handshake grants the subprotocols requested in it.
 ///
 /// # Errors
-/// [`Refused::Malformed`] if it cannot be parsed, grants what was not requested, or does not grant
-/// congestion control although the request needs it.
+/// [`Refused::Malformed`] if the answer cannot be parsed, grants what was not requested, or does
+/// not grant congestion control although the request needs it.
 pub fn read_answer(message: &[u8], wish: Wish, sendme_inc: u8) -> Result<Agreed, Refused> {
     let said = extend::read_answers(message).ok_or(Refused::Malformed)?;
     let granted = said.iter().find_map(|extension| match extension {

@@ -1,5 +1,5 @@
-//! CREATE_FAST: no public keys; only the link protects it (tor-spec, "CREATE_FAST/CREATED_FAST
-//! cells").
+//! CREATE_FAST: a handshake without public keys, which only the link protects (tor-spec,
+//! "CREATE_FAST/CREATED_FAST cells").
 
 use digest::Digest;
 use rand_core::CryptoRng;
@@ -9,10 +9,10 @@ use super::{Accepted, Refused};
 use crate::crypto::{KEY_BYTES, KeyMaterial};
 use crate::wire::crypto::{Sha1, random};
 
-/// Bytes of each side's random value, and of the proof.
+/// Bytes of the random value of each side, and of the relay's proof.
 const HALF: usize = 20;
 
-/// A client's side, waiting for the answer.
+/// A client's side of the handshake while it waits for the answer.
 pub struct Client {
     ours: [u8; HALF],
 }
@@ -27,7 +27,8 @@ impl Client {
     /// Handles the body of CREATED_FAST.
     ///
     /// # Errors
-    /// [`Refused`] if it is truncated, or does not prove that its sender has our half.
+    /// [`Refused`] if `created` is truncated, or does not prove that its sender knows our random
+    /// value.
     pub fn finish(self, created: &[u8]) -> Result<KeyMaterial, Refused> {
         let (theirs, rest) = created.split_first_chunk::<HALF>().ok_or(Refused::Malformed)?;
         let (proof, keys) = derive(&self.ours, theirs);
@@ -39,7 +40,7 @@ impl Client {
 /// Performs the relay's side of the handshake.
 ///
 /// # Errors
-/// [`Refused::Malformed`] if the client's half is truncated.
+/// [`Refused::Malformed`] if the client's random value is truncated.
 pub fn accept(rng: &mut dyn CryptoRng, create: &[u8]) -> Result<Accepted, Refused> {
     let theirs = create.first_chunk::<HALF>().ok_or(Refused::Malformed)?;
     let ours: [u8; HALF] = random(rng);
@@ -47,7 +48,8 @@ pub fn accept(rng: &mut dyn CryptoRng, create: &[u8]) -> Result<Accepted, Refuse
     Ok(Accepted { reply: [ours, proof].concat(), keys, nonce: proof })
 }
 
-/// Derives proof and keys by KDF-TOR: SHA-1 over both halves and a counter.
+/// Derives the proof and the keys by KDF-TOR: SHA-1 over the random values of both sides and a
+/// counter.
 fn derive(client: &[u8; HALF], relay: &[u8; HALF]) -> ([u8; HALF], KeyMaterial) {
     let mut stream = [0; HALF + KEY_BYTES + 8];
     for (counter, block) in (0u8..).zip(stream.chunks_mut(HALF)) {

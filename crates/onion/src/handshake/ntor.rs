@@ -16,7 +16,7 @@ const T_KEY: &[u8] = b"ntor-curve25519-sha256-1:key_extract";
 const T_VERIFY: &[u8] = b"ntor-curve25519-sha256-1:verify";
 const M_EXPAND: &[u8] = b"ntor-curve25519-sha256-1:key_expand";
 
-/// A client's side, waiting for the answer.
+/// A client's side of the handshake while it waits for the answer.
 pub struct Client {
     ours: CurveKeys,
     relay: [u8; 20],
@@ -42,7 +42,7 @@ impl Client {
     /// Handles the handshake data of CREATED2.
     ///
     /// # Errors
-    /// [`Refused`] if it does not prove that its sender has the onion key.
+    /// [`Refused`] if the data does not prove that its sender has the onion key.
     pub fn finish(self, created: &[u8]) -> Result<KeyMaterial, Refused> {
         let mut rest = created;
         let theirs: [u8; 32] = take(&mut rest)?;
@@ -55,11 +55,11 @@ impl Client {
     }
 }
 
-/// Performs the relay's side of the handshake; `onion_keys` are the present one and older ones
-/// still accepted.
+/// Performs the relay's side of the handshake; `onion_keys` are the present onion key and older
+/// ones that are still accepted.
 ///
 /// # Errors
-/// [`Refused`] if it is truncated, for another relay or key, or degenerate.
+/// [`Refused`] if the client's message is truncated, for another relay or key, or degenerate.
 pub fn accept(
     rng: &mut dyn CryptoRng,
     relay: &[u8; 20],
@@ -88,11 +88,11 @@ fn accept_with(
     Ok(Accepted { reply: [*ours.public(), proof].concat(), keys, nonce })
 }
 
-/// A circuit's keys, and the value that binds messages to it.
+/// A circuit's keys, and the value that binds messages to the circuit.
 type Derived = (KeyMaterial, [u8; NONCE]);
 
-/// Returns the relay's proof, and the derived values; `keys` are onion key, client's key, relay's
-/// key.
+/// Returns the relay's proof, and the derived values. `keys` are the onion key, the client's key
+/// and the relay's key.
 fn derive(
     ephemeral: &[u8; 32],
     lasting: &[u8; 32],

@@ -1,6 +1,6 @@
 //! QUIC links alongside TLS links (`docs/spec/quic-links.md`). The end that accepted a TLS link
 //! offers its QUIC port to the end that opened it. Circuits created from then on use the QUIC link;
-//! existing ones stay where they are. If a QUIC link breaks, its circuits move to the link
+//! existing circuits stay on the TLS link. If a QUIC link breaks, its circuits move to the link
 //! alongside it (`detour`).
 
 use std::net::SocketAddr;
@@ -14,13 +14,13 @@ use crate::io::LinkOutput;
 use crate::wire::extend::Target;
 use crate::wire::link::{BesideToken, Identity};
 
-/// Delay after a failure before the next attempt, doubled with each further failure up to the
+/// Delay after a failure before the next attempt. It doubles with each further failure, up to the
 /// maximum.
 const PAUSE: Duration = Duration::from_secs(60);
 const LONGEST: Duration = Duration::from_secs(3_600);
 
 impl<R: NodeRole> Node<R> {
-    /// Handles the offer of a link's neighbour to accept QUIC links at `port`.
+    /// Handles an offer: the neighbour of the link `id` accepts QUIC links at `port`.
     pub(super) fn offered(&mut self, id: LinkId, port: u16, token: BesideToken) {
         if let Some(link) = self.channels.link(id) {
             link.beside = Some(Beside { port, failed: 0, again: None, token, is_opening: false });
@@ -28,7 +28,8 @@ impl<R: NodeRole> Node<R> {
         }
     }
 
-    /// Requests a QUIC link alongside the link `id`, unless there is one to that relay.
+    /// Requests a QUIC link alongside the link `id`, unless there already is a QUIC link to the
+    /// same relay.
     pub(super) fn open_beside(&mut self, id: LinkId) {
         let Some(link) = self.channels.link(id) else { return };
         let Some(beside) = link.beside.as_mut() else { return };
@@ -51,9 +52,9 @@ impl<R: NodeRole> Node<R> {
         links.any(|(_, link)| link.channel.has_lanes())
     }
 
-    /// Returns true if a QUIC link to this relay is being opened. Only one is at a time: it names
-    /// the TLS link for which it was opened, and a second one could belong to another thread of the
-    /// relay.
+    /// Returns true if a QUIC link to this relay is being opened. Only one is opened at a time. A
+    /// QUIC link names the TLS link for which it was opened, and a second TLS link could belong to
+    /// another thread of the relay.
     fn is_opening(&self, rsa: &[u8; 20]) -> bool {
         let mut links = self.channels.reaching(rsa);
         links.any(|(_, link)| link.beside.is_some_and(|beside| beside.is_opening))
@@ -65,7 +66,8 @@ impl<R: NodeRole> Node<R> {
         }
     }
 
-    /// Handles a failure to open a QUIC link alongside the link `id`: it is tried again later.
+    /// Handles a failure to open a QUIC link alongside the link `id`, and schedules another
+    /// attempt.
     pub(super) fn none_beside(&mut self, now: Time, id: LinkId) {
         self.set_opening(id, false);
         let Some(link) = self.channels.link(id) else { return };
@@ -84,8 +86,8 @@ impl<R: NodeRole> Node<R> {
         }
     }
 
-    /// Makes another attempt if there are circuits. Otherwise postpones it, as an unused QUIC link
-    /// has been closed for that reason.
+    /// Makes another attempt if there are circuits. Otherwise postpones it: an unused QUIC link
+    /// would only be closed again.
     pub(super) fn beside_due(&mut self, now: Time, id: LinkId) {
         match self.channels.circuits_with_besides(id) {
             0 => self.try_again(id, now + PAUSE),
@@ -93,8 +95,8 @@ impl<R: NodeRole> Node<R> {
         }
     }
 
-    /// Notes that both ends of a QUIC link know whether it is alongside another link: circuits may
-    /// be created.
+    /// Notes that both ends of a QUIC link know whether it is alongside another link. Circuits may
+    /// be created on it from now on.
     pub(super) fn joined(&mut self, now: Time, id: LinkId) {
         let Some(link) = self.channels.link(id) else { return };
         link.is_joined = true;
@@ -112,8 +114,8 @@ impl<R: NodeRole> Node<R> {
         }
     }
 
-    /// Notes that a QUIC link to this relay is closed: another is opened after a while, if one was
-    /// offered.
+    /// Notes that a QUIC link to this relay is closed. If the relay has offered QUIC links, another
+    /// one is opened after a while.
     pub(super) fn quic_gone(&mut self, now: Time, rsa: &[u8; 20]) {
         let offering = self.offering(rsa);
         offering.iter().for_each(|id| self.set_opening(*id, false));
@@ -122,7 +124,7 @@ impl<R: NodeRole> Node<R> {
         }
     }
 
-    /// Returns the links to a relay on which it offered QUIC links.
+    /// Returns the links to a relay on which the relay offered QUIC links.
     fn offering(&self, rsa: &[u8; 20]) -> Vec<LinkId> {
         let links = self.channels.reaching(rsa);
         links.filter(|(_, link)| link.beside.is_some()).map(|(id, _)| id).collect()

@@ -1,7 +1,7 @@
 //! Links that are opened for one circuit each (a TCP connection for each circuit: AlSabah and
-//! Goldberg, "PCTCP", CCS 2013). Here only one relay does so; its neighbour sees ordinary links.
-//! Such a link closes when it has no more circuits: neither its own, nor circuits that the
-//! neighbour placed on it.
+//! Goldberg, "PCTCP", CCS 2013). One relay alone can do so: to its neighbour these are ordinary
+//! links. Such a link closes when it carries neither the circuit for which it was opened, nor
+//! circuits that the neighbour placed on it.
 
 use std::time::Duration;
 
@@ -14,17 +14,17 @@ use crate::wire::extend::Target;
 /// Time for which a link stays open without circuits, so that cells in transit are not lost.
 pub(super) const REST: Duration = Duration::from_secs(1);
 
-/// Connection of a circuit to its next relay.
+/// How a circuit reaches its next relay.
 pub(crate) enum Way {
-    /// An existing link: the maximum number of links is open.
+    /// By this existing link, because the maximum number of links is open.
     Shared(LinkId),
-    /// A link that is being opened.
+    /// By a link that is being opened.
     Dialled,
 }
 
 impl<R: NodeRole> Node<R> {
-    /// Requests a link of its own for `circuit`. If there are `most` links to the relay `target`,
-    /// returns the one with the fewest circuits.
+    /// Requests a separate link for `circuit`. If there already are `most` links to the relay
+    /// `target`, returns the one with the fewest circuits instead.
     pub(crate) fn dial_dedicated(&mut self, target: &Target, circuit: u32, most: usize) -> Way {
         let open = self.channels.dedicated(target).count();
         let room = most.saturating_sub(open);

@@ -13,7 +13,7 @@ use crate::wire::cell::{CELL, Cell, Command, HEADER, Width, head};
 use crate::wire::crypto::random;
 use crate::wire::link::{Identity, put_beside, read_beside, read_counts, read_move};
 
-/// Delay after which cells on a QUIC link are acknowledged, if not before.
+/// Maximum delay before received cells on a QUIC link are acknowledged.
 const SAY: Duration = Duration::from_secs(1);
 /// Time limit for a neighbour's list of received cells, after which the circuits are lost.
 const MOVING: Duration = Duration::from_secs(60);
@@ -28,8 +28,8 @@ impl<R: NodeRole> Node<R> {
         }
     }
 
-    /// Handles the opening of the QUIC link `id`: the end that opened it names the link alongside
-    /// it.
+    /// Handles the opening of the QUIC link `id`. If we opened it, names the link alongside it to
+    /// the neighbour.
     pub(super) fn quic_opened(&mut self, id: LinkId, identity: Option<Identity>) {
         let initiated = self.channels.link(id).is_some_and(|link| link.channel.is_initiator());
         if let Some(identity) = identity.filter(|_| initiated) {
@@ -42,7 +42,7 @@ impl<R: NodeRole> Node<R> {
     /// Handles `cell`, which concerns a QUIC link and the link alongside it.
     ///
     /// # Errors
-    /// A violation that closes the link.
+    /// Returns a violation if the link must be closed.
     pub(super) fn take_beside(
         &mut self,
         now: Time,
@@ -82,7 +82,7 @@ impl<R: NodeRole> Node<R> {
         Ok(())
     }
 
-    /// Notes a received cell of a circuit on a QUIC link, which is to be acknowledged.
+    /// Notes that a cell of a circuit arrived on a QUIC link and must be acknowledged.
     pub(super) fn note_arrival(&mut self, now: Time, lane: Lane) {
         if self.channels.came(lane) {
             self.timers.insert((now + SAY, Timer::Arrived(lane.link)));
@@ -96,8 +96,8 @@ impl<R: NodeRole> Node<R> {
         }
     }
 
-    /// Handles a violation of the carrier's protocol by the neighbour of the link `id`: no circuit
-    /// moves from it.
+    /// Handles a violation of the carrier's protocol by the neighbour of the link `id`. The link
+    /// closes, and its circuits do not move.
     pub(super) fn carrier_broke(&mut self, now: Time, id: LinkId, fault: CarrierFault) {
         if self.channels.link(id).is_some_and(|link| !link.has_moved()) {
             self.violated(id, LinkFault::Carrier(fault));
@@ -105,8 +105,8 @@ impl<R: NodeRole> Node<R> {
         }
     }
 
-    /// Handles the loss of the carrier of the link `id`: its circuits move to the link alongside
-    /// it, if they can.
+    /// Handles the loss of the carrier of the link `id`. The link's circuits move to the link
+    /// alongside it if they can.
     pub(super) fn carrier_lost(&mut self, now: Time, id: LinkId) {
         let has_circuits = self.channels.link(id).is_some_and(|link| link.circuits() > 0);
         if !(has_circuits && self.start_move(now, id)) {
@@ -186,9 +186,9 @@ impl<R: NodeRole> Node<R> {
         Ok(())
     }
 
-    /// Closes the detours of a closing link. Circuits that moved to it from QUIC links are lost,
-    /// and those of QUIC links alongside it stay there. If its own had moved to another link, the
-    /// neighbour is notified.
+    /// Ends all moves that involve the closing link `id`. Circuits that moved to it from QUIC links
+    /// are lost. Circuits of QUIC links alongside it stay on those links. If the circuits of `id`
+    /// itself had moved to another link, the neighbour is notified.
     pub(super) fn close_detours(&mut self, now: Time, id: LinkId) {
         for quic in self.channels.besides(id) {
             match self.channels.has_moved(quic) {

@@ -45,7 +45,7 @@ impl<R: NodeRole> Node<R> {
         }
     }
 
-    /// Handles the secret for which the link `id` waited.
+    /// Handles the exported secret for which the link `id` waited.
     pub(super) fn exported(&mut self, now: Time, id: LinkId, secret: [u8; 32]) {
         let Some(link) = self.channels.link(id) else { return };
         link.waits = false;
@@ -55,7 +55,7 @@ impl<R: NodeRole> Node<R> {
         }
     }
 
-    /// Handles all whole cells that have arrived.
+    /// Handles all complete cells that have arrived on the link `id`.
     fn work(&mut self, now: Time, id: LinkId) {
         let Some(link) = self.channels.link(id) else { return };
         let mut inbox = std::mem::take(&mut link.inbox);
@@ -76,10 +76,10 @@ impl<R: NodeRole> Node<R> {
         self.let_go(now, id);
     }
 
-    /// Handles cells until none is whole, or the link `id` must wait.
+    /// Handles cells until no complete one is left, or the link `id` must wait.
     ///
     /// # Errors
-    /// A violation that closes the link.
+    /// Returns a violation if the link must be closed.
     fn take_cells(
         &mut self,
         now: Time,
@@ -104,10 +104,10 @@ impl<R: NodeRole> Node<R> {
         Ok(())
     }
 
-    /// Handles the cells of `circuit` on an unordered link that waited for the last one.
+    /// Handles the cells of `circuit` on an unordered link that waited for the cell just handled.
     ///
     /// # Errors
-    /// A violation that closes the link.
+    /// Returns a violation if the link must be closed.
     fn take_held(&mut self, now: Time, id: LinkId, circuit: u32) -> Result<(), LinkFault> {
         loop {
             let lane = Lane { link: id, id: circuit };
@@ -124,10 +124,10 @@ impl<R: NodeRole> Node<R> {
         }
     }
 
-    /// Handles a cell whose turn it is.
+    /// Handles a cell of the link `id`. On an unordered link it is the cell whose turn it is.
     ///
     /// # Errors
-    /// A violation that closes the link.
+    /// Returns a violation if the link must be closed.
     pub(super) fn take_cell(
         &mut self,
         now: Time,
@@ -163,15 +163,15 @@ impl<R: NodeRole> Node<R> {
         Ok(())
     }
 
-    /// Requests records of one size on an unordered link once its NETINFO cells have been
-    /// exchanged.
+    /// Requests that all records of an unordered link have one size, once both NETINFO cells have
+    /// been exchanged.
     pub(super) fn fix_records(&mut self, id: LinkId) {
         if self.channels.link(id).is_some_and(|link| link.channel.wants_fixed()) {
             self.put(LinkOutput::FixRecords { link: id, content: NUMBERED_CELL });
         }
     }
 
-    /// Notes that the link's records have one size.
+    /// Notes that all records of the link `id` have one size from now on.
     pub(super) fn records_fixed(&mut self, id: LinkId) {
         if let Some(link) = self.channels.link(id) {
             link.channel.fixed();
@@ -182,7 +182,7 @@ impl<R: NodeRole> Node<R> {
     /// Notes that a link's handshake is complete.
     ///
     /// # Errors
-    /// It leads to another relay.
+    /// The link leads to another relay than intended.
     fn opened(&mut self, now: Time, id: LinkId) -> Result<(), LinkFault> {
         let Some(link) = self.channels.link(id) else { return Ok(()) };
         let (identity, wanted) = (link.channel.identity(), link.wanted.clone());
@@ -207,14 +207,14 @@ impl<R: NodeRole> Node<R> {
         Ok(())
     }
 
-    /// Passes the link `id` to the circuits that wait for one to the relay `target`.
+    /// Assigns the link `id` to the circuits that wait for a link to the relay `target`.
     pub(super) fn found(&mut self, now: Time, target: &Target, id: LinkId) {
         let waiting = self.dialling.take(target);
         waiting.into_iter().for_each(|circuit| R::reached(self, now, circuit, id));
     }
 
-    /// Initializes an open link: the time for which it stays without circuits, and our preference
-    /// for padding.
+    /// Initializes an open link: draws the time for which it stays open without circuits, and sends
+    /// our preference for padding.
     fn settle(&mut self, now: Time, id: LinkId) {
         let Some(link) = self.channels.link(id) else { return };
         link.quiet.rest = self.rules.rest(link.channel.is_clients(), &mut *self.rng);
@@ -229,7 +229,7 @@ impl<R: NodeRole> Node<R> {
         self.rest_until(id, until);
     }
 
-    /// Closes the link `id` because of a violation, after the rest of its outbox.
+    /// Closes the link `id` because of a violation, after the bytes in its outbox are sent.
     pub(super) fn fail(&mut self, now: Time, id: LinkId, fault: LinkFault) {
         self.violated(id, fault);
         let link = self.channels.link(id).filter(|link| !link.channel.has_lanes());
@@ -273,7 +273,8 @@ impl<R: NodeRole> Node<R> {
         self.dial_up_to(target, circuit, 1);
     }
 
-    /// Requests a link to a relay for `circuit`; at most `most` links are being opened at a time.
+    /// Requests a link to a relay for `circuit`. At most `most` links to the relay are being opened
+    /// at a time.
     pub(super) fn dial_up_to(&mut self, target: Target, circuit: u32, most: usize) {
         if self.dialling.add(&target, circuit, most) {
             self.put(LinkOutput::Dial { target });

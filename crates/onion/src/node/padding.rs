@@ -12,7 +12,7 @@ impl<R: NodeRole> Node<R> {
         self.set_rules(Rules { params, ..self.rules });
     }
 
-    /// Sets the rules of padding. Timers are set on links that are padded from now on.
+    /// Sets the rules of padding. Sets timers on links that are padded according to the new rules.
     pub(crate) fn set_rules(&mut self, rules: Rules) {
         self.rules = rules;
         let links: Vec<LinkId> = self.channels.iter().map(|(id, _)| id).collect();
@@ -27,13 +27,14 @@ impl<R: NodeRole> Node<R> {
         }
     }
 
-    /// Returns the idle time after which the link `id` is padded, if it is.
+    /// Returns the idle time after which a PADDING cell is sent on the link `id`; `None` if the
+    /// link is not padded.
     pub(crate) fn silence(&mut self, id: LinkId) -> Option<Silence> {
         let link = self.channels.link(id).filter(|link| link.channel.has_padding())?;
         self.rules.silence(link.seen())
     }
 
-    /// Sets the timer of a padded link, unless it is set.
+    /// Sets the timer of a padded link, unless it is already set.
     pub(crate) fn watch(&mut self, id: LinkId) {
         let Some(silence) = self.silence(id) else { return };
         let Some(link) = self.channels.link(id) else { return };
@@ -44,7 +45,7 @@ impl<R: NodeRole> Node<R> {
         }
     }
 
-    /// Pads the link `id` if it has been idle for long enough.
+    /// Sends a PADDING cell on the link `id` if the link has been idle for long enough.
     pub(crate) fn look(&mut self, now: Time, id: LinkId) {
         let silence = self.silence(id);
         let Some(link) = self.channels.link(id) else { return };
@@ -60,8 +61,8 @@ impl<R: NodeRole> Node<R> {
         }
     }
 
-    /// Returns true if the link `id` has been without circuits for long enough to be closed at
-    /// `now`.
+    /// Returns true if the link `id` has been without circuits for long enough that it can be
+    /// closed at `now`.
     pub(crate) fn is_spare(&mut self, now: Time, id: LinkId) -> bool {
         let circuits = self.channels.circuits_with_besides(id);
         let Some(link) = self.channels.link(id) else { return false };
@@ -80,15 +81,15 @@ impl<R: NodeRole> Node<R> {
         until <= now
     }
 
-    /// Sets the timer for the check whether the link `id` is spare.
+    /// Sets the timer for the check whether the link `id` can be closed.
     pub(crate) fn rest_until(&mut self, id: LinkId, until: Time) {
         let Some(link) = self.channels.link(id) else { return };
         link.quiet.resting = Some(until);
         self.timers.insert((until, Timer::Rest(id)));
     }
 
-    /// Removes the timers of a closing link: short-lived links must not leave an hour's worth of
-    /// timers.
+    /// Removes the timers of a closing link, so that short-lived links leave no timers that stay
+    /// for an hour.
     pub(crate) fn disarm(&mut self, id: LinkId) {
         let Some(link) = self.channels.link(id) else { return };
         let watched = link.quiet.watched.take().map(|time| (time, Timer::Padding(id)));

@@ -1,9 +1,10 @@
 //! Sets whose legs join at a middle: distribution of the trunk's cells among the legs, and handling
-//! of received ones (`docs/spec/middle-merge.md`).
+//! of such cells that are received (`docs/spec/middle-merge.md`).
 //!
-//! The circuit beyond the legs, the *trunk*, is like any other at its two ends, except that the
-//! legs of a set carry its cells. A client's trunk has the layers of the hops beyond the joining
-//! relay, and the streams; the joining relay's has the lane to the next hop.
+//! The *trunk* is the circuit that continues beyond the joining relay. At its two ends it is like
+//! any circuit, except that the legs of a set carry its cells. At the client, the trunk has the
+//! streams, and the layers of the hops beyond the joining relay. At the joining relay, it has the
+//! lane to the next hop.
 
 use anabranch_multipath::{PathId, Time};
 
@@ -35,8 +36,8 @@ impl<R: NodeRole> Node<R> {
         self.await_leg_actions(id);
     }
 
-    /// Postpones service of a set's legs until all cells received together are handled. Doing it
-    /// for each cell would cost more than the cell itself.
+    /// Postpones the service of the legs of the set `id` until all cells received together are
+    /// handled. Service after each cell would cost more than the cell itself.
     pub(crate) fn deal_later(&mut self, id: SetId) {
         let passing = self.several(id).and_then(|several| several.passing.as_mut());
         if passing.is_some_and(Passing::becomes_undealt) {
@@ -44,7 +45,7 @@ impl<R: NodeRole> Node<R> {
         }
     }
 
-    /// Serves the legs of all sets that received cells.
+    /// Serves the legs of all sets for which [`Node::deal_later`] was called.
     pub(super) fn deal_undealt(&mut self, now: Time) {
         while let Some(id) = self.undealt.pop() {
             let passing = self.several(id).and_then(|several| several.passing.as_mut());
@@ -59,7 +60,7 @@ impl<R: NodeRole> Node<R> {
         }
     }
 
-    /// Returns the number of a circuit's cells that wait for their carrier; `None` if there is no
+    /// Returns the number of cells of `circuit` that wait for its carrier; `None` if there is no
     /// such circuit.
     pub(crate) fn waiting_of(&mut self, circuit: u32) -> Option<usize> {
         let (carrier, ..) = self.circuits.get_mut(circuit).and_then(R::Circuit::parts)?;
@@ -71,12 +72,13 @@ impl<R: NodeRole> Node<R> {
         }
     }
 
-    /// Returns the set of streams on the trunk of another set, if that has one here.
+    /// Returns the set of streams on the trunk of the set `id`; `None` if there is no trunk, or its
+    /// streams end elsewhere.
     pub(crate) fn streams_set_over(&self, id: SetId) -> Option<SetId> {
         self.set_of(self.trunk_of(id)?)
     }
 
-    /// Returns the trunk of the set `id`.
+    /// Returns the circuit that is the trunk of the set `id`, if it has one.
     pub(crate) fn trunk_of(&self, id: SetId) -> Option<u32> {
         match &self.sets.get(id.0)?.route {
             Route::One(_) => None,
@@ -84,20 +86,20 @@ impl<R: NodeRole> Node<R> {
         }
     }
 
-    /// Returns the number of streams on the legs of the set `id`.
+    /// Returns the number of streams whose data the legs of the set `id` carry.
     pub(super) fn streams_over(&self, id: SetId) -> usize {
         let of = self.streams_set_over(id).unwrap_or(id);
         self.sets.get(of.0).map_or(0, |set| set.streams.len())
     }
 
-    /// Returns the bytes of streams carried by the legs of the set `id`: received, sent.
+    /// Returns the numbers of bytes of streams received and sent over the legs of the set `id`.
     pub(super) fn carried_over(&self, id: SetId) -> [u64; 2] {
         let of = self.streams_set_over(id).unwrap_or(id);
         self.sets.get(of.0).map_or([0; 2], |set| set.streams.carried)
     }
 
-    /// Notes that the circuit beyond the set `id` is closed, which is reported to the other end on
-    /// every leg. Destroying a leg would only report the closing of that leg.
+    /// Notes that the trunk of the set `id` is closed. The closing will be reported to the other
+    /// end on every leg. Destroying a leg would only report the closing of that leg.
     pub(crate) fn cut_trunk(&mut self, id: SetId, reason: DestroyReason) {
         let passing = self.several(id).and_then(|several| several.passing.as_mut());
         passing.into_iter().for_each(|passing| passing.cut(reason));
@@ -105,7 +107,7 @@ impl<R: NodeRole> Node<R> {
         self.timers.insert((Time::ZERO, Timer::LegActions(id)));
     }
 
-    /// Reports the closing of the trunk on every leg, once.
+    /// Reports the closing of the trunk to the other end on every leg, once.
     pub(super) fn tell_of_cut(&mut self, now: Time, id: SetId) {
         let Some(several) = self.several(id) else { return };
         let circuits: Vec<u32> = several.circuits().collect();
@@ -116,7 +118,7 @@ impl<R: NodeRole> Node<R> {
         }
     }
 
-    /// Sends queued cells of the trunk on the legs that the scheduler selects.
+    /// Sends queued cells of the trunk on the legs that the set's scheduler selects.
     pub(super) fn deal_cells(&mut self, now: Time, id: SetId) {
         let Some(several) = self.sets.get_mut(id.0).and_then(|set| set.several()) else { return };
         if !several.has_cells() {
@@ -156,7 +158,7 @@ impl<R: NodeRole> Node<R> {
         Ok(())
     }
 
-    /// Handles an acknowledgement of cells of the trunk sent on a leg.
+    /// Handles an acknowledgement of cells of the trunk that were sent on the leg `index`.
     pub(super) fn cells_acknowledged(&mut self, id: SetId, index: u32, told: Acknowledged) {
         let Some(set) = self.sets.get_mut(id.0).filter(|set| set.is_merged()) else { return };
         let wanting = set.several().is_some_and(|several| several.held() > 0);
@@ -168,11 +170,11 @@ impl<R: NodeRole> Node<R> {
         leg.settled(told.messages, told.rtt, outlet);
     }
 
-    /// Handles a cell of the trunk received on a leg: passes it on if it is next, followed by the
-    /// cells that waited for it.
+    /// Handles a cell of the trunk that was received on a leg. If the cell is the next in order,
+    /// passes it on, followed by the cells that waited for it.
     ///
     /// # Errors
-    /// A violation by the other end.
+    /// Returns the violation if the other end broke the protocol.
     pub(crate) fn take_cell_by_leg(
         &mut self,
         now: Time,
@@ -225,7 +227,8 @@ impl<R: NodeRole> Node<R> {
         }
     }
 
-    /// Handles waiting cells as long as they are next and the set `id` lives: any cell may end it.
+    /// Handles waiting cells of the trunk, as long as they are the next in order and the set `id`
+    /// exists. Any cell may end the set.
     fn take_cells_that_waited(&mut self, now: Time, id: SetId) -> Result<(), CircuitFault> {
         while let Some(held) = self.several(id).and_then(|several| several.end.pop()) {
             if let Some((command, mut body)) = as_cell(held.command, &held.data) {

@@ -1,5 +1,5 @@
-//! Sets of several legs: distribution of messages among the legs, handling of received ones, and
-//! the end of sets.
+//! Sets of several legs: distribution of messages among the legs, handling of received messages,
+//! and the end of sets.
 
 use std::cmp::Reverse;
 
@@ -22,7 +22,7 @@ use crate::wire::cell::{BODY, Body, Command};
 use crate::wire::message::{self, Format, Message, RelayCommand};
 use crate::wire::resilient::{Received, put_gone, read_gone};
 
-/// A leg's lane, flow control and layers, for sending cells.
+/// A leg's lane, flow control and layers, as needed for sending cells.
 pub(super) struct Port<'a> {
     lane: Lane,
     control: &'a mut Leg,
@@ -48,7 +48,7 @@ impl<'a> Port<'a> {
         Ok(Port { lane, control, layers, format, channels, rng })
     }
 
-    /// Sends the message that precedes another, if its mark has one.
+    /// Sends the message that must precede a numbered message, if `mark` requires one.
     pub(super) fn say_before(&mut self, now: Time, mark: &Mark) {
         let Some((command, data)) = mark.before() else { return };
         let mut body = [0; BODY];
@@ -57,14 +57,14 @@ impl<'a> Port<'a> {
         self.push(now, body, false);
     }
 
-    /// Sends a cell that only passes the other end.
+    /// Sends a cell of the trunk, which the other end of the leg passes on.
     pub(super) fn pass(&mut self, now: Time, command: Command, body: &mut Body) {
         self.layers.wrap(command, body);
         self.control.passed();
         self.channels.push(now, self.lane, command, body);
     }
 
-    /// Sends a cell, and counts it as data if `is_data` is true.
+    /// Sends a cell. Counts it as data if `is_data` is true.
     fn push(&mut self, now: Time, mut body: Body, is_data: bool) {
         let tag = self.layers.seal(Command::RELAY, &mut body);
         if let Some(tag) = tag.filter(|_| is_data) {
@@ -75,7 +75,7 @@ impl<'a> Port<'a> {
 }
 
 impl<R: NodeRole> Node<R> {
-    /// Sends pending cells of the set's streams on the legs that its scheduler selects.
+    /// Sends pending cells of the streams of the set `id` on the legs that its scheduler selects.
     pub(super) fn deal(&mut self, now: Time, id: SetId) {
         let Some(set) = self.sets.get_mut(id.0) else { return };
         if set.is_merged() {
@@ -110,7 +110,7 @@ impl<R: NodeRole> Node<R> {
         self.recount(id);
     }
 
-    /// Sends up to `cells` cells of one kind on `leg`, and returns how many.
+    /// Sends at most `cells` cells of one kind on `leg`. Returns the number of cells sent.
     fn send_run(
         &mut self,
         now: Time,
@@ -146,7 +146,7 @@ impl<R: NodeRole> Node<R> {
         Ok(sent)
     }
 
-    /// Sends again up to `cells` messages of legs that are lost, or may be.
+    /// Sends again, on `leg`, at most `cells` messages of legs that are lost or may be lost.
     fn send_again(
         &mut self,
         now: Time,
@@ -182,7 +182,7 @@ impl<R: NodeRole> Node<R> {
         Ok(())
     }
 
-    /// Updates the scheduler's view of `leg` after sending on it.
+    /// Updates the scheduler's view of `leg` after cells were sent on it.
     pub(super) fn look_again(&mut self, now: Time, id: SetId, leg: PathId, index: u32) {
         let several = self.sets.get_mut(id.0).and_then(Set::several);
         if let (Some(several), Some(circuit)) = (several, self.circuits.get(index)) {
@@ -190,11 +190,11 @@ impl<R: NodeRole> Node<R> {
         }
     }
 
-    /// Handles `message`, received on a leg of a set of several, if its turn has come, and then the
-    /// messages that waited for it.
+    /// Handles `message`, which was received on one leg of a set. If the message is the next in
+    /// order, also handles the messages that waited for it.
     ///
     /// # Errors
-    /// A violation by the other end.
+    /// Returns the violation if the other end broke the protocol.
     pub(crate) fn take_by_leg(
         &mut self,
         now: Time,
@@ -255,20 +255,21 @@ impl<R: NodeRole> Node<R> {
         Ok(())
     }
 
-    /// Updates the count of bytes that wait in a set for messages of other legs.
+    /// Updates the count of bytes that wait in the set `id` for earlier messages on other legs.
     pub(super) fn recount(&mut self, id: SetId) {
         let Some([before, now]) = self.several(id).map(Several::recount) else { return };
         self.reordered = self.reordered + now - before;
     }
 
-    /// Returns the set that holds the most bytes, waiting for messages of other legs or kept.
+    /// Returns the set that holds the most bytes: of messages that wait for earlier ones, and of
+    /// messages kept until they are acknowledged.
     pub(super) fn fullest_set(&self) -> Option<SetId> {
         let waiting = self.all_several().map(|(id, several)| (several.held(), id));
         waiting.max().map(|(_, id)| SetId(id))
     }
 
-    /// Returns the numbers of at most `most` sets that several circuits can join, beginning with
-    /// those in which most bytes wait.
+    /// Returns statistics of at most `most` sets that can have several legs, beginning with those
+    /// in which the most bytes wait.
     pub fn fullest_sets(&self, most: usize) -> Vec<SetNumbers> {
         let waiting = self.all_several().map(|(id, several)| (Reverse(several.end.bytes()), id));
         let mut waiting: Vec<_> = waiting.collect();
@@ -288,14 +289,15 @@ impl<R: NodeRole> Node<R> {
         self.all_several().flat_map(|(_, several)| several.legs(&self.circuits, &self.channels))
     }
 
-    /// Returns the maximum bytes that ever waited in one set for messages of other legs.
+    /// Returns the maximum number of bytes that ever waited in one set for earlier messages on
+    /// other legs.
     pub(crate) fn most_reordered(&self) -> usize {
         let living = self.all_several().map(|(_, several)| several.end.waiting().most());
         living.max().unwrap_or_default().max(self.most_reordered)
     }
 
-    /// Iterates over the multi-leg state of all sets that may have several legs, with their
-    /// numbers.
+    /// Iterates over the multi-leg state of all sets that can have several legs, each with its
+    /// number.
     fn all_several(&self) -> impl Iterator<Item = (u32, &Several)> {
         self.sets.numbered().filter_map(|(id, set)| match &set.route {
             Route::One(_) => None,
@@ -303,8 +305,8 @@ impl<R: NodeRole> Node<R> {
         })
     }
 
-    /// Handles waiting messages as long as they are next and the set `id` lives: any message may
-    /// end it.
+    /// Handles waiting messages, as long as they are the next in order and the set `id` exists. Any
+    /// message may end the set.
     fn take_waiting(&mut self, now: Time, id: SetId, index: u32) {
         while let Some(held) = self.several(id).and_then(|several| several.end.pop()) {
             let circuit = self.several(id).and_then(|several| several.circuit(held.leg));
@@ -319,8 +321,8 @@ impl<R: NodeRole> Node<R> {
         }
     }
 
-    /// Pauses the streams of the set `id` while much waits for missing messages, in the set or in
-    /// all sets, and resumes them later.
+    /// Pauses the streams of the set `id` while many bytes wait for missing messages, in this set
+    /// or in all sets together. Resumes the streams later.
     fn rest_or_go_on(&mut self, now: Time, id: SetId) {
         let scarce = self.is_scarce();
         let Some(Set { streams, route: Route::Several(several) }) = self.sets.get_mut(id.0) else {
@@ -334,13 +336,13 @@ impl<R: NodeRole> Node<R> {
         }
     }
 
-    /// Returns the multi-leg state of the set `id`, if it may have several legs.
+    /// Returns the multi-leg state of the set `id`; `None` if it can have only one leg.
     pub(crate) fn several(&mut self, id: SetId) -> Option<&mut Several> {
         self.set_mut(id).and_then(Set::several)
     }
 
-    /// Removes a closed circuit from its set, which ends if that was the only leg, or data on it is
-    /// lost. `unacknowledged` is true if data was in flight on it.
+    /// Removes a closed circuit from its set. The set ends if that was its only leg, or if data on
+    /// the leg is lost. `unacknowledged` is true if data was in flight on the circuit.
     pub(crate) fn leave_set(&mut self, id: SetId, circuit: u32, unacknowledged: bool) {
         let Some(Set { streams, route: Route::Several(several) }) = self.sets.get_mut(id.0) else {
             return self.dissolve(id);
@@ -358,7 +360,8 @@ impl<R: NodeRole> Node<R> {
         circuits.into_iter().for_each(|circuit| R::give_up(self, circuit, why));
     }
 
-    /// Ends a set of several legs and its streams. Returns its circuits, which are to be closed.
+    /// Ends a set of several legs and its streams. Returns the circuits of the set, which the
+    /// caller must close.
     pub(crate) fn forget_set(&mut self, id: SetId) -> Vec<u32> {
         self.several(id).into_iter().for_each(Several::die);
         self.recount(id);
@@ -371,7 +374,7 @@ impl<R: NodeRole> Node<R> {
         circuits
     }
 
-    /// Closes the legs whose other end has not answered in time.
+    /// Closes the legs of the set `id` on which the other end has not answered in time.
     pub(super) fn look_for_late_legs(&mut self, now: Time, id: SetId) {
         let Some(several) = self.several(id) else { return };
         let late: Vec<PathId> = several.end.late(now).collect();
@@ -380,7 +383,7 @@ impl<R: NodeRole> Node<R> {
         self.await_links(id);
     }
 
-    /// Sets the timer for the answer to a message that links a leg.
+    /// Sets the timer for answers to the messages that link legs of the set `id`.
     pub(crate) fn await_links(&mut self, id: SetId) {
         let due = self.several(id).and_then(|several| several.end.next_timeout());
         self.timers.extend(due.map(|time| (time, Timer::Linking(id))));
@@ -419,7 +422,8 @@ impl<R: NodeRole> Node<R> {
         circuit.into_iter().for_each(|circuit| R::give_up(self, circuit, Why::Silent));
     }
 
-    /// Acknowledges the messages received on `leg`.
+    /// Sends RECEIVED, which acknowledges the messages received on `leg`. `asked` is true if it
+    /// answers PROBE.
     pub(super) fn say_received(&mut self, now: Time, id: SetId, leg: PathId, asked: bool) {
         let retransmitter = self.several(id).and_then(|several| several.end.retransmitter_mut());
         let Some(received) = retransmitter.and_then(|retransmitter| retransmitter.told(leg, asked))
@@ -452,7 +456,7 @@ impl<R: NodeRole> Node<R> {
     /// Handles `message` about the legs of a resilient set.
     ///
     /// # Errors
-    /// A violation by the other end.
+    /// Returns the violation if the other end broke the protocol.
     pub(crate) fn take_of_legs(
         &mut self,
         now: Time,

@@ -1,4 +1,4 @@
-//! Streams: bytes that their programs write and read, and the cells that carry them.
+//! Streams: the bytes that their programs write and read, and the cells that carry these bytes.
 
 use std::collections::VecDeque;
 
@@ -18,7 +18,7 @@ use crate::wire::cell::{BODY, Command};
 use crate::wire::message::{EndReason, Message, RelayCommand, put_sendme, read_sendme};
 
 impl<R: NodeRole> Node<R> {
-    /// Takes bytes from a stream's program and returns how many.
+    /// Takes bytes from a stream's program. Returns the number of bytes taken.
     pub(crate) fn write_stream(&mut self, now: Time, stream: StreamKey, bytes: &[u8]) -> usize {
         let Some((set, id)) = self.streams.live(stream) else { return bytes.len() };
         let set_mut = self.set_mut(set);
@@ -28,7 +28,7 @@ impl<R: NodeRole> Node<R> {
         taken
     }
 
-    /// Returns the bytes that wait for a stream's program: two pieces, in order.
+    /// Returns the bytes that wait for a stream's program, in two consecutive parts.
     pub(crate) fn read_stream(&self, stream: StreamKey) -> (&[u8], &[u8]) {
         if let Some((set, id)) = self.streams.live(stream) {
             let stream = self.sets.get(set.0).and_then(|set| set.streams.peek(id));
@@ -51,7 +51,8 @@ impl<R: NodeRole> Node<R> {
         }
     }
 
-    /// Closes the stream `key` on behalf of its program; data written before is sent first.
+    /// Closes the stream `key` on behalf of its program. Data that the program wrote before is sent
+    /// first.
     pub(crate) fn end(&mut self, now: Time, key: StreamKey, reason: EndReason) {
         let Some((set, id)) = self.streams.live(key) else { return self.streams.remove(key) };
         if let Some(set) = self.set_mut(set) {
@@ -60,18 +61,19 @@ impl<R: NodeRole> Node<R> {
         self.pump(now, set);
     }
 
-    /// Returns the set that has the circuit `circuit` as a leg.
+    /// Returns the set that has `circuit` as a leg.
     pub(crate) fn set_of(&self, circuit: u32) -> Option<SetId> {
         self.circuits.get(circuit).and_then(R::Circuit::set)
     }
 
-    /// Returns the set `set`.
+    /// Returns the set with the number `set`.
     pub(crate) fn set_mut(&mut self, set: SetId) -> Option<&mut Set> {
         self.sets.get_mut(set.0)
     }
 
-    /// Sends pending cells of a circuit's set, as the circuit's queue has room again. If no passing
-    /// cells are waiting, their source has already produced its full share.
+    /// Sends pending cells of the set of `circuit`, because the circuit's queue has room again.
+    /// Does nothing if the legs carry a trunk and none of its cells wait: the source of these cells
+    /// has already sent all that it may.
     pub(super) fn pump_by(&mut self, now: Time, circuit: u32) {
         let Some(id) = self.set_of(circuit) else { return };
         let Some(set) = self.sets.get_mut(id.0) else { return };
@@ -80,7 +82,8 @@ impl<R: NodeRole> Node<R> {
         }
     }
 
-    /// Sends pending cells of the set's streams, as far as windows and queues of its legs allow.
+    /// Sends pending cells of the streams of the set `id`, as far as the windows and queues of the
+    /// legs allow.
     pub(crate) fn pump(&mut self, now: Time, id: SetId) {
         match self.sets.get_mut(id.0).map(|set| &set.route) {
             Some(&Route::One(leg)) => while self.send_by_one(now, id, leg) {},
@@ -98,8 +101,8 @@ impl<R: NodeRole> Node<R> {
         self.tell(id);
     }
 
-    /// Sends pending cells of the streams on the only leg. Returns true if there may be more,
-    /// because a set's legs carry its cells.
+    /// Sends pending cells of the streams on `leg`, the set's only leg. Returns true if more cells
+    /// may follow. This is possible only for a trunk, whose cells another set's legs carry.
     fn send_by_one(&mut self, now: Time, id: SetId, leg: u32) -> bool {
         let Some(waiting) = self.waiting_of(leg) else { return false };
         let Some(set) = self.sets.get_mut(id.0) else { return false };
@@ -132,7 +135,7 @@ impl<R: NodeRole> Node<R> {
         }
     }
 
-    /// Outputs the events of a set's streams.
+    /// Outputs the events of the streams of the set `id`.
     fn tell(&mut self, id: SetId) {
         let Some(set) = self.sets.get_mut(id.0) else { return };
         while let Some(happened) = set.streams.happened() {
@@ -152,7 +155,7 @@ impl<R: NodeRole> Node<R> {
         }
     }
 
-    /// Removes a set whose only leg is closed, with its streams.
+    /// Removes the set `id`, whose only leg is closed, and its streams.
     pub(crate) fn dissolve(&mut self, id: SetId) {
         let Some(mut set) = self.sets.remove(id.0) else { return };
         for stream in set.streams.take_all() {
@@ -166,7 +169,7 @@ impl<R: NodeRole> Node<R> {
     /// Handles a message of a stream, or a leg's SENDME, at either end of the circuit `index`.
     ///
     /// # Errors
-    /// A violation by the other end.
+    /// Returns the violation if the other end broke the protocol.
     pub(crate) fn take_stream_message(
         &mut self,
         now: Time,

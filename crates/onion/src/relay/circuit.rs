@@ -21,35 +21,38 @@ use crate::wire::extend::{self, Extend};
 use crate::wire::message::{self, DestroyReason, RelayCommand};
 use crate::wire::rend::NONCE;
 
-/// Maximum RELAY_EARLY cells of a circuit (tor-spec, "Relay cells").
+/// Maximum number of RELAY_EARLY cells of a circuit (tor-spec, "Relay cells").
 const MAX_EARLY: u8 = 8;
 
-/// One circuit.
+/// One circuit of a relay.
 pub struct Circuit {
-    /// Lane towards the client; `NOWHERE` for a trunk.
+    /// The lane towards the client; `NOWHERE` for a trunk, which the legs of a set carry.
     pub(super) lane: Lane,
-    /// The set whose trunk it is: the legs of that set carry its cells.
+    /// The set whose trunk this circuit is, if any. The legs of that set carry the trunk's cells.
     pub(super) trunk_of: Option<SetId>,
     pub(super) next: Next,
-    /// Its client has asked for an introduction, which it may do once.
+    /// True if the circuit's client has asked for an introduction, which it may do only once.
     pub(super) introduced: bool,
-    /// Our end of it; `None` for a circuit of another shard that continues on a link of this one.
+    /// The relay's end of the circuit; `None` if the circuit ends at another shard and only
+    /// continues on a link of this one.
     own: Option<Own>,
-    /// A cell that may belong to a stream has been passed on.
+    /// True if a cell that may belong to a stream has been passed on.
     carried: bool,
-    /// Ticket under which another shard was to fetch our end of it.
+    /// The ticket with which another shard fetches our end of this circuit; `None` if no shard
+    /// does.
     pub(super) ticket: Option<u64>,
 }
 
-/// A relay's end of a circuit: a layer, and the state of a leg.
+/// A relay's end of a circuit: a layer of encryption, and the state of a leg.
 pub(super) struct Own {
     layer: Box<dyn RelayLayer>,
     leg: Leg,
     pub(super) set: SetId,
-    /// For a circuit from another shard: true if it reached that shard from a relay.
+    /// For a circuit handed over by another shard: whether it reached that shard from a relay;
+    /// `None` for other circuits.
     pub(super) by_relay: Option<bool>,
     early: u8,
-    /// Value from the handshake that binds messages to the circuit.
+    /// Value from the circuit's handshake that binds messages to the circuit.
     nonce: [u8; NONCE],
 }
 
@@ -74,16 +77,16 @@ impl Ending for Circuit {
     }
 }
 
-/// The introduction or rendezvous point that a circuit is.
+/// An introduction or rendezvous point, which a circuit is.
 pub(super) struct ServicePoint {
     pub(super) point: Point,
-    /// Rate limit of INTRODUCE2, if the service has one.
+    /// Rate limit of the INTRODUCE2 messages on this circuit, if the service has one.
     pub(super) limit: Option<Bucket>,
 }
 
-/// Continuation of a circuit after us.
+/// Continuation of a circuit beyond this relay.
 pub(super) enum Next {
-    /// None: we are the last hop.
+    /// None: this relay is the last hop.
     Nothing,
     /// A link to the next relay is being opened.
     Dialling(Box<Extend>),
@@ -91,13 +94,13 @@ pub(super) enum Next {
     Creating(Lane),
     /// The circuit continues on this lane.
     Open(Lane),
-    /// Services and clients meet on this circuit.
+    /// The circuit is a point at which services and clients meet.
     Point(Box<ServicePoint>),
     /// Another shard has been asked to introduce the client.
     Introducing(Lane),
-    /// The circuit of ours that it was joined to at a rendezvous point.
+    /// The circuit was joined to this circuit of the same shard, at a rendezvous point.
     Joined(u32),
-    /// The lane to the shard whose circuit it was joined to.
+    /// The circuit was joined to a circuit of another shard, over this lane.
     Across(Lane),
 }
 
@@ -113,7 +116,8 @@ impl Circuit {
         Circuit { trunk_of: Some(set), ..Circuit::new(Lane::NOWHERE, None) }
     }
 
-    /// Returns true if the circuit ends here, and is not passing on behalf of another shard.
+    /// Returns true if the circuit ends at this relay and this shard, and does not only continue a
+    /// circuit of another shard.
     pub(super) fn is_ours(&self) -> bool {
         self.own.is_some() || self.trunk_of.is_some()
     }
@@ -123,25 +127,28 @@ impl Circuit {
         self.own.iter_mut().for_each(|own| own.set = set);
     }
 
-    /// Gives our end of the circuit to another shard; the circuit continues there on `lane`.
+    /// Removes our end of the circuit and returns it, to hand it over to another shard. The circuit
+    /// continues to that shard on `lane`.
     pub(super) fn give_away(&mut self, lane: Lane) -> Option<Own> {
         self.next = Next::Open(lane);
         self.own.take()
     }
 
-    /// For a circuit from another shard, returns true if it reached that shard from a relay.
+    /// For a circuit handed over by another shard, returns true if it reached that shard from a
+    /// relay; `None` for other circuits.
     pub(super) fn by_relay(&self) -> Option<bool> {
         self.own.as_ref().and_then(|own| own.by_relay)
     }
 
-    /// Returns the value that binds messages to the circuit, if it ends here.
+    /// Returns the value from the handshake that binds messages to the circuit; `None` if the
+    /// circuit does not end here.
     pub(super) fn nonce(&self) -> Option<[u8; NONCE]> {
         self.own.as_ref().map(|own| own.nonce)
     }
 }
 
 impl Next {
-    /// Returns true if services and clients meet there, or have met.
+    /// Returns true if services and clients meet on this circuit, or have met.
     pub(super) fn is_of_services(&self) -> bool {
         matches!(self, Next::Point(_) | Next::Introducing(_) | Next::Joined(_) | Next::Across(_))
     }
@@ -157,7 +164,7 @@ impl Next {
     }
 }
 
-/// Result of a new circuit's handshake.
+/// Result of the handshake of a new circuit.
 struct Handshake {
     /// Command and body of the answer.
     answer: (Command, Vec<u8>),
@@ -170,7 +177,7 @@ impl Relay {
     /// Handles a cell of a circuit.
     ///
     /// # Errors
-    /// A violation that closes the link.
+    /// Returns a violation if the link must be closed.
     pub(super) fn take_circuit_cell(
         &mut self,
         now: Time,
@@ -244,7 +251,7 @@ impl Relay {
         }
     }
 
-    /// Continues a circuit of another shard on a link of ours.
+    /// Continues a circuit of another shard on a link of this shard.
     fn bridge(&mut self, now: Time, lane: Lane, body: &Body) {
         let circuit = self.circuits.next_index();
         let Some(wish) = Extend::read(body) else {
@@ -319,7 +326,7 @@ impl Relay {
         }
     }
 
-    /// Passes a cell on that is not for us.
+    /// Passes on a cell that is not addressed to this relay.
     pub(super) fn pass_on(&mut self, now: Time, index: u32, command: Command, body: &mut Body) {
         let Some(circuit) = self.circuits.get_mut(index) else { return };
         match circuit.next {
@@ -363,14 +370,14 @@ impl Relay {
         }
     }
 
-    /// Raises the usage of a circuit's links.
+    /// Raises the usage of the links of the circuit `index` to at least `usage`.
     pub(super) fn mark_circuit(&mut self, index: u32, usage: Usage) {
         let Some(circuit) = self.circuits.get(index) else { return };
         let lanes = [Some(circuit.lane), circuit.next.lane()];
         lanes.into_iter().flatten().for_each(|lane| self.mark_link(lane.link, usage));
     }
 
-    /// Sends a message of ours to the client.
+    /// Sends a message of this relay to the client.
     pub(super) fn originate(&mut self, now: Time, index: u32, command: RelayCommand, data: &[u8]) {
         self.say(now, index, Command::RELAY, command, data);
     }
@@ -381,7 +388,8 @@ impl Relay {
         self.left_by(now, owner, reason);
     }
 
-    /// Handles the loss of a lane. If it was the client's, the client's reason is passed on.
+    /// Handles the loss of a circuit's lane. If it was the lane to the client, the client's reason
+    /// is passed on.
     pub(super) fn left_by(&mut self, now: Time, owner: Owner, reason: DestroyReason) {
         if owner.outward {
             self.cut_off(now, owner.circuit, reason);
@@ -390,8 +398,9 @@ impl Relay {
         }
     }
 
-    /// Closes a circuit that has lost its continuation. TRUNCATED would make the client leave
-    /// relays before us with queued cells (C tor since 0.4.7.11, its issue 40623).
+    /// Closes a circuit that has lost its continuation. The message TRUNCATED would leave relays
+    /// before this one with queued cells, so C tor closes such circuits as well (since 0.4.7.11,
+    /// its issue 40623).
     fn cut_off(&mut self, now: Time, index: u32, reason: DestroyReason) {
         if !self.introduced_by_sibling(now, index, reason) {
             self.tear_down(index, reason);
@@ -410,7 +419,7 @@ impl Relay {
         self.drop_circuit(index, reason);
     }
 
-    /// Removes a circuit whose lane to the client is lost, and closes its continuation.
+    /// Removes the circuit `index`, whose lane to the client is lost, and closes its continuation.
     pub(super) fn drop_circuit(&mut self, index: u32, reason: DestroyReason) {
         let Some(circuit) = self.circuits.remove(index) else { return };
         self.channels.leave(circuit.lane);
@@ -427,7 +436,7 @@ impl Relay {
         }
     }
 
-    /// Rejects a cell, and closes the circuit with its ID, if there is one.
+    /// Rejects a cell, and closes the circuit with the cell's ID, if there is one.
     pub(super) fn refuse(&mut self, lane: Lane, fault: CircuitFault) {
         self.violated(lane.link, fault);
         match self.channels.owner(lane) {

@@ -1,7 +1,7 @@
 //! Circuits that clients link to sets (proposal 329, and earlier designs): the exit's end.
 //!
-//! All of a set is in the shard of its first leg. A leg that arrived at another shard is handed
-//! over with its keys; its cells continue on the link between the two shards.
+//! The whole set is in the shard of its first leg. A leg that arrives at another shard is handed
+//! over to that shard with its keys. The leg's cells continue on the link between the two shards.
 
 use anabranch_multipath::Time;
 
@@ -21,14 +21,14 @@ use crate::wire::conflux::{ConfluxLink, DesiredUx};
 use crate::wire::message::{DestroyReason, Message, RelayCommand};
 use crate::wire::resilient::{self, ResilientLink};
 
-/// We want clients to send on all legs: C tor's clients upload on one unless the exit asks for
-/// this.
+/// The wish sent to clients: they should send on all legs. C tor's clients send on one leg unless
+/// the exit asks for this.
 const UX: DesiredUx = DesiredUx::HighThroughput;
 
 /// A leg that is handed over to another shard.
 struct HandedLeg {
     own: Own,
-    /// Its previous set, with no other leg.
+    /// The leg's previous set, which has no other leg.
     set: Set,
     by_relay: bool,
     linking: Linking,
@@ -38,19 +38,19 @@ struct HandedLeg {
 struct Linking {
     design: Design,
     link: ConfluxLink,
-    /// The client's wish for our dealing.
+    /// The client's wish for how we distribute messages among the legs; `None` if it has none.
     dealing: Option<Dealing>,
     /// The leg's serial number, in designs with serial numbers.
     serial: u32,
-    /// True if the set must already exist.
+    /// True if the set must already exist at this relay.
     resumes: bool,
 }
 
 impl Linking {
-    /// Reads LINK of either kind, for a set of at most `legs` legs.
+    /// Parses LINK of any design, for a set of at most `legs` legs.
     ///
     /// # Errors
-    /// It is malformed, or asks for a scheduler that does not exist.
+    /// The message is malformed, or asks for a scheduler that does not exist.
     fn read(
         message: Message<'_>,
         congestion_control: bool,
@@ -77,7 +77,7 @@ impl Linking {
         Ok(Linking { design, link, dealing, serial: 0, resumes: false })
     }
 
-    /// Returns the data of LINKED.
+    /// Returns the data of the LINKED message for `linked`, in the format of the set's design.
     fn answer(&self, linked: &ConfluxLink) -> Vec<u8> {
         let (nonce, dealing) = (linked.nonce, String::new());
         let said = match (self.design, self.design.ancestor()) {
@@ -93,11 +93,11 @@ impl Linking {
     }
 }
 
-/// Reads a client's wish for our dealing among at most `legs` legs; an empty text stands for the
-/// design's own.
+/// Parses a client's wish for how we distribute messages among at most `legs` legs. Returns `None`
+/// for an empty text, which stands for the design's own way.
 ///
 /// # Errors
-/// There is no such scheduler.
+/// There is no scheduler of this name.
 fn read_dealing(text: &str, legs: usize) -> Result<Option<Dealing>, ConfluxFault> {
     if text.is_empty() {
         return Ok(None);
@@ -109,7 +109,7 @@ impl Relay {
     /// Handles `message`, which concerns sets.
     ///
     /// # Errors
-    /// A violation by the client.
+    /// Returns the violation if the client broke the protocol.
     pub(super) fn take_conflux(
         &mut self,
         now: Time,
@@ -159,8 +159,8 @@ impl Relay {
         self.join(now, index, linking)
     }
 
-    /// Makes the circuit `index` a leg of the set with this nonce: a new set, one of ours, or one
-    /// of another shard.
+    /// Makes the circuit `index` a leg of the set that the client names by its nonce. The set is
+    /// new, or belongs to this shard, or to another one.
     fn join(&mut self, now: Time, index: u32, linking: Linking) -> Result<(), CircuitFault> {
         let own = self.set_of(index).ok_or(ConfluxFault::Gone)?;
         let here = SetPlace { shard: self.role.shard, set: own.0 };
@@ -216,7 +216,7 @@ impl Relay {
         Ok(())
     }
 
-    /// Allows several legs in a circuit's set.
+    /// Turns the circuit's set `id` into one that can have several legs.
     fn found_set(&mut self, id: SetId, linking: &Linking) {
         let (design, seed) = (linking.design, self.rng.next_u64());
         let dealing = self.role.config.dealing.clone().or_else(|| linking.dealing.clone());
@@ -241,7 +241,7 @@ impl Relay {
         self.take_by_leg(now, id, index, message)
     }
 
-    /// Returns true if the circuit `index` is a leg of a set that several may join. Such a leg
+    /// Returns true if the circuit `index` is a leg of a set that can have several legs. Such a leg
     /// carries no directory requests, is not extended, and is no introduction or rendezvous point.
     pub(super) fn is_leg(&mut self, index: u32) -> bool {
         self.set_of(index).is_some_and(|set| self.several(set).is_some())
@@ -265,7 +265,8 @@ impl Relay {
         Ok(())
     }
 
-    /// Hands a leg over to the shard that has its set; its cells pass through here from now on.
+    /// Hands the leg `index` over to the shard that has its set. From now on the leg's cells pass
+    /// through this shard.
     fn hand_over(
         &mut self,
         now: Time,
@@ -288,7 +289,7 @@ impl Relay {
         Ok(())
     }
 
-    /// Adopts a leg of a set of ours that arrived at a sibling.
+    /// Adopts a leg that arrived at another shard, for a set of this shard.
     pub(super) fn adopt(&mut self, now: Time, lane: Lane, body: &Body) {
         let number = body.first_chunk().map(|number| u64::from_be_bytes(*number));
         let orphan = number.and_then(|number| self.role.sets.take_over(number));

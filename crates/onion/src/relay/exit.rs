@@ -1,4 +1,4 @@
-//! Messages for us, and the streams that leave the network here.
+//! Messages for this relay, and the streams that leave the network here.
 
 use std::net::IpAddr;
 
@@ -17,7 +17,7 @@ use crate::wire::message::{
 };
 
 impl Relay {
-    /// Handles a message for us.
+    /// Handles a message that is addressed to this relay.
     pub(super) fn take_message(
         &mut self,
         now: Time,
@@ -62,10 +62,10 @@ impl Relay {
         }
     }
 
-    /// Handles a message of a stream, in order.
+    /// Handles a message of a stream whose turn it is.
     ///
     /// # Errors
-    /// A violation by the client.
+    /// Returns the violation if the client broke the protocol.
     pub(super) fn take_turn(
         &mut self,
         now: Time,
@@ -125,7 +125,7 @@ impl Relay {
         Ok(())
     }
 
-    /// Returns the reason for refusing a stream, if it is refused.
+    /// Returns the reason for which a stream must be refused; `None` if it is accepted.
     fn refusal(&mut self, index: u32, command: RelayCommand) -> Option<EndReason> {
         let by_relay = self.comes_by_relay(index);
         let wants_directory = command == RelayCommand::BEGIN_DIR;
@@ -146,7 +146,8 @@ impl Relay {
         (!by_relay).then_some(EndReason::PROTOCOL)
     }
 
-    /// Returns true if the circuit `index` reaches us from a relay, and not directly from a client.
+    /// Returns true if the circuit `index` reaches this relay from a relay, and not directly from a
+    /// client.
     pub(super) fn comes_by_relay(&mut self, index: u32) -> bool {
         let Some(circuit) = self.circuits.get(index) else { return false };
         let link = self.channels.link(circuit.lane.link);
@@ -177,7 +178,7 @@ impl Relay {
         self.end_by(now, key, RelayCommand::RESOLVED, put_resolved(answers));
     }
 
-    /// Ends a stream with its first message.
+    /// Sends `command` with `data` as the only message of the stream `key`, and ends the stream.
     fn end_by(&mut self, now: Time, key: StreamKey, command: RelayCommand, data: Vec<u8>) {
         let place = self.streams.live(key);
         self.streams.remove(key);

@@ -41,7 +41,8 @@ impl Relay {
         self.dial(target, index);
     }
 
-    /// Continues the circuit `index` on a link of its own, if the limit allows one.
+    /// Continues the circuit `index` on a separate link, unless there are already `most` links to
+    /// its next relay.
     fn head_alone(&mut self, now: Time, index: u32, wish: Extend, most: usize) {
         if self.circuits.get(index).is_none() {
             return;
@@ -59,8 +60,8 @@ impl Relay {
         }
     }
 
-    /// Returns true if the circuit `index` may be extended to `target`: it ends here, and the relay
-    /// is neither us nor the previous one.
+    /// Returns true if the circuit `index` may be extended to `target`: the circuit ends here, and
+    /// the target is neither this relay nor the previous one.
     pub(super) fn may_extend(&mut self, index: u32, target: &Target) -> bool {
         let Some(circuit) = self.circuits.get(index) else { return false };
         let previous =
@@ -107,7 +108,7 @@ impl Relay {
         }
     }
 
-    /// Returns true if `link` leads to another shard of ours.
+    /// Returns true if `link` leads to another shard of this relay.
     pub(super) fn is_sibling(&mut self, link: LinkId) -> bool {
         self.channels.link(link).is_some_and(|link| link.channel.is_sibling())
     }
@@ -146,7 +147,7 @@ impl Relay {
         }
     }
 
-    /// Handles the client's request to close the circuit `index` beyond us.
+    /// Handles the client's request to close the circuit `index` beyond this relay.
     pub(super) fn truncate(&mut self, now: Time, index: u32) {
         let Some(circuit) = self.circuits.get_mut(index) else { return };
         if circuit.next.is_of_services() {
@@ -162,7 +163,7 @@ impl Relay {
     }
 }
 
-/// Returns true if an address is on the public Internet, as far as relays may use it.
+/// Returns true if relays may extend circuits to `address`, because it is on the public Internet.
 pub fn is_public(address: IpAddr) -> bool {
     match address {
         IpAddr::V4(v4) => {

@@ -1,5 +1,5 @@
-//! Sets whose legs join here, where one circuit continues (`docs/spec/middle-merge.md`). To the
-//! relays beyond, it is a circuit like any other.
+//! Sets whose legs join at this relay, from which one circuit continues
+//! (`docs/spec/middle-merge.md`). To the relays beyond, that is a circuit like any other.
 
 use anabranch_multipath::Time;
 
@@ -14,10 +14,11 @@ use crate::wire::extend::Extend;
 use crate::wire::message::{DestroyReason, RelayCommand};
 
 impl Relay {
-    /// Handles the client's request to extend a set from here.
+    /// Handles the client's request to extend a set beyond this relay.
     ///
     /// # Errors
-    /// Its legs do not join here, it is already extended, or it may not be extended to this relay.
+    /// The set's legs do not join here, the set is already extended, or it may not be extended to
+    /// the requested relay.
     pub(super) fn extend_set(
         &mut self,
         now: Time,
@@ -42,7 +43,7 @@ impl Relay {
         Ok(())
     }
 
-    /// Makes a leg carry whole cells from now on, with a different window.
+    /// Makes the leg `index` carry whole cells from now on, with a window for such cells.
     pub(super) fn pass_cells_by(&mut self, index: u32) {
         let parts = self.circuits.get_mut(index).and_then(Ending::parts);
         if let Some((_, Some(leg), _)) = parts {
@@ -50,19 +51,19 @@ impl Relay {
         }
     }
 
-    /// Returns the set that has the circuit `index` as a leg, if its legs join here.
+    /// Returns the set that has the circuit `index` as a leg, if its legs join at this relay.
     fn merged_set_of(&self, index: u32) -> Option<SetId> {
         let id = self.set_of(index)?;
         self.sets.get(id.0)?.is_merged().then_some(id)
     }
 
-    /// Sends EXTENDED2 for the trunk to the client on any leg.
+    /// Sends EXTENDED2 for the trunk of the set `id` to the client, on any leg.
     pub(super) fn say_of_trunk(&mut self, now: Time, id: SetId, data: &[u8]) {
         let leg = self.several(id).and_then(|several| several.preferred());
         self.say_by(now, id, leg, RelayCommand::EXTENDED2, data);
     }
 
-    /// Handles a cell that is not for us on a circuit that has no continuation of its own.
+    /// Handles a cell on a leg that is not addressed to this relay: it may be a cell of the trunk.
     pub(super) fn pass_by_leg(&mut self, now: Time, index: u32, command: Command, body: &mut Body) {
         let set = self.merged_set_of(index).ok_or(CircuitFault::Unrecognised);
         let taken = set.and_then(|id| self.take_cell_by_leg(now, id, index, (command, body)));
@@ -71,7 +72,7 @@ impl Relay {
         }
     }
 
-    /// Queues a cell of a trunk for the client.
+    /// Queues a cell of the trunk of the set `id`, to be sent to the client.
     pub(super) fn pass_back(&mut self, id: SetId, command: Command, body: &Body) {
         self.role.stats.relayed += 1;
         let most = self.role.config.max_queue;

@@ -1,8 +1,8 @@
 //! Onion services: introduction points and rendezvous points (rend-spec-v3 3 and 4).
 //!
-//! A point is a circuit that ends here. Two circuits that met at a rendezvous point are joined: the
-//! cells of either continue on the other if they are not for us, as on a link. If the other belongs
-//! to another shard, a lane of the link between the shards joins them.
+//! A point is a circuit that ends at this relay. Two circuits that met at a rendezvous point are
+//! joined: cells of one that are not addressed to this relay continue on the other. If the two
+//! circuits belong to different shards, a lane of the link between the shards joins them.
 
 use std::collections::BTreeMap;
 
@@ -26,11 +26,11 @@ use crate::wire::rend::{
 /// Consensus parameters of onion services (param-spec).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ServiceParams {
-    /// `HiddenServiceEnableIntroDoSDefense` with its rate and burst: for services that request no
-    /// limit of their own.
+    /// `HiddenServiceEnableIntroDoSDefense` with its rate and burst: the limit for services that
+    /// request no limit of their own.
     pub intro_limit: IntroLimit,
-    /// `DoSRefuseSingleHopClientRendezvous`: true if clients connected directly to us may not wait
-    /// here.
+    /// `DoSRefuseSingleHopClientRendezvous`: true if clients that are directly connected to this
+    /// relay must not wait here for a service.
     pub refuse_single_hop: bool,
 }
 
@@ -50,13 +50,15 @@ impl ServiceParams {
     }
 }
 
-/// Maximum INTRODUCE2 messages queued for a service's link; above it clients are refused.
+/// Maximum number of INTRODUCE2 messages queued for a service's link. Above it, introductions are
+/// refused.
 const MOST_INTRODUCTIONS: usize = 256;
-/// Bytes before the data in a cell from shard to shard: its length.
+/// Length in bytes of the field before the data in a cell from shard to shard. It contains the
+/// length of the data.
 const LENGTH: usize = 2;
 
 impl Relay {
-    /// Handles a message of a service or client to a point.
+    /// Handles a message that a service or client sent to a point.
     pub(super) fn take_service_message(&mut self, now: Time, index: u32, message: Message<'_>) {
         let data = message.data;
         let taken = match message.command {
@@ -76,7 +78,8 @@ impl Relay {
     /// Makes the circuit `index` the introduction point of a service.
     ///
     /// # Errors
-    /// The circuit is already in other use, or the message is not the service's.
+    /// The circuit is already in other use, or the message was not made by the service for this
+    /// circuit.
     fn establish_intro(&mut self, now: Time, index: u32, data: &[u8]) -> Result<(), CircuitFault> {
         let nonce = self.nonce_of_last(index)?;
         let wish = EstablishIntro::check(data, &nonce).ok_or(CircuitFault::Message)?;
@@ -110,8 +113,8 @@ impl Relay {
         self.channels.say(Lane { link, id: 0 }, Command::REPLACED, &body);
     }
 
-    /// Handles another shard's report of a service's newer introduction point. The circuit may have
-    /// closed since, and its number may be in use for another.
+    /// Handles another shard's report of a service's newer introduction point. The circuit of the
+    /// older point may have closed meanwhile, and its number may belong to another circuit.
     pub(super) fn replaced_by_sibling(&mut self, body: &Body) {
         let Some((circuit, rest)) = body.split_first_chunk() else { return };
         let Some(auth_key) = rest.first_chunk() else { return };
@@ -147,11 +150,11 @@ impl Relay {
         Ok(())
     }
 
-    /// Introduces a client to a service, once for each circuit and only on circuits of several
-    /// hops, so that each introduction costs the client a circuit.
+    /// Introduces a client to a service. A circuit can be used for only one introduction and must
+    /// have several hops, so that each introduction costs the client a circuit.
     ///
     /// # Errors
-    /// The client may not ask for it here.
+    /// The client is not allowed to ask for an introduction on this circuit.
     fn introduce1(&mut self, now: Time, index: u32, data: &[u8]) -> Result<(), CircuitFault> {
         self.nonce_of_last(index)?;
         let circuit = self.circuits.get_mut(index).ok_or(CircuitFault::Message)?;
@@ -177,7 +180,8 @@ impl Relay {
         Ok(())
     }
 
-    /// Passes an introduction on to the service on the circuit `index`, if it is the intended one.
+    /// Passes an introduction on to a service on the circuit `index`, if that circuit is the
+    /// introduction point with the key `auth_key`.
     fn introduce2(
         &mut self,
         now: Time,
@@ -205,12 +209,12 @@ impl Relay {
         IntroStatus::Success
     }
 
-    /// Reports the outcome of its introduction to a client.
+    /// Reports to a client the outcome of the introduction that it asked for.
     fn acknowledge(&mut self, now: Time, index: u32, status: IntroStatus) {
         self.originate(now, index, RelayCommand::INTRODUCE_ACK, &status.put());
     }
 
-    /// Joins a service's circuit to that of a waiting client.
+    /// Joins the circuit of a service to the circuit of a waiting client.
     ///
     /// # Errors
     /// The circuit is already in other use, or the message is malformed.
@@ -234,8 +238,8 @@ impl Relay {
         Ok(())
     }
 
-    /// Joins the client's circuit to `service`, which leads to the service; returns false if no
-    /// client waits there under `cookie`.
+    /// Joins the client's circuit `index` to `service`, the continuation that leads to the service.
+    /// Returns false if no client waits on that circuit under `cookie`.
     fn meet(
         &mut self,
         now: Time,
@@ -255,7 +259,7 @@ impl Relay {
         true
     }
 
-    /// Sends a request to another shard on a new lane of the link to it.
+    /// Sends a request to another shard, on a new lane of the link to that shard. Returns the lane.
     fn cross(
         &mut self,
         now: Time,
@@ -274,8 +278,8 @@ impl Relay {
         Some(lane)
     }
 
-    /// Handles another shard's introduction for a service of ours. DESTROY answers it, with the
-    /// status as its reason.
+    /// Handles another shard's request to introduce a client to a service of this shard. DESTROY is
+    /// the answer, with the status as its reason.
     pub(super) fn introduce_for_sibling(&mut self, now: Time, lane: Lane, body: &Body) {
         let data = crossed(body);
         let place = read_introduce1(data).and_then(|auth_key| {
@@ -289,7 +293,8 @@ impl Relay {
         self.channels.say(lane, Command::DESTROY, &[status.code()]);
     }
 
-    /// Handles another shard's request to join a service to a client of ours.
+    /// Handles another shard's request to join a service's circuit to that of a client of this
+    /// shard.
     pub(super) fn meet_for_sibling(&mut self, now: Time, lane: Lane, body: &Body) {
         let refused = [DestroyReason::PROTOCOL.0];
         let place = read_rendezvous1(crossed(body)).and_then(|(cookie, rest)| {
@@ -307,7 +312,7 @@ impl Relay {
         }
     }
 
-    /// Handles another shard's answer to an introduction. Returns false if none was pending.
+    /// Handles another shard's answer to an introduction. Returns false if no answer was expected.
     pub(super) fn introduced_by_sibling(
         &mut self,
         now: Time,
@@ -323,8 +328,8 @@ impl Relay {
         true
     }
 
-    /// Cleans up after the closing of the circuit `index`: a point is removed, and a joined circuit
-    /// closes too.
+    /// Cleans up after the closing of the circuit `index`. If it was a point, the point is removed.
+    /// If it was joined to another circuit, that circuit closes too.
     pub(super) fn unjoin(&mut self, index: u32, next: &Next, reason: DestroyReason) {
         match next {
             Next::Point(meeting) => self.role.points.leave(&meeting.point, self.place(index)),
@@ -333,7 +338,7 @@ impl Relay {
         }
     }
 
-    /// Returns the nonce of the circuit `index`, which binds messages to it.
+    /// Returns the nonce of the circuit `index`, a value that binds messages to this circuit.
     ///
     /// # Errors
     /// The circuit does not end here, is in other use, or is a leg of a set.
@@ -361,7 +366,7 @@ impl Relay {
     }
 }
 
-/// Returns the data in a cell from another shard.
+/// Returns the data in the body of a cell from another shard.
 fn crossed(body: &Body) -> &[u8] {
     let length = usize::from(u16::from_be_bytes([body[0], body[1]]));
     body.get(LENGTH..LENGTH + length).unwrap_or_default()

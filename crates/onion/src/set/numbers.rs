@@ -3,40 +3,41 @@
 
 use std::time::Duration;
 
-/// A set that several circuits may join, as seen from one of its ends.
+/// A set that can have several circuits, as seen from one of its ends.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct SetNumbers {
-    /// Name of its numbering ([`Numbering::name`](crate::conflux::Numbering::name)).
+    /// Name of the set's numbering ([`Numbering::name`](crate::conflux::Numbering::name)).
     pub design: &'static str,
-    /// Scheduler and runs of this end's dealing, in command-line syntax.
+    /// Scheduler and length of runs that this end uses, in command-line syntax.
     pub schedule: String,
-    /// Number of streams on it.
+    /// Number of streams in the set.
     pub streams: usize,
-    /// Bytes of streams so far: received, sent.
+    /// Numbers of bytes of streams received and sent so far.
     pub carried: [u64; 2],
-    /// Bytes that wait for messages of other legs.
+    /// Bytes of messages that wait for earlier messages on other legs.
     pub reordered: usize,
-    /// Maximum of these bytes so far.
+    /// Maximum number of such waiting bytes so far.
     pub most_reordered: usize,
-    /// Bytes sent and not acknowledged, if they are kept.
+    /// Bytes of sent messages that are kept until they are acknowledged; 0 if the design keeps
+    /// none.
     pub kept: usize,
-    /// Limit of the bytes that may wait now.
+    /// Present limit of the bytes that may wait for earlier messages.
     pub budget: usize,
-    /// True if its streams are paused (XOFF), as too much waits.
+    /// True if the set's streams are paused (XOFF), because too many bytes wait.
     pub resting: bool,
-    /// Its legs, by slot.
+    /// The set's legs, by slot.
     pub legs: Vec<LegNumbers>,
 }
 
 /// A leg of a set.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct LegNumbers {
-    /// Number that a client's owner assigned to its circuit; `None` at a relay.
+    /// Number that a client's owner assigned to the leg's circuit; `None` at a relay.
     pub circuit: Option<u64>,
-    /// True if both ends have linked it: otherwise it carries no data.
+    /// True if both ends have linked the leg. Otherwise it carries no data.
     pub is_linked: bool,
-    /// Cells so far: received, sent. At a client all cells of its circuit, as its guard sees them;
-    /// at a relay those with DATA.
+    /// Numbers of cells received and sent so far. At a client they include all cells of the leg's
+    /// circuit, as its guard sees them; at a relay only cells with DATA.
     pub cells: [u64; 2],
     /// Smoothed round-trip time from SENDMEs, or from linking before the first SENDME.
     pub rtt: Option<Duration>,
@@ -44,14 +45,14 @@ pub struct LegNumbers {
     pub least_rtt: Option<Duration>,
     /// Congestion window of this end, in cells.
     pub window: u64,
-    /// Cells of it in flight.
+    /// Number of cells in flight on the leg.
     pub inflight: u64,
-    /// Cells queued for the link.
+    /// Number of cells queued for the leg's link.
     pub queued: u64,
 }
 
 impl LegNumbers {
-    /// Returns the number of cells in both directions.
+    /// Returns the number of cells in both directions together.
     #[must_use]
     pub fn total(&self) -> u64 {
         self.cells.iter().sum()
@@ -84,7 +85,7 @@ pub struct NumberSpread {
 }
 
 impl NumberSpread {
-    /// Returns the summary of both together.
+    /// Returns the summary over the items of this summary and `other`.
     #[must_use]
     pub fn with(self, other: NumberSpread) -> NumberSpread {
         match (self.count, other.count) {

@@ -6,29 +6,29 @@ use std::collections::VecDeque;
 use crate::wire::cell::{BODY, Body, Command};
 use crate::wire::message::{DestroyReason, Message, RelayCommand};
 
-/// Maximum RELAY_EARLY cells passed on (tor-spec, "Relay cells"), counted for the set and not for
-/// each leg.
+/// Maximum number of RELAY_EARLY cells that are passed on (tor-spec, "Relay cells"). It applies to
+/// the whole set and not to each leg.
 const MOST_EARLY: u8 = 8;
 
 /// State of a set whose legs join at a middle.
 #[derive(Debug, Default)]
 pub(crate) struct Passing {
-    /// The circuit beyond: at a client the circuit with the layers beyond the joining relay, at
-    /// that relay the continuing circuit. `None` until there is one.
+    /// The trunk: the circuit that continues beyond the joining relay. At a client it has the
+    /// layers of the hops beyond that relay; at the relay it is the continuing circuit. `None`
+    /// before it exists.
     pub(crate) trunk: Option<u32>,
-    /// Cells that wait for a leg with room, oldest first.
+    /// Cells of the trunk that wait for a leg with room, oldest first.
     waiting: VecDeque<(Command, Vec<u8>)>,
     early: u8,
-    /// Cells have arrived since the legs were last served.
+    /// True if cells have arrived since the legs were last served.
     undealt: bool,
-    /// Reason for the closing of the circuit beyond (`cut`), and whether it has been reported to
-    /// the client.
+    /// Reason for the closing of the trunk (`cut`), and whether it has been reported to the client.
     cut: Option<DestroyReason>,
     told: bool,
 }
 
 impl Passing {
-    /// Notes that the circuit beyond is closed: nothing passes any more.
+    /// Notes that the trunk is closed for `reason`: no more cells pass.
     pub(crate) fn cut(&mut self, reason: DestroyReason) {
         self.cut.get_or_insert(reason);
         self.clear();
@@ -39,23 +39,24 @@ impl Passing {
         self.waiting.clear();
     }
 
-    /// Returns true if the circuit beyond has closed.
+    /// Returns true if the trunk has closed.
     pub(crate) fn is_cut(&self) -> bool {
         self.cut.is_some()
     }
 
-    /// Returns the reason for its closing, once.
+    /// Returns the reason for the closing of the trunk; `None` if it is open, or the reason was
+    /// returned before.
     pub(crate) fn tell_cut(&mut self) -> Option<DestroyReason> {
         self.cut.filter(|_| !std::mem::replace(&mut self.told, true))
     }
 
-    /// Queues a cell for the legs.
+    /// Queues a cell of the trunk for the legs.
     pub(crate) fn push(&mut self, command: Command, body: Vec<u8>) {
         self.waiting.push_back((command, body));
     }
 
-    /// Notes that cells have arrived. Returns true if they are the first since the legs were
-    /// served.
+    /// Notes that cells have arrived. Returns true if no others have arrived since the legs were
+    /// last served.
     pub(crate) fn becomes_undealt(&mut self) -> bool {
         !std::mem::replace(&mut self.undealt, true)
     }
@@ -80,20 +81,22 @@ impl Passing {
         self.waiting.len() * BODY
     }
 
-    /// Counts a cell to pass on with this command, and returns true if it may pass.
+    /// Counts a cell with this command that is to be passed on. Returns true if it is allowed to
+    /// pass.
     pub(crate) fn may_go_on(&mut self, command: Command) -> bool {
         self.early = self.early.saturating_add(u8::from(command == Command::RELAY_EARLY));
         self.early <= MOST_EARLY
     }
 }
 
-/// Returns a cell as a message of its set: its command takes the place of a relay command, and all
-/// of it is data. This form is never sent.
+/// Returns a cell of the trunk as a message of its set. The cell's command takes the place of a
+/// relay command, and the whole body is the data. This form is never sent.
 pub(crate) fn as_message(command: Command, body: &[u8]) -> Message<'_> {
     Message { command: RelayCommand(command.0), stream: 0, data: body }
 }
 
-/// Returns the cell from which [`as_message`] made a message; `None` if the length is wrong.
+/// Returns the cell from which [`as_message`] made a message; `None` if the length of the data is
+/// wrong.
 pub(crate) fn as_cell(command: RelayCommand, data: &[u8]) -> Option<(Command, Body)> {
     Some((Command(command.0), data.try_into().ok()?))
 }

@@ -1,5 +1,5 @@
-//! Multi-leg state of a set that several legs may join: its legs, the dealing of messages among
-//! them, and limits of waiting messages.
+//! State of a set that can have several legs: the legs, the distribution of messages among them,
+//! and limits of waiting messages.
 
 use std::time::Duration;
 
@@ -21,54 +21,56 @@ use crate::wire::cell::{Body, Command};
 use crate::wire::conflux::DesiredUx;
 use crate::wire::message::{Format, Message, RelayCommand};
 
-/// Messages that an exit sends at first, before a client has acknowledged any. Arti closes a leg
-/// whose first SWITCH counts more before anything was delivered, although such a sender may be
-/// right.
+/// Number of messages that an exit sends at first, before the client has acknowledged any. Arti
+/// closes a leg if its first SWITCH advances by more than that before any message was delivered,
+/// although such a sender may be right.
 const FIRST: u64 = 124;
-/// Minimum assumed round-trip time: queues on the path are not in the times that linking measures.
+/// Minimum round-trip time that is assumed. The times that linking measures do not include queues
+/// on the path.
 const UNMEASURED: Duration = Duration::from_millis(200);
 
-/// The legs of a set, and the scheduler among them.
+/// The legs of a set, and the scheduler that distributes messages among them.
 pub(crate) struct Several {
     pub(crate) end: ConfluxEnd,
     pub(crate) design: Design,
-    /// Passing cells and their circuit, where legs join at a middle.
+    /// Cells of the trunk, and the trunk, if legs join at a middle.
     pub(crate) passing: Option<Passing>,
-    /// Circuits of its legs.
+    /// The circuits that are the set's legs.
     circuits: Legs<u32>,
     /// Cells that arrived recently on all legs.
     arrivals: Arrivals,
-    /// How messages are dealt, unless that follows the other end's wish.
+    /// How messages are distributed; `None` if that follows the other end's wish.
     dealing: Option<Dealing>,
     splitter: Option<(DesiredUx, Splitter)>,
     seed: u64,
     views: Vec<PathView>,
-    /// The same views, as one stream sees them.
+    /// The scheduler's views of the legs, restricted to the legs on which one stream has room.
     narrowed: Vec<PathView>,
-    /// The other end has acknowledged something.
+    /// True if the other end has acknowledged something.
     opened: bool,
-    /// Its streams are paused.
+    /// True if the set's streams are paused.
     resting: bool,
     /// The leg on which the last numbered message arrived.
     lively: Option<PathId>,
-    /// Bytes that wait for others, or are kept, at the last recount.
+    /// Bytes that wait for earlier messages, or are kept, as of the last recount.
     counted: usize,
-    /// Format of messages in cells of its legs: messages of one leg must fit another.
+    /// Format of messages in cells of the set's legs. All legs have the same format, so that a
+    /// message of one leg fits another.
     format: Option<Format>,
-    /// Time of the next timer for its leg actions.
+    /// Time of the next timer for actions on the set's legs.
     tends_at: Option<Time>,
 }
 
-/// A cell of the trunk to send.
+/// A cell of the trunk that is to be sent on a leg.
 pub(crate) struct PassingCell {
-    /// Its number, if it is sent again.
+    /// The cell's number in the set, if it is sent again.
     again: Option<u64>,
     pub(crate) command: Command,
     pub(crate) body: Vec<u8>,
 }
 
-/// DATA cells that arrived within the longest round-trip time of a leg: the windows had room for
-/// these.
+/// Number of DATA cells that arrived within the longest round-trip time of a leg. The peer's
+/// windows had room for these.
 #[derive(Clone, Copy, Debug, Default)]
 struct Arrivals {
     since: Time,
@@ -76,8 +78,8 @@ struct Arrivals {
 }
 
 impl Several {
-    /// Returns the state without legs. `seed` is the only source of randomness of its scheduler;
-    /// `dealing` is what the user, or the other end, wants instead of the design's own.
+    /// Returns the state without legs. `seed` is the only source of randomness of the scheduler.
+    /// `dealing` is the dealing that the user or the other end wants instead of the design's own.
     pub(crate) fn new(
         end: ConfluxEnd,
         design: Design,
@@ -105,16 +107,16 @@ impl Several {
         }
     }
 
-    /// Returns true if a circuit with this message format may join. Where legs join at a middle the
-    /// format is irrelevant: they carry whole cells.
+    /// Returns true if a circuit with this message format may join the set. If legs join at a
+    /// middle the format is irrelevant, because the legs carry whole cells.
     pub(crate) fn takes_format(&mut self, format: Format) -> bool {
         !self.design.is_resilient()
             || self.passing.is_some()
             || *self.format.get_or_insert(format) == format
     }
 
-    /// Returns the time of the next timer for leg actions, if it is earlier than the one already
-    /// set.
+    /// Sets the time of the timer for leg actions, if it is earlier than the time already set.
+    /// Returns the new time, or `None` if the timer need not change.
     pub(crate) fn tends_sooner(&mut self, streams: bool) -> Option<Time> {
         let due = self.end.retransmitter()?.next_timeout(streams)?;
         let sooner = self.tends_at.is_none_or(|at| due < at);
@@ -126,13 +128,15 @@ impl Several {
         self.tends_at = None;
     }
 
-    /// Returns the bytes that wait for others or are kept: at the last call, and now.
+    /// Counts the bytes that wait for earlier messages, or are kept. Returns the previous count and
+    /// the new one.
     pub(crate) fn recount(&mut self) -> [usize; 2] {
         let now = self.held();
         [std::mem::replace(&mut self.counted, now), now]
     }
 
-    /// Returns the bytes that wait for other messages, for a leg, or for their acknowledgement.
+    /// Returns the number of bytes that wait for earlier messages, for a leg, or for their
+    /// acknowledgement.
     pub(crate) fn held(&self) -> usize {
         self.end.held() + self.passing.as_ref().map_or(0, Passing::bytes)
     }
@@ -159,8 +163,8 @@ impl Several {
         new || self.passing.is_some() && self.to_send_again() > 0
     }
 
-    /// Returns the leg for the next cells of the trunk, and their number; `None` if there are none,
-    /// or no leg takes one.
+    /// Returns the leg for the next cells of the trunk, and the number of cells that it takes.
+    /// Returns `None` if there are no cells, or no leg takes one.
     pub(crate) fn choose_cells(&mut self, now: Time) -> Option<(PathId, u64)> {
         let again = self.to_send_again();
         let new = self.passing.as_ref().map_or(0, |passing| passing.len() as u64);
@@ -168,7 +172,7 @@ impl Several {
         (again + new > 0).then(|| self.assign(now, again + new))?
     }
 
-    /// Returns the next cell of the trunk to send, beginning with those to send again.
+    /// Returns the next cell of the trunk to send. Cells that are sent again come first.
     pub(crate) fn next_cell(&mut self) -> Option<PassingCell> {
         let retransmitter = self.end.retransmitter_mut()?;
         if let Some(SentMessage { number, command, data, .. }) = retransmitter.take_again() {
@@ -185,7 +189,8 @@ impl Several {
         Some(PassingCell { again: None, command, body })
     }
 
-    /// Numbers and keeps a cell that is sent on `leg`. Returns the mark to send before it.
+    /// Numbers a cell of the trunk that is sent on `leg`, and keeps a copy. Returns the mark to
+    /// send before the cell.
     ///
     /// # Errors
     /// The leg is closed, or its set has ended.
@@ -208,14 +213,14 @@ impl Several {
         Ok(mark)
     }
 
-    /// Makes `circuit` the leg `leg` of the set.
+    /// Makes `circuit` the leg in the slot `leg` of the set.
     pub(crate) fn add(&mut self, leg: PathId, circuit: u32) {
         self.circuits.set(leg, circuit);
         let under_way = self.design.under_way(self.circuits.iter().count());
         self.end.queue().saw_window(under_way);
     }
 
-    /// Removes `circuit` from the legs, and returns the consequence for the set.
+    /// Removes the leg that `circuit` is, and returns the consequence for the set.
     pub(crate) fn lose(&mut self, circuit: u32, unacknowledged: bool) -> Fate {
         let Some(leg) = self.leg(circuit) else { return Fate::Lives };
         self.circuits.remove(leg);
@@ -234,7 +239,7 @@ impl Several {
         self.circuits.get(leg).ok().copied()
     }
 
-    /// Iterates over all of its circuits.
+    /// Iterates over the circuits of all legs.
     pub(crate) fn circuits(&self) -> impl Iterator<Item = u32> {
         self.circuits.iter().map(|(_, circuit)| *circuit)
     }
@@ -244,7 +249,7 @@ impl Several {
         self.opened = true;
     }
 
-    /// Updates the views of all legs.
+    /// Updates the scheduler's views of all legs.
     pub(crate) fn look<C: Ending>(
         &mut self,
         now: Time,
@@ -262,7 +267,7 @@ impl Several {
         self.views = views;
     }
 
-    /// Updates the view of one leg.
+    /// Updates the scheduler's view of `leg`.
     pub(crate) fn look_at<C: Ending>(
         &mut self,
         now: Time,
@@ -275,8 +280,8 @@ impl Several {
         self.views[leg.index()] = view;
     }
 
-    /// Returns a scheduler's view of `leg`. Before its first SENDME the round-trip time is that of
-    /// linking.
+    /// Returns a scheduler's view of `leg`. Before the leg's first SENDME, its round-trip time is
+    /// the one that linking measured.
     fn view<C: Ending>(
         &self,
         now: Time,
@@ -301,7 +306,7 @@ impl Several {
         PathView::leg(Some(rtt), room.min(self.first_room(leg)), known)
     }
 
-    /// Returns true if its scheduler wants statistics of the links.
+    /// Returns true if the set's scheduler wants statistics of the links.
     pub(crate) fn sees_links(&self) -> bool {
         self.splitter.as_ref().is_some_and(|(_, of)| of.sees_links())
     }
@@ -313,7 +318,8 @@ impl Several {
         self.circuits.iter().any(|(_, circuit)| has_room(circuit))
     }
 
-    /// Returns the number of cells that `leg` may carry before the first acknowledgement.
+    /// Returns the number of cells that `leg` may carry before the other end's first
+    /// acknowledgement.
     fn first_room(&self, leg: PathId) -> u64 {
         let is_stock = self.design == Design::Conflux && self.end.is_exit();
         if self.opened || !is_stock || self.end.measured_legs() < 2 {
@@ -329,14 +335,15 @@ impl Several {
         }
     }
 
-    /// Returns the leg for the next `cells` of data, and how many of them it takes.
+    /// Returns the leg for the next data cells, and how many of the pending `cells` it takes.
     pub(crate) fn assign(&mut self, now: Time, cells: u64) -> Option<(PathId, u64)> {
         self.renew_splitter();
         let (_, splitter) = self.splitter.as_mut()?;
         assigned(splitter.assign(now, &self.views, cells.max(1)))
     }
 
-    /// Returns the leg for the next data cell, among those on which its stream has room.
+    /// Returns the leg for the next data cell, among the legs for which `has_room` returns true
+    /// because the cell's stream may send there.
     pub(crate) fn assign_one(
         &mut self,
         now: Time,
@@ -359,7 +366,8 @@ impl Several {
         Some(next.command == RelayCommand::DATA)
     }
 
-    /// Keeps a message that was written for `leg`, without its mark's prefix, if messages are kept.
+    /// Keeps a copy of a message that was written for `leg`, without its mark's prefix. Does
+    /// nothing if the design keeps no messages.
     pub(crate) fn keep(
         &mut self,
         now: Time,
@@ -376,23 +384,24 @@ impl Several {
         retransmitter.sent(now, leg, SentMessage { number, command, stream, data });
     }
 
-    /// Returns the leg of `circuit`, if it owes an acknowledgement.
+    /// Returns the leg that `circuit` is, if we owe an acknowledgement on it.
     pub(crate) fn leg_that_owes(&self, circuit: u32) -> Option<PathId> {
         let leg = self.leg(circuit)?;
         self.end.retransmitter()?.owes(leg).then_some(leg)
     }
 
-    /// Returns the number of messages to send again.
+    /// Returns the number of messages that must be sent again.
     pub(crate) fn to_send_again(&self) -> u64 {
         self.end.retransmitter().map_or(0, |retransmitter| retransmitter.to_send_again() as u64)
     }
 
-    /// Returns true if the kept bytes have reached their limit, so that nothing new is to be sent.
+    /// Returns true if the bytes of kept messages have reached their limit, so that no new messages
+    /// may be sent.
     pub(crate) fn is_full(&self) -> bool {
         self.end.retransmitter().is_some_and(Retransmitter::is_full)
     }
 
-    /// Iterates over the legs that take data now, as far as their own windows allow.
+    /// Iterates over the legs that can take data now, as far as the legs' own windows allow.
     pub(crate) fn open(&self) -> impl Iterator<Item = PathId> + '_ {
         let is_open = |view: &&PathView| view.usable && view.window.is_none_or(|room| room > 0);
         let views = self.views.iter().enumerate();
@@ -406,7 +415,8 @@ impl Several {
         }
     }
 
-    /// Returns how messages are dealt: as configured for this end, or else as the other end wishes.
+    /// Returns the dealing: the one configured for this end, or else that which the other end
+    /// wishes.
     fn dealing(&self, desired: DesiredUx) -> Dealing {
         self.dealing.clone().unwrap_or_else(|| Dealing::as_desired(desired))
     }
@@ -422,18 +432,18 @@ impl Several {
         drawn.expect("the usual scheduler takes no argument")
     }
 
-    /// Returns the leg for messages other than data: the leg of the last message, as no SWITCH is
-    /// needed there. Before that it is the fastest, and before one is measured any linked leg.
-    /// While streams are paused, in designs whose legs may fail, it is the leg on which waiting
-    /// messages arrive. The missing ones are on another leg, which may have failed unnoticed and
-    /// would lose XOFF.
+    /// Returns the leg for messages other than data: the leg of the last message, because no SWITCH
+    /// is needed on it. Before the first message it is the fastest leg, and before any leg is
+    /// measured any linked one. While streams are paused in a resilient design, it is the leg on
+    /// which messages arrive. The missing messages are on another leg, which may have failed
+    /// unnoticed and would lose XOFF.
     pub(crate) fn control(&self) -> Option<PathId> {
         self.takes_control(self.preferred()?)
     }
 
-    /// Returns the leg for a numbered message other than data. A client's uses the scheduler's leg,
-    /// unless that has no room or streams are paused. An exit's uses the leg used last: the client
-    /// has just been heard on it, or waits for it.
+    /// Returns the leg for a numbered message other than data. A client uses the scheduler's leg,
+    /// unless that has no room or streams are paused. An exit uses the leg of its last message,
+    /// because the client has just sent on it or waits for it.
     pub(crate) fn counted_control(&mut self, now: Time) -> Option<PathId> {
         let by_last = self.resting || self.end.is_exit();
         let assigned = if by_last { None } else { self.assign(now, 1) };
@@ -441,7 +451,7 @@ impl Several {
         leg.or_else(|| self.control())
     }
 
-    /// Returns the leg for messages other than data, whether its queue has room or not.
+    /// Returns the leg for messages other than data, even if its queue has no room.
     pub(crate) fn preferred(&self) -> Option<PathId> {
         let rests = self.resting && self.design.is_resilient();
         let lively = self.lively.filter(|leg| rests && self.end.may_send(*leg));
@@ -461,7 +471,7 @@ impl Several {
         (queued < QUEUE_HIGH as u64).then_some(leg)
     }
 
-    /// Returns statistics for display, except those of its streams.
+    /// Returns statistics of the set for display. The fields about its streams are not filled in.
     pub(crate) fn numbers<C: Ending>(&self, circuits: &Slab<C>, channels: &Channels) -> SetNumbers {
         let Dealing { schedule, every, .. } = self.dealing(self.end.desired());
         let waiting = self.end.waiting();
@@ -479,7 +489,7 @@ impl Several {
         }
     }
 
-    /// Returns statistics of each of its legs.
+    /// Returns statistics of each leg of the set.
     pub(crate) fn legs<C: Ending>(
         &self,
         circuits: &Slab<C>,
@@ -510,8 +520,8 @@ impl Several {
         self.lively = Some(leg);
     }
 
-    /// Repeats unacknowledged messages on the working leg, as streams are being paused: the peer
-    /// must receive them before XOFF.
+    /// Sends unacknowledged messages again on the leg that works, because streams are being paused.
+    /// The peer must receive these messages before XOFF.
     pub(crate) fn hurry(&mut self) {
         let (Some(leg), Some(retransmitter)) = (self.lively, self.end.retransmitter_mut()) else {
             return;
@@ -519,8 +529,8 @@ impl Several {
         retransmitter.repeat(leg);
     }
 
-    /// Notes a DATA cell, and the window that can be inferred from it. Returns how many bytes may
-    /// wait.
+    /// Counts a received DATA cell, and infers the peer's window from the count. Returns the number
+    /// of bytes that may wait.
     pub(crate) fn came(&mut self, now: Time) -> usize {
         if now.since(self.arrivals.since) > self.end.longest_rtt().max(UNMEASURED) {
             self.arrivals = Arrivals { since: now, cells: 0 };
@@ -531,9 +541,9 @@ impl Several {
         queue.budget()
     }
 
-    /// Returns true if the streams are to be paused, false if they are to be resumed, and `None`
-    /// without a change. Where memory is `scarce`, a set with any waiting message pauses, until the
-    /// missing one arrives or ends the set.
+    /// Returns true if the streams must be paused, false if they must be resumed, and `None` if
+    /// nothing changes. If memory is `scarce`, a set pauses as soon as any message waits, until the
+    /// missing message arrives or its loss ends the set.
     pub(crate) fn rest_changed(&mut self, scarce: bool) -> Option<bool> {
         let waits = scarce && self.end.bytes() > 0;
         let pressed = self.end.queue().is_pressed() || waits;
@@ -541,7 +551,7 @@ impl Several {
     }
 }
 
-/// Returns the assigned leg, and how many cells it takes.
+/// Returns the assigned leg and the number of cells that it takes; `None` if no leg takes one.
 fn assigned(assignment: Assignment) -> Option<(PathId, u64)> {
     match assignment {
         Assignment::Send { path, units, .. } => Some((path, units)),

@@ -1,5 +1,5 @@
-//! XON and XOFF (proposal 324, section 4): a program that reads slowly pauses its peer, and reports
-//! its reading rate.
+//! Flow control by XON and XOFF (proposal 324, section 4). If a program reads slowly, its end of
+//! the stream pauses the peer, and reports the program's reading rate.
 
 use std::sync::Arc;
 
@@ -13,33 +13,34 @@ use crate::wire::message::{DATA, RelayCommand, put_xon};
 /// Rate control of both directions of one stream.
 pub(super) struct Rates {
     params: Arc<Params>,
-    /// Bytes waiting for our program above which we send XOFF (`limit`), and for the peer's above
-    /// which it does (`peers_limit`).
+    /// Number of bytes waiting for our program above which we send XOFF (`limit`), and of bytes
+    /// waiting for the peer's program above which the peer does (`peers_limit`).
     limit: usize,
     peers_limit: u64,
     said_xoff: bool,
-    /// The peer is to pause for another reason than our program.
+    /// True if the peer must pause for a reason other than our program.
     resting: bool,
     /// Bytes received in total (`came`), and number of times that we have paused the peer
     /// (`stopped_peer`).
     came: u64,
     stopped_peer: u64,
     drain: Drain,
-    /// The peer sent XOFF.
+    /// True if the peer has sent XOFF, and no XON since.
     stopped: bool,
-    /// Limit by the rate that the peer sent.
+    /// Limit of our sending by the rate that the peer sent; `None` if there is none.
     bucket: Option<Bucket>,
     /// Bytes sent in total (`sent`), and number of times that the peer has paused us (`stops`).
     sent: u64,
     stops: u64,
 }
 
-/// Rate at which our program reads.
+/// Measurement of the rate at which our program reads.
 #[derive(Default)]
 struct Drain {
     since: Option<Time>,
     bytes: u64,
-    /// Kilobytes a second: the average, and the last rate sent; 0 for none.
+    /// Rates in kilobytes a second: the average, and the last one sent to the peer; 0 if there is
+    /// none.
     average: u64,
     told: u64,
 }
@@ -72,7 +73,7 @@ impl Rates {
             > self.limit + self.params.ss_cwnd_max.min(self.params.cwnd_max) as usize * DATA
     }
 
-    /// Notes the bytes that wait for the program; returns true if the peer is to be paused.
+    /// Notes that `waiting` bytes wait for the program. Returns true if the peer must be paused.
     fn filled(&mut self, now: Time, waiting: usize) -> bool {
         if self.said_xoff {
             // The time for which the program pauses is no measure of its reading rate.
@@ -92,7 +93,8 @@ impl Rates {
         self.drain = Drain::default();
     }
 
-    /// Notes bytes that the program has read. Returns the rate for an XON, if one is due.
+    /// Notes that the program has read `bytes` bytes, and `waiting` are left. Returns the rate for
+    /// an XON message, if one is due.
     fn drained(&mut self, now: Time, bytes: usize, waiting: usize) -> Option<u32> {
         self.measure(now, bytes as u64);
         if waiting == 0 {
@@ -103,7 +105,7 @@ impl Rates {
         due.then(|| self.release())
     }
 
-    /// Resumes the peer, and returns the rate to send.
+    /// Resumes the peer, and returns the rate to send to it.
     fn release(&mut self) -> u32 {
         self.said_xoff = false;
         self.drain.told = self.drain.average;
@@ -127,8 +129,8 @@ impl Rates {
         (drain.since, drain.bytes) = (Some(now), 0);
     }
 
-    /// Raises the rate if the program has read a large amount and left nothing: it could read
-    /// faster than the rate sent (as in C tor).
+    /// Raises the average rate if the program has read a large amount and left nothing. It could
+    /// then read faster than the rate sent to the peer (as in C tor).
     fn raise(&mut self) {
         let drain = &mut self.drain;
         if drain.told > 0 && drain.bytes >= self.params.xon_rate * DATA as u64 {
@@ -179,8 +181,8 @@ impl Flow for Rates {
         Ok(())
     }
 
-    /// Pauses or resumes the peer. Peers refuse to be paused more often than their sent bytes
-    /// explain, so a stream that has carried little is not paused.
+    /// Pauses the peer if `rest` is true, or resumes it. A peer accepts no more pauses than the
+    /// bytes that it has sent explain. So a stream that has carried little data is not paused.
     fn rest(&mut self, _now: Time, rest: bool, waiting: usize, replies: &mut Replies<'_>) {
         let may_stop = self.came >= self.limit as u64 * (self.stopped_peer + 1);
         if rest && !self.said_xoff && may_stop {
@@ -204,8 +206,8 @@ impl Flow for Rates {
         Err(Broken::OutOfPlace)
     }
 
-    /// Handles XOFF or XON. A peer that pauses us more often than our bytes explain could imprint
-    /// patterns on our traffic.
+    /// Handles XOFF or XON. A peer is refused that pauses us more often than the bytes we have sent
+    /// explain, because it could imprint patterns on our traffic.
     fn told_rate(&mut self, now: Time, rate: Option<u32>) -> Result<(), Broken> {
         let Some(rate) = rate else {
             self.stops += 1;

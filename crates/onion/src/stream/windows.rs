@@ -1,5 +1,5 @@
-//! SENDMEs of a stream (tor-spec, "Stream-level flow control"), on circuits without congestion
-//! control.
+//! Fixed windows of a stream, and their SENDMEs (tor-spec, "Stream-level flow control"), on
+//! circuits without congestion control.
 
 use std::time::Duration;
 
@@ -9,13 +9,13 @@ use super::{Arrived, Broken, Flow, Replies};
 use crate::congestion::{Control, Fixed, Outlet};
 use crate::wire::message::{DATA, RelayCommand};
 
-/// Bytes waiting for a program above which the window is not opened further.
+/// Number of bytes waiting for a program above which the peer's window is not opened further.
 const READ_SLOWLY: usize = 10 * DATA;
 
 /// Windows of both directions of one stream.
 pub(super) struct Windows {
     send: Fixed,
-    /// DATA cells that the peer may still send.
+    /// Number of DATA cells that the peer may still send.
     left: u64,
 }
 
@@ -24,8 +24,8 @@ impl Windows {
         Windows { send: Fixed::stream(), left: Fixed::stream().window() }
     }
 
-    /// Opens the peer's window by one step for each step's worth of cells received, while at most
-    /// `READ_SLOWLY` bytes wait for the program.
+    /// Opens the peer's window by one step for each step's worth of received cells. Does so only
+    /// while at most `READ_SLOWLY` bytes wait for the program.
     fn open(&mut self, waiting: usize, replies: &mut Replies<'_>) {
         let (step, whole) = (self.send.sendme_inc(), self.send.window());
         while self.left + step <= whole && waiting <= READ_SLOWLY {
@@ -59,7 +59,7 @@ impl Flow for Windows {
         Ok(())
     }
 
-    /// Does nothing: a fixed window limits the data in any case.
+    /// Does nothing, because a fixed window limits the data in any case.
     fn rest(&mut self, _: Time, _: bool, _: usize, _: &mut Replies<'_>) {}
 
     fn consumed(&mut self, _now: Time, _bytes: usize, waiting: usize, replies: &mut Replies<'_>) {

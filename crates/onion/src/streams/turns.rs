@@ -1,13 +1,13 @@
-//! Streams of a set that have something to send, updated as they change: the cost of a cell is
-//! independent of the number of other streams.
+//! The streams of a set that have something to send. This record is updated whenever a stream
+//! changes, so that the cost of a cell does not depend on the number of streams.
 //!
 //! Streams take turns as flows do in FQ-CoDel (RFC 8290, section 4.2): a deficit round robin in
 //! which each sends a run of cells. A stream that had nothing to send takes one turn ahead of the
-//! others. Runs spare both ends a system call for each cell of 498 bytes. Without the early turn a
-//! request would wait for a run of each download.
+//! others. With runs, neither end needs a system call for each cell of 498 bytes. Without the early
+//! turn, a request would wait for a run of each download.
 //!
-//! Where streams have a window on each leg, each leg has its own turns: a stream that cannot send
-//! on one leg is skipped only there.
+//! If streams have a window on each leg, each leg has its own turns: a stream that cannot send on
+//! one leg is skipped only on that leg.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
@@ -15,22 +15,22 @@ use anabranch_multipath::{PathId, Time};
 
 use crate::stream::Stream;
 
-/// Data cells that a stream sends in one turn: 31.9 kB, half of what it may hold. With 32 cells a
-/// client with 500 streams used a twelfth more CPU.
+/// Number of data cells that a stream sends in one turn: 31.9 kB, half of the bytes that it may
+/// hold. With 32 cells a client with 500 streams used a twelfth more CPU.
 pub(super) const RUN: u16 = 64;
 
 /// Queues of streams by what they may send, and sums over all of them.
 #[derive(Default)]
 pub(super) struct Turns {
-    /// Turns on each leg; only one entry if flow control does not depend on the leg.
+    /// Turns on each leg. There is only one entry if flow control does not depend on the leg.
     legs: Vec<(PathId, LegTurns)>,
-    /// Streams whose END is due.
+    /// Streams that must send END now.
     ending: BTreeSet<u16>,
     /// Times at which streams limited to a rate may send again.
     wakes: BTreeSet<(Time, u16)>,
-    /// Contributions of streams that are not idle.
+    /// Contributions to the sums, of streams that are not idle.
     noted: BTreeMap<u16, Noted>,
-    /// Bytes that wait for cells.
+    /// Number of bytes of all streams that wait for cells.
     unsent: usize,
     /// Number of streams with bytes to send (`wanting`), and of those with a program that has more
     /// than there was room for (`starved`).
@@ -41,24 +41,24 @@ pub(super) struct Turns {
 /// Turns of streams on one leg.
 #[derive(Default)]
 struct LegTurns {
-    /// Streams that had nothing to send before this turn: they precede the others.
+    /// Streams that had nothing to send before this turn. Their turns come before those of `old`.
     new: VecDeque<u16>,
     /// Streams that have had a turn.
     old: VecDeque<u16>,
-    /// Streams of both queues. A stream that is no longer ready leaves its queue when it reaches
-    /// the front.
+    /// The streams in the queues `new` and `old`. A stream that is no longer ready leaves its queue
+    /// when it reaches the front.
     queued: BTreeMap<u16, Queued>,
 }
 
-/// A stream in a queue.
+/// State of a stream in a queue.
 struct Queued {
-    /// Cells that it may send before its turn ends.
+    /// Number of cells that the stream may send before its turn ends.
     left: u16,
-    /// True if it has bytes, and flow control is not known to hold them back.
+    /// True if the stream has bytes to send, and flow control is not known to forbid that.
     ready: bool,
 }
 
-/// One stream's contribution to [`Turns`].
+/// The contribution of one stream to the sums in [`Turns`].
 #[derive(Clone, Copy, Default, PartialEq, Eq)]
 struct Noted {
     unsent: usize,
@@ -81,7 +81,8 @@ impl Noted {
 }
 
 impl Turns {
-    /// Updates the contribution of a stream that has changed, or is closed.
+    /// Updates the contribution of the stream `id`, which has changed. `stream` is `None` if it is
+    /// closed.
     pub(super) fn note(&mut self, id: u16, stream: Option<&Stream>) {
         let new = stream.map(Noted::of).unwrap_or_default();
         let is_idle = new == Noted::default();
@@ -99,7 +100,7 @@ impl Turns {
         }
     }
 
-    /// Returns the turns on `leg`, which include all streams with bytes.
+    /// Returns the turns on `leg`. If the leg is new, they include all streams with bytes to send.
     fn on(&mut self, leg: PathId) -> &mut LegTurns {
         let place = self.legs.iter().position(|(other, _)| *other == leg);
         let place = place.unwrap_or_else(|| {
@@ -112,12 +113,13 @@ impl Turns {
         &mut self.legs[place].1
     }
 
-    /// Removes a lost leg.
+    /// Removes the turns on a lost leg.
     pub(super) fn lost(&mut self, leg: PathId) {
         self.legs.retain(|(other, _)| *other != leg);
     }
 
-    /// Skips a stream that may not send on `leg`, until it changes or `wake` is reached.
+    /// Skips the stream `id`, which may not send on `leg`, until the stream changes or the time
+    /// `wake` is reached.
     pub(super) fn park(&mut self, leg: PathId, id: u16, wake: Option<Time>) {
         self.on(leg).queued.entry(id).and_modify(|queued| queued.ready = false);
         if let (Some(wake), Some(noted)) = (wake, self.noted.get_mut(&id)) {
@@ -126,7 +128,8 @@ impl Turns {
         }
     }
 
-    /// Puts streams whose time has come back into the queue, and returns the time of the next one.
+    /// Puts streams whose time has come back into their queues. Returns the time of the next such
+    /// stream.
     pub(super) fn wake(&mut self, now: Time) -> Option<Time> {
         while let Some(&(wake, id)) = self.wakes.first() {
             if wake > now {
@@ -139,7 +142,7 @@ impl Turns {
         None
     }
 
-    /// Returns the stream whose turn it is on `leg`; only streams that may have data to send take
+    /// Returns the stream whose turn it is on `leg`. Only streams that may have data to send take
     /// turns.
     pub(super) fn next_ready(&mut self, leg: PathId) -> Option<u16> {
         self.on(leg).next_ready()
@@ -151,7 +154,7 @@ impl Turns {
         queued.and_modify(|queued| queued.left = queued.left.saturating_sub(1));
     }
 
-    /// Returns a stream whose END is due.
+    /// Returns a stream that must send END now.
     pub(super) fn next_ending(&self) -> Option<u16> {
         self.ending.first().copied()
     }
@@ -161,14 +164,16 @@ impl Turns {
         self.wanting > 0
     }
 
-    /// Returns the bytes that wait for cells; `None` if a program has more than there is room for.
+    /// Returns the number of bytes that wait for cells; `None` if a program has more bytes than
+    /// there is room for.
     pub(super) fn unsent(&self) -> Option<usize> {
         (self.starved == 0).then_some(self.unsent)
     }
 }
 
 impl LegTurns {
-    /// Updates the entry of a stream that has changed.
+    /// Updates the entry of the stream `id`, which has changed. `wanting` is true if it has bytes
+    /// to send.
     fn note(&mut self, id: u16, wanting: bool) {
         if let Some(queued) = self.queued.get_mut(&id) {
             queued.ready = wanting;
@@ -178,8 +183,8 @@ impl LegTurns {
         }
     }
 
-    /// Marks the stream `id`, which is limited to a rate, as ready. It had its turn, so it joins
-    /// the old ones.
+    /// Marks the stream `id`, which is limited to a rate, as ready. The stream has had a turn, so
+    /// it joins the queue `old`.
     fn wake(&mut self, id: u16) {
         let LegTurns { queued, old, .. } = self;
         let queued = queued.entry(id).or_insert_with(|| {

@@ -1,5 +1,6 @@
 //! Messages that link circuits to sets of the designs before proposal 329: Conflux of 2013, and
-//! mTor. The formats are ours, because the papers only describe a cell with a nonce.
+//! mTor. The formats were defined by this project, because the papers only describe a cell with a
+//! nonce.
 //!
 //! All three messages have no stream ID: they are addressed to the last hop, or sent by it. LINK
 //! and LINKED have the same layout; LINKED_ACK has no data. `docs/spec/ancestors.md` defines the
@@ -9,7 +10,8 @@ use super::conflux::SetNonce;
 
 /// The only version of LINK and LINKED.
 const VERSION: u8 = 1;
-/// Number of bytes before the text: version, design, nonce, and length of the text.
+/// Number of bytes of LINK and LINKED before the text: version, design, nonce, and length of the
+/// text.
 const FIXED: usize = 1 + 1 + 32 + 1;
 /// Maximum number of bytes of [`AncestorLink::dealing`].
 pub const DEALING: usize = 200;
@@ -31,14 +33,15 @@ pub struct AncestorLink {
     pub design: Ancestor,
     /// The nonce of the set.
     pub nonce: SetNonce,
-    /// The sender's preference for data towards it: a scheduler and a run length, as in
-    /// `round-robin 1p`. If empty, the design's own scheduler is used. At most [`DEALING`] bytes.
+    /// The scheduler and the length of runs that the sender wishes for data that it receives, as in
+    /// `round-robin 1p`. If the text is empty, the design's own scheduler is used. It has at most
+    /// [`DEALING`] bytes.
     pub dealing: String,
 }
 
 impl AncestorLink {
-    /// Parses the data of LINK or LINKED. Returns `None` if it is truncated, or has an unknown
-    /// version or design. Bytes after it are ignored.
+    /// Parses the data of LINK or LINKED. Returns `None` if the data is truncated, or has an
+    /// unknown version or design. Further bytes are ignored.
     #[must_use]
     pub fn read(data: &[u8]) -> Option<AncestorLink> {
         let (&[version, design], rest) = data.split_first_chunk()?;
@@ -51,7 +54,7 @@ impl AncestorLink {
         (version == VERSION).then_some(AncestorLink { design, nonce: nonce.into(), dealing })
     }
 
-    /// Returns the data of LINK or LINKED; `None` if the text is too long.
+    /// Returns the data of LINK or LINKED; `None` if the text in `dealing` is too long.
     #[must_use]
     pub fn write(&self) -> Option<Vec<u8>> {
         let length = u8::try_from(self.dealing.len()).ok();

@@ -12,7 +12,7 @@ pub const BODY: usize = 509;
 pub const HEADER: usize = CELL - BODY;
 /// Length in bytes of a numbered cell on an unordered link. The number follows the command.
 pub const NUMBERED_CELL: usize = CELL + NUMBER;
-/// Length in bytes of the number.
+/// Length in bytes of a cell's number.
 const NUMBER: usize = 4;
 /// Length in bytes of a variable-length cell's header: circuit ID, command, length.
 pub const VAR_HEADER: usize = 7;
@@ -40,40 +40,42 @@ impl Command {
     pub const CREATE2: Command = Command(10);
     pub const CREATED2: Command = Command(11);
     pub const PADDING_NEGOTIATE: Command = Command(12);
-    /// Between two relays of ours that both support it, on circuit 0: the UDP port for QUIC links
-    /// (`docs/spec/quic-links.md`).
+    /// On circuit 0, between two relays that run this project's software and both support it: the
+    /// UDP port for QUIC links (`docs/spec/quic-links.md`).
     pub const QUIC: Command = Command(72);
-    /// On a QUIC link, on circuit 0: names the TLS link that is parallel to it; also the answer.
+    /// On circuit 0 of a QUIC link: names the TLS link that is parallel to the QUIC link. The
+    /// answer has the same command.
     pub const BESIDE: Command = Command(73);
-    /// On a QUIC link, on circuit 0: the number of received cells of these circuits.
+    /// On circuit 0 of a QUIC link: acknowledges cells, by the number of received cells of each
+    /// listed circuit.
     pub const ARRIVED: Command = Command(74);
-    /// Between two relays of ours, on circuit 0, before NETINFO: the extensions that this end
-    /// supports (`docs/spec/numbers.md`, "Capabilities").
+    /// On circuit 0, before NETINFO, between two relays that run this project's software: the
+    /// extensions that the sender supports (`docs/spec/numbers.md`, "Capabilities").
     pub const CAPABILITIES: Command = Command(75);
-    /// Between two shards of one relay, never on the wire: continue on a link of the receiver, as
-    /// this EXTEND2 requests.
+    /// Between two shards of one relay, never on the wire: continue this circuit on a link of the
+    /// receiving shard, as this EXTEND2 requests.
     pub const ONWARD: Command = Command(64);
-    /// Between two shards of one relay: forward this INTRODUCE1 to a service of the receiver.
-    /// DESTROY is the answer.
+    /// Between two shards of one relay: forward this INTRODUCE1 to a service of the receiving
+    /// shard. DESTROY is the answer.
     pub const INTRODUCE: Command = Command(65);
     /// Between two shards of one relay: join this circuit, on which a RENDEZVOUS1 arrived, to a
-    /// client of the receiver.
+    /// client of the receiving shard.
     pub const MEET: Command = Command(66);
     /// Between two shards of one relay, on circuit 0: close this introduction point of the
-    /// receiver, because the service has a newer one.
+    /// receiving shard, because the service has a newer one.
     pub const REPLACED: Command = Command(67);
-    /// Between two shards of one relay: a leg of a set of the receiver arrived at the sender. The
-    /// receiver requests it by this number; its cells follow.
+    /// Between two shards of one relay: a leg arrived at the sending shard whose set belongs to the
+    /// receiving shard. The receiver requests the leg by this number; the leg's cells follow.
     pub const ADOPT: Command = Command(68);
     pub const VPADDING: Command = Command(128);
     pub const CERTS: Command = Command(129);
     pub const AUTH_CHALLENGE: Command = Command(130);
     pub const AUTHENTICATE: Command = Command(131);
     pub const AUTHORIZE: Command = Command(132);
-    /// On a TLS link with a parallel QUIC link: circuits of the QUIC link continue on this link.
-    /// Contains the number of their cells that arrived.
+    /// On a TLS link with a parallel QUIC link: circuits of the QUIC link continue on the TLS link.
+    /// Contains, for each circuit, the number of cells that arrived.
     pub const MOVE: Command = Command(192);
-    /// On a TLS link with a parallel QUIC link: a cell of such a circuit.
+    /// On a TLS link with a parallel QUIC link: a cell of a circuit that moved from the QUIC link.
     pub const DETOUR: Command = Command(193);
     /// On a TLS link with a parallel QUIC link: all circuits of the QUIC link have ended.
     pub const MOVE_OVER: Command = Command(194);
@@ -86,14 +88,14 @@ impl Command {
     }
 }
 
-/// A cell, lent from the received bytes.
+/// A cell that borrows the received bytes.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Cell<'a> {
     /// The circuit ID on this link; 0 for the link itself.
     pub circuit: u32,
     /// The command.
     pub command: Command,
-    /// The cell's number in its circuit, on an unordered link.
+    /// The cell's number among those with its circuit ID; `None` on an ordered link.
     pub number: Option<u32>,
     /// The received bytes before the body.
     pub head: &'a [u8],
@@ -101,22 +103,22 @@ pub struct Cell<'a> {
     pub body: &'a mut [u8],
 }
 
-/// The length of a variable-length cell that exceeds the reader's limit.
+/// Error for a variable-length cell that exceeds the reader's limit; contains the cell's length.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TooLong(pub usize);
 
-/// Width of circuit IDs: 2 bytes in VERSIONS cells, which precede negotiation, and in link
-/// protocol 3.
+/// Width of circuit IDs. It is 2 bytes in VERSIONS cells, which are sent before negotiation, and in
+/// link protocol 3.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Width {
-    /// Before VERSIONS cells were exchanged, and in link protocol 3.
+    /// Two bytes: before VERSIONS cells were exchanged, and in link protocol 3.
     Two,
-    /// In link protocol 4 and later.
+    /// Four bytes: in link protocol 4 and later.
     Four,
 }
 
-/// Parses the beginning of a cell: circuit ID, command, and length of the whole cell. Returns
-/// `None` if there are too few bytes.
+/// Parses the beginning of a cell. Returns the circuit ID, the command, and the length of the whole
+/// cell; `None` if there are too few bytes.
 #[must_use]
 pub fn head(bytes: &[u8], width: Width) -> Option<(u32, Command, usize)> {
     let id = if width == Width::Two { 2 } else { 4 };
@@ -157,7 +159,7 @@ impl<'a> Cells<'a> {
         (self.width, self.numbered) = (Width::Four, true);
     }
 
-    /// Returns the number of bytes of the cells returned so far.
+    /// Returns the number of bytes that the cells returned so far have in total.
     pub fn taken(&self) -> usize {
         self.taken
     }
@@ -165,8 +167,8 @@ impl<'a> Cells<'a> {
     /// Returns the next complete cell, or `None` if more bytes are needed.
     ///
     /// # Errors
-    /// Returns [`TooLong`] for a variable-length cell above the limit. Nothing after it can be
-    /// parsed.
+    /// Returns [`TooLong`] for a variable-length cell above the limit. The bytes after such a cell
+    /// cannot be parsed.
     pub fn next_cell(&mut self) -> Result<Option<Cell<'a>>, TooLong> {
         let Some((head, length)) = self.measure()? else { return Ok(None) };
         if self.rest.len() < head + length {
@@ -182,7 +184,7 @@ impl<'a> Cells<'a> {
         Ok(Some(Cell { circuit, command, number, head: header, body }))
     }
 
-    /// Returns the lengths of the header and the body, if enough bytes are present.
+    /// Returns the lengths of the next cell's header and body; `None` if too few bytes are present.
     fn measure(&self) -> Result<Option<(usize, usize)>, TooLong> {
         if self.numbered {
             return Ok(Some((HEADER + NUMBER, BODY)));
@@ -211,8 +213,8 @@ impl<'a> Cells<'a> {
     }
 }
 
-/// Appends a fixed-length cell whose body is `body` followed by zeros, with a circuit ID of 4
-/// bytes.
+/// Appends to `out` a fixed-length cell whose body is `body` followed by zeros, with a circuit ID
+/// of 4 bytes.
 ///
 /// # Panics
 /// If `body` is longer than [`BODY`].
@@ -220,8 +222,8 @@ pub fn put_fixed(out: &mut Vec<u8>, circuit: u32, command: Command, body: &[u8])
     put_fixed_as(out, Width::Four, circuit, command, body);
 }
 
-/// Appends a fixed-length cell with a circuit ID of `width`. With 2 bytes, the low 16 bits are
-/// used.
+/// Appends a fixed-length cell with a circuit ID of `width`. If the width is 2 bytes, the low 16
+/// bits of `circuit` are used.
 ///
 /// # Panics
 /// If `body` is longer than [`BODY`].
@@ -244,7 +246,7 @@ pub fn put_numbered(out: &mut Vec<u8>, circuit: u32, command: Command, number: u
     set_number(out, start, number);
 }
 
-/// Inserts a number into the fixed-length cell that begins at `start` and ends `out`.
+/// Inserts `number` into the fixed-length cell that begins at `start` and is the last one in `out`.
 pub(crate) fn set_number(out: &mut Vec<u8>, start: usize, number: u32) {
     let end = out.len();
     out.extend_from_slice(&[0; NUMBER]);
@@ -252,7 +254,7 @@ pub(crate) fn set_number(out: &mut Vec<u8>, start: usize, number: u32) {
     out[start + HEADER..start + HEADER + NUMBER].copy_from_slice(&number.to_be_bytes());
 }
 
-/// Appends a variable-length cell. All of these have circuit ID 0.
+/// Appends a variable-length cell. Variable-length cells always have the circuit ID 0.
 ///
 /// # Panics
 /// If `body` is longer than 65,535 bytes.

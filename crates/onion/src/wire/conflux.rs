@@ -16,8 +16,8 @@ const NONCE: usize = 32;
 /// Length in bytes of LINK and LINKED: version, nonce, two numbers, desired UX.
 const LINK: usize = 1 + NONCE + 8 + 8 + 1;
 
-/// The secret that the circuits of a set share. Anybody with it can add a circuit to the set. It
-/// is therefore not printed, and is compared in constant time.
+/// The secret that the circuits of a set share. Anybody who knows the nonce can add a circuit to
+/// the set. It is therefore never printed, and is compared in constant time.
 #[derive(Clone, Copy)]
 pub struct SetNonce([u8; NONCE]);
 
@@ -29,7 +29,7 @@ impl SetNonce {
         SetNonce(nonce)
     }
 
-    /// Returns the bytes as in messages.
+    /// Returns the bytes of the nonce as they are sent in messages.
     #[must_use]
     pub const fn bytes(&self) -> &[u8; NONCE] {
         &self.0
@@ -99,18 +99,18 @@ impl DesiredUx {
 pub struct ConfluxLink {
     /// The nonce of the set.
     pub nonce: SetNonce,
-    /// The number of the last message that the sender sent on the set.
+    /// The number of the last message that the sender has sent on the set.
     pub sent: u64,
-    /// The number of the last message that the sender received.
+    /// The number of the last message that the sender has received on the set.
     pub received: u64,
-    /// The sender's preference.
+    /// The sender's preference for the data that it receives.
     pub ux: DesiredUx,
 }
 
 impl ConfluxLink {
-    /// Parses the data of LINK or LINKED. Returns `None` if it is truncated, or has an unknown
-    /// version or preference; C tor closes the circuit for each of these. Bytes after it are
-    /// ignored.
+    /// Parses the data of LINK or LINKED. Returns `None` if the data is truncated, or has an
+    /// unknown version or preference. C tor closes the circuit in each of these cases. Further
+    /// bytes are ignored.
     #[must_use]
     pub fn read(data: &[u8]) -> Option<ConfluxLink> {
         let (&[version], rest) = data.split_first_chunk()?;
@@ -136,7 +136,7 @@ impl ConfluxLink {
 
 /// Parses the data of SWITCH: the increment of this leg's sequence numbers. C tor before
 /// 0.4.9.3-alpha sends 498 bytes, with zeros after the number. Data shorter than 4 bytes, which C
-/// tor takes for 0, is rejected.
+/// tor reads as 0, is rejected.
 #[must_use]
 pub fn read_switch(data: &[u8]) -> Option<u32> {
     data.first_chunk().map(|number| u32::from_be_bytes(*number))

@@ -1,4 +1,4 @@
-//! The cryptographic primitives in Tor's constructions, each under one name.
+//! The cryptographic primitives that Tor's constructions use, each under one name.
 
 use rand_core::CryptoRng;
 
@@ -6,19 +6,19 @@ pub use tor_llcrypto::cipher::aes::{Aes128Ctr, Aes256Ctr};
 pub use tor_llcrypto::d::{Sha1, Sha3_256, Sha256, Shake256, Shake256Reader};
 pub use tor_llcrypto::pk::{curve25519, ed25519, rsa};
 
-/// Generates a curve25519 key pair with the caller's generator.
+/// Generates a curve25519 key pair from the randomness of `rng`.
 pub fn new_curve_keys(rng: &mut dyn CryptoRng) -> CurveKeys {
     CurveKeys::from(random(rng))
 }
 
-/// Returns `N` random bytes.
+/// Returns `N` random bytes from `rng`.
 pub fn random<const N: usize>(rng: &mut dyn CryptoRng) -> [u8; N] {
     let mut bytes = [0; N];
     rng.fill_bytes(&mut bytes);
     bytes
 }
 
-/// A curve25519 key pair: an onion key, or one for a single handshake.
+/// A curve25519 key pair: an onion key, or a key for a single handshake.
 #[derive(Clone)]
 pub struct CurveKeys {
     secret: curve25519::StaticSecret,
@@ -36,8 +36,8 @@ impl CurveKeys {
         self.secret.as_bytes()
     }
 
-    /// Returns the shared secret of both ends. Returns `None` if the peer's key forces a
-    /// degenerate result.
+    /// Returns the secret that the two ends share, given the peer's public key. Returns `None` if
+    /// that key forces a degenerate result.
     pub fn agree(&self, peer: &[u8; 32]) -> Option<[u8; 32]> {
         let shared = self.secret.diffie_hellman(&(*peer).into());
         shared.was_contributory().then(|| *shared.as_bytes())
@@ -45,7 +45,7 @@ impl CurveKeys {
 }
 
 impl From<[u8; 32]> for CurveKeys {
-    /// Computes the pair from its secret half.
+    /// Computes the key pair from its secret half.
     fn from(secret: [u8; 32]) -> CurveKeys {
         let secret = curve25519::StaticSecret::from(secret);
         let public = curve25519::PublicKey::from(&secret).to_bytes();

@@ -26,7 +26,7 @@ pub enum SignatureError {
     TooEarly,
     /// The certificate has expired.
     Expired,
-    /// The cryptography library failed; contains its message.
+    /// The cryptography library failed. Contains its message.
     Library(String),
 }
 
@@ -59,7 +59,7 @@ impl fmt::Display for BadKeys {
 
 impl std::error::Error for BadKeys {}
 
-/// The key that certifies signing keys.
+/// An authority's identity key, which certifies its signing keys.
 pub struct IdentityKey(KeyPair);
 
 /// An authority's signing key and its certificate.
@@ -69,7 +69,7 @@ pub struct AuthorityKeys {
 }
 
 impl IdentityKey {
-    /// Generates a key. This takes seconds.
+    /// Generates an identity key. This takes seconds.
     ///
     /// # Errors
     /// Returns the library's message.
@@ -77,7 +77,8 @@ impl IdentityKey {
         key(rng, IDENTITY_BITS).map(IdentityKey)
     }
 
-    /// Parses a key in PEM (PKCS#1), the format of C tor's unencrypted `authority_identity_key`.
+    /// Parses an identity key in PEM (PKCS#1), the format of C tor's unencrypted
+    /// `authority_identity_key`.
     ///
     /// # Errors
     /// Returns [`BadKeys`] if `text` is not such a key.
@@ -85,7 +86,7 @@ impl IdentityKey {
         from_pem(text).map(IdentityKey)
     }
 
-    /// Returns the key in PEM.
+    /// Returns the identity key in PEM.
     ///
     /// # Errors
     /// Returns the library's message.
@@ -93,7 +94,7 @@ impl IdentityKey {
         to_pem(&self.0)
     }
 
-    /// Returns the authority's identity in `DirAuthority` lines: `v3ident`.
+    /// Returns the authority's identity (`v3ident`), as in `DirAuthority` lines.
     #[must_use]
     pub fn identity(&self) -> [u8; 20] {
         identity(&self.0)
@@ -117,7 +118,7 @@ impl IdentityKey {
 }
 
 impl AuthorityKeys {
-    /// Parses the signing key (PEM) and its certificate: C tor's `authority_signing_key` and
+    /// Parses the contents of C tor's files `authority_signing_key` (PEM) and
     /// `authority_certificate`.
     ///
     /// # Errors
@@ -159,8 +160,8 @@ impl AuthorityKeys {
         }
     }
 
-    /// Returns the signature item of the consensus `unsigned`: over SHA-1 for the flavour `ns`,
-    /// over SHA-256 for others.
+    /// Returns the signature item to append to the consensus `unsigned`. The signature is over the
+    /// SHA-1 digest if `is_ns` is true, for the flavour `ns`, and else over SHA-256.
     ///
     /// # Errors
     /// Returns the library's message.
@@ -225,7 +226,7 @@ fn certificate(
     Ok(text)
 }
 
-/// Returns a signature item; see [`AuthorityKeys::signature`].
+/// Returns a signature item, as [`AuthorityKeys::signature`] does.
 fn signature(
     signing: &KeyPair,
     id: &[u8; 20],

@@ -8,7 +8,7 @@ use tor_cell::relaycell::extend::{CcRequest, CcResponse, CircRequestExt, CircRes
 use tor_cell::relaycell::msg::{Body as _, Extend2};
 use tor_linkspec::{EncodedLinkSpec, LinkSpec, LinkSpecType};
 
-/// The identity that stands for a bridge whose line has none.
+/// The RSA identity that stands for a bridge whose bridge line has none.
 pub const ANYBODY: [u8; 20] = [0; 20];
 
 /// The handshake type of CREATE2.
@@ -25,11 +25,12 @@ impl Kind {
 /// A relay's addresses and identities, as in EXTEND2 (tor-spec, "EXTEND and EXTENDED cells").
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Target {
-    /// Its OR ports, in the order received.
+    /// The relay's OR ports, in the order received.
     pub addresses: Vec<SocketAddr>,
-    /// SHA-1 of its RSA identity key; [`ANYBODY`] if a client accepts any relay at the address.
+    /// SHA-1 of the relay's RSA identity key; [`ANYBODY`] if a client accepts any relay at the
+    /// address.
     pub rsa: [u8; 20],
-    /// Its Ed25519 identity key, if given.
+    /// The relay's Ed25519 identity key, if known.
     pub ed25519: Option<[u8; 32]>,
 }
 
@@ -38,15 +39,15 @@ pub struct Target {
 pub struct Extend {
     /// The relay to extend to.
     pub target: Target,
-    /// The type of the handshake.
+    /// The type of the handshake with that relay.
     pub kind: Kind,
-    /// The handshake for CREATE2.
+    /// The handshake data for CREATE2.
     pub handshake: Vec<u8>,
 }
 
 impl Extend {
-    /// Parses the data of EXTEND2. Returns `None` if it is malformed, has no address, not exactly
-    /// one RSA identity, or two Ed25519 identities.
+    /// Parses the data of EXTEND2. Returns `None` if the data is malformed. It must have an
+    /// address, exactly one RSA identity, and at most one Ed25519 identity.
     pub fn read(data: &[u8]) -> Option<Extend> {
         let message = Extend2::decode_from_reader(&mut Reader::from_slice(data)).ok()?;
         let mut target = Target::default();
@@ -75,7 +76,7 @@ impl Extend {
         Some(Extend { target, kind, handshake: message.handshake().to_vec() })
     }
 
-    /// Returns the data of EXTEND2, with the specifiers in C tor's order.
+    /// Returns the data of EXTEND2, with the link specifiers in C tor's order.
     pub fn write(&self) -> Vec<u8> {
         let target = &self.target;
         let (v4, v6): (Vec<_>, Vec<_>) = target.addresses.iter().partition(|a| a.is_ipv4());
@@ -109,7 +110,7 @@ pub fn read_create2(body: &[u8]) -> Option<(Kind, &[u8])> {
     Some((Kind(u16::from_be_bytes(*kind)), read_created2(rest)?))
 }
 
-/// Returns the body of CREATED2, and the data of EXTENDED2: length, handshake.
+/// Returns the body of CREATED2, which is also the data of EXTENDED2: length, handshake.
 ///
 /// # Panics
 /// If the handshake is longer than 64 KiB.
@@ -124,12 +125,13 @@ pub fn read_created2(body: &[u8]) -> Option<&[u8]> {
     rest.get(..usize::from(u16::from_be_bytes(*length)))
 }
 
-/// A known extension.
+/// An extension of the ntor-v3 handshake that this crate knows.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Extension {
     /// The client requests congestion control.
     CongestionRequest,
-    /// The relay grants it; contains the number of cells per SENDME (`sendme_inc`).
+    /// The relay grants congestion control. Contains the number of cells that one SENDME
+    /// acknowledges (`sendme_inc`).
     CongestionAnswer(u8),
     /// The client requests these subprotocols (proposal 346): pairs of a protocol's number and a
     /// version, in ascending order.

@@ -1,5 +1,5 @@
-//! The key of a family of relays (proposal 321). Each relay with the key publishes a certificate
-//! by it. Clients never put two such relays into one path.
+//! The key of a family of relays (proposal 321). Each relay of the family publishes a certificate
+//! that this key signed. Clients never put two such relays into one path.
 
 use std::fmt;
 use std::sync::Arc;
@@ -12,8 +12,8 @@ use super::keys::{KeyError, at, certificate, untag};
 
 /// Suffix of the names of files that contain such keys.
 pub const FAMILY_KEY_SUFFIX: &str = ".secret_family_key";
-/// Lifetime of a certificate in seconds (C tor's value). A descriptor is signed again after 18
-/// hours.
+/// Lifetime in seconds of a relay's certificate (C tor's value). A descriptor is signed again after
+/// 18 hours.
 const CERT_SECONDS: u64 = 30 * 86_400;
 
 /// A family's secret key.
@@ -34,16 +34,17 @@ impl FamilyKey {
             .ok_or(KeyError::Bad(NAME, "it is not an ed25519 key"))
     }
 
-    /// Returns the family's identity as in `FamilyId` of torrc.
+    /// Returns the family's identity, as in the option `FamilyId` of torrc.
     #[must_use]
     pub fn id(&self) -> String {
         Base64Unpadded::encode_string(self.0.public().as_bytes())
     }
 
-    /// Returns a certificate for a relay's master identity. It contains its signer.
+    /// Returns a certificate of the family for the relay with the master identity `relay`. The
+    /// certificate contains the family's public key.
     ///
     /// # Errors
-    /// Returns [`KeyError::Making`] if it cannot be made.
+    /// Returns [`KeyError::Making`] if the certificate cannot be made.
     pub(crate) fn certify(&self, relay: [u8; 32], unix_now: u64) -> Result<Vec<u8>, KeyError> {
         let relay = CertifiedKey::Ed25519(Ed25519Identity::new(relay));
         let by = Some(Ed25519Identity::new(*self.0.public().as_bytes()));
@@ -67,7 +68,7 @@ impl fmt::Debug for FamilyKey {
     }
 }
 
-/// Returns the file of a key generated from `seed`, for tests.
+/// Returns the content of the file with a family key generated from `seed`, for tests.
 #[cfg(test)]
 pub(crate) fn file_of(seed: u64) -> Vec<u8> {
     use tor_llcrypto::pk::ed25519::Keypair;

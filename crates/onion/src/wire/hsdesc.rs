@@ -15,7 +15,7 @@ use super::text::{line, object};
 pub const LONGEST: usize = 50_000;
 /// Range of the lifetimes that a descriptor may request, in minutes.
 const LIFETIMES: std::ops::RangeInclusive<u16> = 30..=720;
-/// Prefix of the bytes that the signature covers.
+/// Prefix of the bytes that a descriptor's signature covers.
 const SIGNED_FOR: &[u8] = b"Tor onion service descriptor sig v3";
 const CERT: &str = "ED25519 CERT";
 const MESSAGE: &str = "MESSAGE";
@@ -23,13 +23,13 @@ const MESSAGE: &str = "MESSAGE";
 /// The reason why a descriptor is rejected.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum HsDescError {
-    /// It has this many bytes, more than [`LONGEST`].
+    /// The descriptor has this many bytes, more than [`LONGEST`].
     TooLong(usize),
-    /// Its format is invalid; contains the invalid part.
+    /// The descriptor's format is invalid. Contains the name of the invalid part.
     Malformed(&'static str),
-    /// The signature of its certificate, or that of the certified key, is invalid.
+    /// The signature of the descriptor's certificate, or that of the certified key, is invalid.
     BadSignature,
-    /// Its certificate has expired.
+    /// The descriptor's certificate has expired.
     Expired,
 }
 
@@ -53,23 +53,25 @@ impl std::error::Error for HsDescError {}
 pub struct HsDescOuter {
     /// The service's blinded key for a time period, which identifies the descriptor in requests.
     pub blinded_key: [u8; 32],
-    /// The revision counter: of two descriptors for one blinded key, the higher is newer.
+    /// The revision counter. Of two descriptors with the same blinded key, the one with the higher
+    /// counter is newer.
     pub revision: u64,
-    /// Minutes for which the directory should keep it.
+    /// Minutes for which the directory should keep the descriptor.
     pub lifetime: u16,
-    /// The blinded key's certificate for the signing key (cert-spec, type 8).
+    /// The certificate with which the blinded key certifies the signing key (cert-spec, type 8).
     pub cert: Vec<u8>,
     /// The content, encrypted for clients.
     pub encrypted: Vec<u8>,
-    /// The signature over everything before it.
+    /// The signature over the whole descriptor before it.
     pub signature: [u8; 64],
 }
 
 impl HsDescOuter {
-    /// Parses a descriptor and verifies everything that a directory can, at `unix_now`.
+    /// Parses a descriptor, and verifies as much as a directory can, at the time `unix_now`.
     ///
     /// # Errors
-    /// Returns an [`HsDescError`] if it is too long, malformed, expired or wrongly signed.
+    /// Returns an [`HsDescError`] if the descriptor is too long, malformed, expired or wrongly
+    /// signed.
     pub fn check(text: &str, unix_now: u64) -> Result<HsDescOuter, HsDescError> {
         if text.len() > LONGEST {
             return Err(HsDescError::TooLong(text.len()));
@@ -121,7 +123,7 @@ pub fn read_blinded_key(text: &str) -> Option<[u8; 32]> {
     decoded(text.trim_end_matches('='))
 }
 
-/// Encodes a blinded key as in requests.
+/// Encodes a blinded key as requests contain it.
 #[must_use]
 pub fn put_blinded_key(key: &[u8; 32]) -> String {
     Base64Unpadded::encode_string(key)
@@ -149,15 +151,15 @@ fn certified(cert: &[u8], unix_now: u64) -> Result<([u8; 32], [u8; 32]), HsDescE
     Ok((signer, subject.into()))
 }
 
-/// A line, and the object that follows it.
+/// A line of a descriptor, and the object that follows it, if any.
 struct Item<'a> {
     keyword: &'a str,
-    /// The text after the keyword, up to the next space.
+    /// The text between the line's keyword and the next space.
     argument: &'a str,
     object: Option<(&'a str, Vec<u8>)>,
 }
 
-/// All lines in order.
+/// All lines of a descriptor in order, with their objects.
 struct Items<'a>(Vec<Item<'a>>);
 
 impl<'a> Items<'a> {
@@ -202,7 +204,7 @@ impl<'a> Items<'a> {
         Err(HsDescError::Malformed("an object without an end"))
     }
 
-    /// Returns the only line with this keyword.
+    /// Returns the line with the keyword `keyword`, which must occur exactly once.
     fn one(&self, keyword: &'static str) -> Result<&Item<'a>, HsDescError> {
         let mut found = self.0.iter().filter(|item| item.keyword == keyword);
         match (found.next(), found.next()) {
@@ -226,7 +228,8 @@ impl<'a> Items<'a> {
     }
 }
 
-/// Returns the kind of object that the line begins or ends.
+/// Returns the kind of object that `line` begins or ends: the text after `mark`. Returns `None` for
+/// any other line.
 fn boundary<'a>(line: &'a str, mark: &str) -> Option<&'a str> {
     line.strip_prefix(mark)?.strip_suffix("-----")
 }

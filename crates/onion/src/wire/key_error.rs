@@ -7,7 +7,7 @@ use std::fmt;
 pub enum KeyError {
     /// This file is missing, but other key files exist.
     Missing(&'static str),
-    /// This file is invalid; contains its name and the error.
+    /// This file is invalid. Contains the file's name and the error.
     Bad(&'static str, &'static str),
     /// A key or a certificate could not be made.
     Making(String),

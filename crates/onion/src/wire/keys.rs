@@ -31,12 +31,13 @@ const SIGNING_SECONDS: u64 = 30 * 24 * HOUR;
 const LINK_SECONDS: u64 = 2 * 24 * HOUR;
 /// Remaining lifetime in seconds below which a signing key is replaced.
 const RENEW_SECONDS: u64 = 5 * 24 * HOUR;
-/// Lifetime in seconds of a certificate of type 2, and bounds of a TLS certificate's lifetime (C
-/// tor's values).
+/// Lifetime in seconds of a certificate of type 2 (`IDENTITY_SECONDS`), and bounds of a TLS
+/// certificate's lifetime (C tor's values).
 const IDENTITY_SECONDS: u64 = 365 * DAY;
 const TLS_SECONDS: [u64; 2] = [5 * DAY, 365 * DAY];
 const DAY: u64 = 24 * HOUR;
-/// Alphabet of the host names in certificates, and the bounds of their length (C tor's values).
+/// Alphabet of the host names in TLS certificates (`LETTERS`), and the bounds of their length (C
+/// tor's values).
 const LETTERS: &[u8; 32] = b"abcdefghijklmnopqrstuvwxyz234567";
 const NAME: [u64; 2] = [8, 20];
 /// Lifetime in seconds of an onion key's cross certificate (dir-spec: at least a week).
@@ -67,29 +68,32 @@ pub struct RelayKeys {
     signing_until: u64,
 }
 
-/// A file of the key directory, named as in C tor.
+/// A file of the key directory, with the name that C tor uses.
 pub struct KeyFile {
-    /// The name within the directory.
+    /// The file's name within the directory.
     pub name: &'static str,
-    /// The complete content.
+    /// The file's complete content.
     pub content: Vec<u8>,
 }
 
-/// A relay's proof of identity for its links, for one TLS certificate.
+/// The certificates and keys with which a relay proves its identity on links that show one TLS
+/// certificate.
 pub struct Credentials {
-    /// Our identity.
+    /// The relay's identity.
     pub identity: Identity,
-    /// SHA-256 of our RSA identity key.
+    /// SHA-256 of the relay's RSA identity key.
     pub rsa_sha256: [u8; 32],
-    /// The RSA identity key, as in [`Certified::rsa`](super::link::Certified::rsa).
+    /// The relay's RSA identity key, as in [`Certified::rsa`](super::link::Certified::rsa).
     pub rsa: RsaKey,
-    /// Certificates by type for links where we are the responder: 2, 4, 5, 7.
+    /// Certificates of the types 2, 4, 5 and 7, each with its type, for links where we are the
+    /// responder.
     pub as_responder: Vec<(u8, Vec<u8>)>,
-    /// Certificates by type for links where we are the initiator: 2, 4, 6, 7.
+    /// Certificates of the types 2, 4, 6 and 7, each with its type, for links where we are the
+    /// initiator.
     pub as_initiator: Vec<(u8, Vec<u8>)>,
-    /// The key that certificate 6 certifies.
+    /// The key that the certificate of type 6 certifies.
     pub auth_key: Keypair,
-    /// SHA-256 of our TLS certificate.
+    /// SHA-256 of the TLS certificate that our links show.
     pub tls_certificate: [u8; 32],
 }
 
@@ -126,7 +130,7 @@ impl RelayKeys {
         *self.master.public().as_bytes()
     }
 
-    /// Returns the onion key for ntor and ntor-v3: secret, then public.
+    /// Returns the onion key for ntor and ntor-v3: first the secret key, then the public key.
     #[must_use]
     pub fn ntor(&self) -> ([u8; 32], [u8; 32]) {
         (self.ntor.secret.to_bytes(), self.ntor.public.to_bytes())
@@ -163,9 +167,9 @@ impl RelayKeys {
         Ok(())
     }
 
-    /// Returns the certificates of a CERTS cell by type (tor-spec, "CERTS cells"): 2, 4 and 7. A
-    /// responder adds 5 for its TLS certificate, an initiator 6 for the key that signs
-    /// AUTHENTICATE.
+    /// Returns the certificates of a CERTS cell, each with its type: 2, 4 and 7 (tor-spec, "CERTS
+    /// cells"). For a responder they include type 5, for its TLS certificate. For an initiator they
+    /// include type 6, for the key that signs AUTHENTICATE.
     ///
     /// # Errors
     /// Returns [`KeyError::Making`] if a certificate cannot be made.
@@ -232,9 +236,9 @@ impl RelayKeys {
         })
     }
 
-    /// Makes the TLS certificate of a relay's links for `key` (PKCS#8 in DER). Its visible
-    /// properties are those of C tor, whose key has 2,048 bits. It is an RSA key because C tor
-    /// closes links to relays with other TLS keys (its issue 41226).
+    /// Makes the TLS certificate of a relay's links for `key` (PKCS#8 in DER). The certificate's
+    /// visible properties are those of C tor's, whose key has 2,048 bits. The key is an RSA key,
+    /// because C tor closes links to relays with other TLS keys (its issue 41226).
     ///
     /// # Errors
     /// Returns [`KeyError::Making`] if `key` is invalid, or the library cannot make a certificate.
@@ -253,8 +257,8 @@ impl RelayKeys {
         Ok(LinkKey { certificate, key })
     }
 
-    /// Makes the certificate of type 2, which the RSA identity key signs for itself. `name` is
-    /// arbitrary.
+    /// Makes the certificate of type 2, in which the RSA identity key certifies itself. `name` is
+    /// an arbitrary host name.
     fn identity_certificate<R: CryptoRng>(
         &self,
         rng: &mut R,
@@ -267,8 +271,8 @@ impl RelayKeys {
         x509::certificate(rng, &draft, self.identity.as_key())
     }
 
-    /// Returns the files to store, for [`RelayKeys::from_files`] and for C tor, in C tor's
-    /// formats.
+    /// Returns the key files to store, in C tor's formats. Both [`RelayKeys::from_files`] and C tor
+    /// can read them.
     ///
     /// # Errors
     /// Returns [`KeyError::Making`] if a key cannot be encoded.
@@ -286,10 +290,12 @@ impl RelayKeys {
         ])
     }
 
-    /// Loads the keys; `read` returns a file's content, or `None` if the file does not exist.
+    /// Loads the keys from their files. `read` returns a file's content, or `None` if the file does
+    /// not exist.
     ///
     /// # Errors
-    /// Returns the file that is missing or invalid. Keys that do not match are invalid too.
+    /// Returns an error with the name of the file that is missing or invalid. Keys that do not
+    /// match are invalid too.
     pub fn from_files(
         read: impl Fn(&'static str) -> Option<Vec<u8>>,
     ) -> Result<RelayKeys, KeyError> {
@@ -317,7 +323,7 @@ impl RelayKeys {
         self.tap.to_public_key().to_der()
     }
 
-    /// Returns the master key's certificate for the signing key.
+    /// Returns the certificate with which the master key certifies the signing key.
     #[must_use]
     pub fn signing_cert(&self) -> &[u8] {
         &self.signing_cert
@@ -338,20 +344,23 @@ impl RelayKeys {
         self.identity.sign(&Sha1::digest(text)).map_err(making)
     }
 
-    /// Signs `text` with the signing key, as in an AUTHENTICATE cell.
+    /// Signs `text` itself, and not a digest of it, with the signing key, as in an AUTHENTICATE
+    /// cell.
     #[must_use]
     pub fn sign(&self, text: &[u8]) -> [u8; 64] {
         self.signing.sign(text).to_bytes()
     }
 
-    /// Signs both identities with the TAP key (dir-spec, `onion-key-crosscert`).
+    /// Returns the signature of the TAP key over both identities of the relay (dir-spec,
+    /// `onion-key-crosscert`).
     pub(crate) fn tap_cross_cert(&self) -> Result<Vec<u8>, KeyError> {
         let both = [&self.rsa_identity()[..], &self.ed_identity()].concat();
         self.tap.sign(&both).map_err(making)
     }
 
-    /// Returns the sign bit that converts the public ntor key to an Ed25519 key, and the ntor
-    /// key's certificate for the master identity (dir-spec, `ntor-onion-key-crosscert`).
+    /// Returns the sign bit that converts the public ntor key to an Ed25519 key, and the
+    /// certificate with which the ntor key certifies the master identity (dir-spec,
+    /// `ntor-onion-key-crosscert`).
     pub(crate) fn ntor_cross_cert(&self, unix_now: u64) -> Result<(u8, Vec<u8>), KeyError> {
         let (key, bit) = convert_curve25519_to_ed25519_private(&self.ntor.secret)
             .ok_or_else(|| making("an ntor key that is not an ed25519 key"))?;
@@ -369,7 +378,7 @@ impl fmt::Debug for RelayKeys {
     }
 }
 
-/// The side of a link that presents certificates.
+/// The side of a link for which certificates are made.
 #[derive(Clone, Copy, Debug)]
 pub enum LinkSide<'a> {
     /// The TLS server, with its TLS certificate in DER.
@@ -392,19 +401,19 @@ pub struct LinkKey {
     pub key: Vec<u8>,
 }
 
-/// Returns the SHA-256 of a whole text, such as a TLS certificate in DER.
+/// Returns the SHA-256 of `text`, such as a TLS certificate in DER.
 #[must_use]
 pub fn sha256(text: &[u8]) -> [u8; 32] {
     Sha256::digest(text).into()
 }
 
-/// Returns the SHA-1 of a whole text, such as a server descriptor.
+/// Returns the SHA-1 of `text`, such as a server descriptor.
 #[must_use]
 pub fn sha1(text: &[u8]) -> [u8; 20] {
     Sha1::digest(text).into()
 }
 
-/// Converts seconds since 1970 to a `SystemTime`.
+/// Converts `unix`, in seconds since 1970, to a `SystemTime`.
 pub(super) fn at(unix: u64) -> SystemTime {
     UNIX_EPOCH + Duration::from_secs(unix)
 }
@@ -424,7 +433,8 @@ fn new_signing<R: CryptoRng>(
     Ok((key, cert, until))
 }
 
-/// Makes a certificate of cert-spec. With `by`, the certificate contains its signer.
+/// Makes a certificate of cert-spec. If `by` is given, the certificate contains this identity of
+/// its signer.
 pub(super) fn certificate(
     kind: CertType,
     certified: CertifiedKey,
@@ -440,7 +450,8 @@ pub(super) fn certificate(
     Ok(builder.encode_and_sign(signer).map_err(making)?.into())
 }
 
-/// Returns the expiry of the certificate, if in it `master` certifies `signing`.
+/// Returns the expiry of the certificate `cert`, if with it the key `master` certifies the key
+/// `signing`.
 fn certified_until(
     cert: &[u8],
     master: &ExpandedKeypair,
@@ -508,7 +519,7 @@ fn from_ntor(content: &[u8]) -> Result<StaticKeypair, KeyError> {
     Ok(StaticKeypair { secret, public: own })
 }
 
-/// Encodes one of C tor's tagged files: `== type: tag ==` in 32 bytes, then the content.
+/// Encodes a file in C tor's tagged format: `== type: tag ==` in 32 bytes, then the content.
 pub(super) fn tagged(kind: &str, tag: &str, content: &[u8]) -> Vec<u8> {
     let mut file = format!("== {kind}: {tag} ==").into_bytes();
     file.resize(32, 0);
@@ -535,16 +546,17 @@ fn hostname<R: CryptoRng>(rng: &mut R, domain: &str) -> String {
     format!("www.{letters}.{domain}")
 }
 
-/// Returns the lifetime in seconds of a TLS certificate: whole days, or a second less in half of
-/// all cases.
+/// Returns a random lifetime in seconds for a TLS certificate: whole days, or a second less in half
+/// of all cases.
 fn lifetime<R: CryptoRng>(rng: &mut R) -> u64 {
     let [least, most] = TLS_SECONDS;
     let life = least + below(most - least, rng);
     life - life % DAY - below(2, rng)
 }
 
-/// Returns the validity of a certificate with lifetime `life`. It starts at the beginning of a
-/// past day and lasts at least another day, so that it does not reveal when it was made.
+/// Returns the validity of a certificate with lifetime `life`. The validity starts at the beginning
+/// of a past day and lasts at least another day, so that it does not reveal when the certificate
+/// was made.
 fn span<R: CryptoRng>(rng: &mut R, now: u64, life: u64) -> [u64; 2] {
     let earliest = (now + 2 * DAY).saturating_sub(life).min(now);
     let from = earliest + below((now - earliest).max(1), rng);

@@ -24,11 +24,13 @@ use super::crypto::{Sha1, Sha256, ed25519};
 const AUTH_TYPE: u16 = 3;
 /// Prefix of an AUTHENTICATE cell's content.
 const AUTH_MAGIC: &[u8; 8] = b"AUTH0003";
-/// Length in bytes of an authentication without its signature, and of the random bytes at its end.
+/// Length in bytes of the signed part of an AUTHENTICATE cell (`AUTH_BODY`), and of the random
+/// bytes at its end.
 const AUTH_BODY: usize = 288;
 const AUTH_RANDOM: usize = 24;
 
-/// Parses a VERSIONS cell. Returns the highest version of `ours` that both ends support.
+/// Parses a VERSIONS cell. Returns the highest version of `ours` that the other end supports too;
+/// `None` if there is none.
 pub fn read_versions(body: &[u8], ours: &[u16]) -> Option<u16> {
     let versions = Versions::decode_from_reader(&mut Reader::from_slice(body)).ok()?;
     versions.best_shared_link_protocol(ours)
@@ -51,7 +53,7 @@ pub struct Extensions {
 }
 
 impl Extensions {
-    /// Bits of the first byte of capabilities.
+    /// Bits of the first byte of a CAPABILITIES cell.
     const EARLY: u8 = 1;
     const BESIDE: u8 = 2;
 
@@ -60,22 +62,22 @@ impl Extensions {
         self.early || self.beside
     }
 
-    /// Returns the extensions that are set on both sides.
+    /// Returns the extensions that are set in both `self` and `other`.
     #[must_use]
     pub fn and(self, other: Extensions) -> Extensions {
         Extensions { early: self.early && other.early, beside: self.beside && other.beside }
     }
 }
 
-/// Returns the body of a CAPABILITIES cell: the number of bytes, and the bytes.
+/// Returns the body of a CAPABILITIES cell: the number of capability bytes, and these bytes.
 pub fn put_capabilities(wanted: Extensions) -> [u8; 2] {
     let early = if wanted.early { Extensions::EARLY } else { 0 };
     let beside = if wanted.beside { Extensions::BESIDE } else { 0 };
     [1, early | beside]
 }
 
-/// Parses a CAPABILITIES cell; unknown bits and bytes are ignored. Returns `None` if it has no
-/// capability byte, or fewer than its length.
+/// Parses a CAPABILITIES cell; unknown bits and bytes are ignored. Returns `None` if the cell has
+/// no capability byte, or fewer than its length field requires.
 pub fn read_capabilities(body: &[u8]) -> Option<Extensions> {
     let (length, rest) = body.split_first()?;
     let bits = *rest.get(..usize::from(*length))?.first()?;
@@ -86,8 +88,8 @@ pub fn read_capabilities(body: &[u8]) -> Option<Extensions> {
 /// A token that identifies a TLS link on the QUIC link parallel to it.
 pub type BesideToken = [u8; 16];
 
-/// Returns the body of a QUIC cell: the UDP port for QUIC links, and the token of the TLS link
-/// that carries the cell. A token of zeros means that circuits cannot move to that TLS link.
+/// Returns the body of a QUIC cell: the UDP port for QUIC links, and the token of the TLS link that
+/// carries the cell. A token of zeros means that circuits cannot move to this TLS link.
 pub fn put_quic(port: u16, token: &BesideToken) -> [u8; 18] {
     let mut body = [0; 18];
     body[..2].copy_from_slice(&port.to_be_bytes());
@@ -118,15 +120,15 @@ pub fn read_beside(body: &[u8]) -> Option<(u32, BesideToken)> {
     Some((u32::from_be_bytes(*number), *rest.first_chunk()?))
 }
 
-/// Length in bytes of a circuit ID and a count of cells.
+/// Length in bytes of one entry of a list of counts: a circuit ID and a number of cells.
 const COUNT: usize = 8;
 /// Maximum number of counts in a fixed-length cell.
 pub const COUNTS_IN_CELL: usize = BODY / COUNT;
 
-/// A circuit ID, and the number of its cells that arrived.
+/// A circuit ID, and the number of the circuit's cells that arrived.
 pub type CellCount = (u32, u32);
 
-/// Appends counts, 8 bytes each.
+/// Appends `counts` to `out`, 8 bytes for each.
 pub fn put_counts(out: &mut Vec<u8>, counts: impl Iterator<Item = CellCount>) {
     for (circuit, count) in counts {
         out.extend_from_slice(&circuit.to_be_bytes());
@@ -141,8 +143,9 @@ pub fn read_counts(bytes: &[u8]) -> impl Iterator<Item = CellCount> {
     pairs.take_while(|(circuit, _)| *circuit != 0)
 }
 
-/// Returns the body of a MOVE cell: the number of a QUIC link, whether the list ends here, and the
-/// number of cells that arrived on it by circuit.
+/// Returns the body of a MOVE cell: the number of a QUIC link, whether the list ends with this
+/// cell, and the counts. Each count is the number of cells of one circuit that arrived on that
+/// link.
 pub fn put_move(number: u32, ends: bool, counts: &[CellCount]) -> Vec<u8> {
     let mut body = number.to_be_bytes().to_vec();
     body.push(u8::from(ends));
@@ -150,8 +153,8 @@ pub fn put_move(number: u32, ends: bool, counts: &[CellCount]) -> Vec<u8> {
     body
 }
 
-/// Parses a MOVE cell: the number, whether the list ends, and the counts. Returns `None` if it is
-/// malformed.
+/// Parses a MOVE cell. Returns the number of the QUIC link, whether the list ends with this cell,
+/// and the counts; `None` if the cell is malformed.
 pub fn read_move(body: &[u8]) -> Option<(u32, bool, Vec<CellCount>)> {
     let (number, rest) = body.split_first_chunk()?;
     let (&ends, pairs) = rest.split_first()?;
@@ -163,13 +166,13 @@ pub fn read_move(body: &[u8]) -> Option<(u32, bool, Vec<CellCount>)> {
 /// The identity of a neighbour.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Identity {
-    /// SHA-1 of its RSA identity key.
+    /// SHA-1 of the neighbour's RSA identity key.
     pub rsa: [u8; 20],
-    /// Its Ed25519 identity key.
+    /// The neighbour's Ed25519 identity key.
     pub ed25519: [u8; 32],
 }
 
-/// An RSA identity key of 1,024 bits with exponent 65,537, in DER (PKCS#1). Keys are ordered as
+/// An RSA identity key of 1,024 bits with exponent 65,537, in DER (PKCS#1). Keys have the order of
 /// their moduli.
 pub type RsaKey = [u8; 140];
 
@@ -182,16 +185,16 @@ pub struct Certified {
     pub rsa_sha256: [u8; 32],
     /// The RSA identity key.
     pub rsa: RsaKey,
-    /// The key that signs AUTHENTICATE, if a certificate for it is present.
+    /// The key that signs AUTHENTICATE; `None` if no certificate for it is present.
     pub auth_key: Option<[u8; 32]>,
-    /// SHA-256 of the TLS certificate, if a certificate for it is present.
+    /// SHA-256 of the TLS certificate; `None` if no certificate for it is present.
     pub tls_certificate: Option<[u8; 32]>,
 }
 
 /// The reason why a CERTS cell is invalid.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum BadCerts {
-    /// It cannot be parsed, or contains a type twice.
+    /// The cell cannot be parsed, or contains two certificates of one type.
     Malformed,
     /// A certificate of this type is missing.
     Missing(u8),
@@ -226,7 +229,7 @@ pub fn put_certs(certs: &[(u8, Vec<u8>)]) -> Vec<u8> {
 /// 2, 4 and 7 from every relay). `unix_now` is in seconds since 1970.
 ///
 /// # Errors
-/// Returns [`BadCerts`]; then nothing in the cell can be trusted.
+/// Returns [`BadCerts`] if any part is invalid. Then nothing in the cell can be trusted.
 pub fn read_certs(body: &[u8], unix_now: u64) -> Result<Certified, BadCerts> {
     let certs = distinct(body)?;
     let signing = edwards(&certs, CertType::IDENTITY_V_SIGNING, None, unix_now)?;
@@ -261,7 +264,7 @@ fn distinct(body: &[u8]) -> Result<Certs, BadCerts> {
     Certs::decode_from_reader(&mut Reader::from_slice(body)).map_err(|_| BadCerts::Malformed)
 }
 
-/// The signer and the subject of a certificate.
+/// The signer and the subject of an Ed25519 certificate.
 type Signed = ([u8; 32], [u8; 32]);
 
 /// Verifies the Ed25519 certificate of type `kind`, if present, and returns its signer and
@@ -292,7 +295,8 @@ fn edwards(
     Ok(Some((signer, subject)))
 }
 
-/// Returns the RSA identity key, which must have certified the Ed25519 `identity`.
+/// Returns the RSA identity key. It must have signed a certificate for the Ed25519 identity
+/// `identity`.
 fn rsa_identity(
     certs: &Certs,
     identity: &[u8; 32],
@@ -316,24 +320,24 @@ fn at(unix: u64) -> std::time::SystemTime {
     UNIX_EPOCH + Duration::from_secs(unix)
 }
 
-/// Returns the body of an AUTH_CHALLENGE cell that requests the supported type.
+/// Returns the body of an AUTH_CHALLENGE cell that requests the supported authentication type.
 pub fn put_challenge(challenge: &[u8; 32]) -> Vec<u8> {
     [&challenge[..], &1u16.to_be_bytes(), &AUTH_TYPE.to_be_bytes()].concat()
 }
 
-/// Parses an AUTH_CHALLENGE cell. Returns whether it permits our authentication type; `None` if it
-/// is malformed.
+/// Parses an AUTH_CHALLENGE cell. Returns whether the cell permits our authentication type; `None`
+/// if it is malformed.
 pub fn read_challenge(body: &[u8]) -> Option<bool> {
     let challenge = AuthChallenge::decode_from_reader(&mut Reader::from_slice(body)).ok()?;
     Some(challenge.methods().contains(&AUTH_TYPE))
 }
 
-/// Values that both sides of a link know, which an AUTHENTICATE cell covers.
+/// Values that both sides of a link know, and over which an AUTHENTICATE cell is computed.
 #[derive(Clone, Debug, Default)]
 pub struct Binding {
-    /// SHA-256 of the RSA identity keys: initiator's, responder's.
+    /// SHA-256 of the RSA identity keys: the initiator's, then the responder's.
     pub rsa: [[u8; 32]; 2],
-    /// Ed25519 identities: initiator's, responder's.
+    /// Ed25519 identities: the initiator's, then the responder's.
     pub ed25519: [[u8; 32]; 2],
     /// SHA-256 of everything that the responder sent, up to and including AUTH_CHALLENGE.
     pub responder_log: [u8; 32],
@@ -419,12 +423,12 @@ pub fn put_netinfo(info: &Info) -> Vec<u8> {
 /// A neighbour's request in PADDING_NEGOTIATE (padding-spec, "Padding negotiation").
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Padding {
-    /// No such cell was received.
+    /// No PADDING_NEGOTIATE cell was received.
     #[default]
     Nothing,
     /// Do not send padding.
     Stop,
-    /// Send padding after a silence between these two times, in milliseconds.
+    /// Send padding after an idle time between these two, in milliseconds.
     Start(u16, u16),
 }
 

@@ -18,12 +18,13 @@ pub const DATA: usize = BODY - HEADER_V0;
 /// Maximum number of data bytes in a stream's message other than DATA, in any format. It leaves
 /// room for the number that the message has in some sets of circuits.
 const CONTROL: usize = BODY - HEADER_V1 - 2 - 4;
-/// Length in bytes of the header: command, recognised, stream, digest, length.
+/// Length in bytes of the header of a message with a digest: command, recognised, stream, digest,
+/// length.
 const HEADER_V0: usize = 11;
-/// Length in bytes of the header with a tag: tag, command, length. A stream ID follows if the
-/// command has one.
+/// Length in bytes of the header of a message with a tag: tag, command, length. A stream ID follows
+/// if the command has one.
 const HEADER_V1: usize = 19;
-/// The field that is zero in a cell addressed to its reader.
+/// The position of the field "recognised", which is zero in a cell addressed to its reader.
 pub const RECOGNISED: Range<usize> = 1..3;
 /// The position of the digest.
 pub const DIGEST: Range<usize> = 5..9;
@@ -33,10 +34,11 @@ const GAP: usize = 4;
 /// The layout of a message in a cell's body, which depends on the relay crypto.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Format {
-    /// With a digest (tor-spec, "Relay cells").
+    /// Messages with a digest (tor-spec, "Relay cells").
     #[default]
     V0,
-    /// With a tag at the beginning, and a stream ID only where the command has one (proposal 359).
+    /// Messages with a tag at the beginning, and a stream ID only for commands that have one
+    /// (proposal 359).
     V1,
 }
 
@@ -66,7 +68,8 @@ impl Format {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RelayCommand(pub u8);
 
-/// The commands of tor-spec, "Relay cells", of rend-spec-v3, of proposals 324 and 329, and ours.
+/// The commands of tor-spec, "Relay cells", of rend-spec-v3, of proposals 324 and 329, and of this
+/// project.
 #[allow(missing_docs)]
 impl RelayCommand {
     pub const BEGIN: RelayCommand = RelayCommand(1);
@@ -103,26 +106,26 @@ impl RelayCommand {
     pub const ANCESTOR_LINK: RelayCommand = RelayCommand(160);
     pub const ANCESTOR_LINKED: RelayCommand = RelayCommand(161);
     pub const ANCESTOR_LINKED_ACK: RelayCommand = RelayCommand(162);
-    /// In our resilient sets: how a leg's sequence numbers continue
-    /// (`docs/spec/resilient-legs.md`, also for the next three).
+    /// In this project's resilient sets: how the numbers of messages on a leg continue.
+    /// (`docs/spec/resilient-legs.md` defines this and the next three commands.)
     pub const RESILIENT_SWITCH: RelayCommand = RelayCommand(163);
-    /// The number of messages received on a leg.
+    /// In resilient sets: the number of messages that were received on a leg.
     pub const RESILIENT_RECEIVED: RelayCommand = RelayCommand(164);
-    /// A leg no longer exists at the sender.
+    /// In resilient sets: a leg no longer exists at the sender.
     pub const RESILIENT_GONE: RelayCommand = RelayCommand(165);
-    /// A request to send `RESILIENT_RECEIVED` at once.
+    /// In resilient sets: a request to send `RESILIENT_RECEIVED` at once.
     pub const RESILIENT_PROBE: RelayCommand = RelayCommand(166);
 }
 
 impl RelayCommand {
-    /// Returns whether messages with this command have a stream ID in [`Format::V1`]. SENDMEs of
-    /// streams do not exist there.
+    /// Returns whether messages with this command have a stream ID in [`Format::V1`]. In that
+    /// format there are no SENDMEs of streams.
     const fn has_stream(self) -> bool {
         matches!(self.0, 1..=4 | 11..=13 | 16..=18 | 43..=44)
     }
 }
 
-/// The content of a relay cell, lent from its body.
+/// The content of a relay cell, which borrows the cell's body.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Message<'a> {
     /// The command.
@@ -133,7 +136,7 @@ pub struct Message<'a> {
     pub data: &'a [u8],
 }
 
-/// Parses a decrypted body. Returns `None` if its length is invalid.
+/// Parses a decrypted body. Returns `None` if the length in it is invalid.
 pub fn read(format: Format, body: &Body) -> Option<Message<'_>> {
     let number = |at: usize| u16::from_be_bytes([body[at], body[at + 1]]);
     let (command, length, stream) = match format {
@@ -157,7 +160,8 @@ pub fn write(format: Format, body: &mut Body, message: Message<'_>, rng: &mut dy
     write_header(format, body, message.command, message.stream, message.data.len(), rng);
 }
 
-/// Writes everything except the data, which is already in place, and the tag.
+/// Writes the header and the padding of a message. The data is already in place, and the tag is
+/// written later.
 pub fn write_header(
     format: Format,
     body: &mut Body,
@@ -189,7 +193,7 @@ pub fn write_header(
     rng.fill_bytes(random);
 }
 
-/// Returns the part of the body in which the data lies.
+/// Returns the part of `body` that contains the data of a message with this command.
 pub fn data_of(format: Format, command: RelayCommand, body: &mut Body) -> &mut [u8] {
     &mut body[format.header(command)..]
 }
@@ -204,9 +208,9 @@ pub const IPV6_PREFERRED: u32 = 4;
 /// The destination that a client requests for a stream.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Begin {
-    /// A host name or an address.
+    /// The host name or the address of the destination.
     pub host: String,
-    /// The port.
+    /// The port of the destination.
     pub port: u16,
     /// Flags of tor-spec, "Opening streams".
     pub flags: u32,
@@ -254,20 +258,20 @@ pub fn is_connected(data: &[u8]) -> bool {
     msg::Connected::decode_from_reader(&mut Reader::from_slice(data)).is_ok()
 }
 
-/// TTL of addresses for clients in seconds, instead of the name server's. A remaining TTL would
-/// reveal to one client when another one asked. C tor clips TTLs for the same reason, to at least
-/// this value.
+/// TTL of addresses for clients in seconds, instead of the name server's. The remaining TTL of a
+/// cached answer would reveal to one client when another client asked. C tor clips TTLs for the
+/// same reason, to at least this value.
 pub const ADDRESS_TTL: u32 = 300;
 
-/// Returns the data of END for an address that the exit policy refuses: the address, and the TTL
-/// of its name in seconds. Clients take `EXITPOLICY` without an address as a sign that the exit
-/// permits nothing.
+/// Returns the data of END for an address that the exit policy refuses: the address, and the TTL of
+/// its name in seconds. Clients understand `EXITPOLICY` without an address as a statement that the
+/// exit permits no streams.
 pub fn put_refusal(address: IpAddr, ttl: u32) -> Vec<u8> {
     encode(msg::End::new_exitpolicy(address, ttl)).expect("an address always fits")
 }
 
 /// Parses the data of END: the reason, and the refused address if the reason is `EXITPOLICY`.
-/// Other bytes are ignored, because future reasons may have more data (tor-spec, "Closing
+/// Further bytes are ignored, because future reasons may have more data (tor-spec, "Closing
 /// streams").
 pub fn read_end(data: &[u8]) -> (EndReason, Option<IpAddr>) {
     let [reason, more @ ..] = data else { return (EndReason::MISC, None) };
@@ -350,7 +354,7 @@ pub enum Sendme {
     Tagged(Tag),
 }
 
-/// Parses the data of a circuit's SENDME. Returns `None` if it is malformed or has an unknown
+/// Parses the data of a circuit's SENDME. Returns `None` if the data is malformed or has an unknown
 /// version.
 pub fn read_sendme(data: &[u8]) -> Option<Sendme> {
     let message = msg::Sendme::decode_from_reader(&mut Reader::from_slice(data)).ok()?;

@@ -24,18 +24,18 @@ pub use plain::{Server, ServerList, check_server, divided, prove_server_list};
 
 mod plain;
 
-/// Seconds after its expiry for which a consensus is still usable, because the authorities may be
+/// Seconds for which a consensus is still usable after its expiry, because the authorities may be
 /// overloaded or down (C tor's "reasonably live").
 pub const REASONABLY_LIVE: u64 = 86_400;
 
 /// A consensus that enough authorities signed.
 #[derive(Clone, Debug)]
 pub struct Consensus {
-    /// The time from which it is valid, in seconds since 1970.
+    /// The time from which the consensus is valid, in seconds since 1970.
     pub valid_after: u64,
-    /// The time from which a newer one is available.
+    /// The time from which a newer consensus is available, in seconds since 1970.
     pub fresh_until: u64,
-    /// The time at which it expires.
+    /// The time at which the consensus expires, in seconds since 1970.
     pub valid_until: u64,
     /// All relays, sorted by RSA identity.
     pub relays: Vec<RelayStatus>,
@@ -46,8 +46,8 @@ pub struct Consensus {
 }
 
 impl Consensus {
-    /// Returns whether it is valid, or expired so recently that it may be used if there is no
-    /// valid one.
+    /// Returns whether the consensus is valid, or expired so recently that it may be used if there
+    /// is no valid one.
     #[must_use]
     pub fn is_reasonably_live(&self, unix_now: u64) -> bool {
         unix_now <= self.valid_until.saturating_add(REASONABLY_LIVE)
@@ -57,19 +57,19 @@ impl Consensus {
 /// A relay's entry in the consensus.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RelayStatus {
-    /// Its nickname, which proves nothing.
+    /// The relay's nickname, which proves nothing.
     pub nickname: String,
-    /// Its RSA identity.
+    /// The relay's RSA identity.
     pub rsa_identity: [u8; 20],
-    /// The SHA-256 digest of its microdescriptor.
+    /// The SHA-256 digest of the relay's microdescriptor.
     pub microdesc: [u8; 32],
-    /// Its addresses, IPv4 first.
+    /// The relay's addresses, IPv4 first.
     pub addresses: Vec<SocketAddr>,
-    /// Its flags.
+    /// The relay's flags.
     pub flags: Flags,
-    /// Its weight, in the units of the consensus.
+    /// The relay's bandwidth weight, in the units of the consensus.
     pub bandwidth: u32,
-    /// The optional subprotocols that it supports.
+    /// The optional subprotocols that the relay supports.
     pub speaks: Speaks,
 }
 
@@ -77,21 +77,21 @@ pub struct RelayStatus {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[allow(clippy::struct_excessive_bools, reason = "dir-spec has them so")]
 pub struct Flags {
-    /// Whether it is an authority.
+    /// Whether the relay is an authority.
     pub authority: bool,
-    /// Whether it is a bad exit, which is never used as an exit.
+    /// Whether the relay is a bad exit, which is never used as an exit.
     pub bad_exit: bool,
-    /// Whether it exits to some of the usual ports.
+    /// Whether the relay exits to some of the usual ports.
     pub exit: bool,
-    /// Whether it is fast enough for general circuits.
+    /// Whether the relay is fast enough for general circuits.
     pub fast: bool,
-    /// Whether it may be the first hop.
+    /// Whether the relay may be the first hop.
     pub guard: bool,
-    /// Whether it may be neither the first hop nor the last.
+    /// Whether the relay may be neither the first hop nor the last.
     pub middle_only: bool,
-    /// Whether it stays up long enough for long-lived streams.
+    /// Whether the relay stays up long enough for long-lived streams.
     pub stable: bool,
-    /// Whether it answers directory requests over `BEGIN_DIR`.
+    /// Whether the relay answers directory requests over `BEGIN_DIR`.
     pub v2dir: bool,
 }
 
@@ -104,28 +104,29 @@ pub struct Speaks {
     pub congestion_control: bool,
     /// Counter Galois Onion, and its negotiation (`Relay=5` and `Relay=6`).
     pub cgo: bool,
-    /// Sets of the designs before proposal 329 (`Anabranch=1`, ours).
+    /// Sets of the designs before proposal 329 (version 1 of this project's protocol,
+    /// `Anabranch=1`).
     pub ancestors: bool,
-    /// Our resilient sets, whose legs may fail (`Anabranch=2`).
+    /// This project's resilient sets, whose legs may fail (`Anabranch=2`).
     pub resilient: bool,
-    /// Our legs that join at a middle hop (`Anabranch=3`).
+    /// This project's sets whose legs join at a middle hop (`Anabranch=3`).
     pub merged: bool,
-    /// Conflux (`Conflux=1`).
+    /// Sets of proposal 329, Conflux (`Conflux=1`).
     pub conflux: bool,
 }
 
 /// A microdescriptor: the facts about a relay that a client needs to build a circuit through it.
 #[derive(Clone, Debug)]
 pub struct Microdesc {
-    /// The SHA-256 digest that names it in a consensus.
+    /// The SHA-256 digest that names the microdescriptor in a consensus.
     pub digest: [u8; 32],
-    /// Its public key for ntor and ntor-v3.
+    /// The relay's public key for ntor and ntor-v3.
     pub ntor: [u8; 32],
-    /// Its Ed25519 master identity.
+    /// The relay's Ed25519 master identity.
     pub ed_identity: [u8; 32],
-    /// The RSA identities in its declared family.
+    /// The RSA identities in the relay's declared family.
     pub family: Vec<[u8; 20]>,
-    /// The families for which it has a certificate (proposal 321).
+    /// The families for which the relay has a certificate (proposal 321).
     pub family_ids: Vec<String>,
     ports: Ports,
 }
@@ -138,14 +139,15 @@ pub(crate) struct Ports {
 }
 
 impl Ports {
-    /// Returns whether there are any.
+    /// Returns whether the relay permits any ports.
     pub(crate) fn are_any(&self) -> bool {
         self.ipv4.allows_some_port() || self.ipv6.allows_some_port()
     }
 }
 
 impl Microdesc {
-    /// Returns whether its policy permits (nearly) all destinations at this port.
+    /// Returns whether the relay's policy permits (nearly) all destinations at `port`: over IPv6 if
+    /// `v6` is true, else over IPv4.
     #[must_use]
     pub fn exits_to(&self, port: u16, v6: bool) -> bool {
         if v6 { &self.ports.ipv6 } else { &self.ports.ipv4 }.allows_port(port)
@@ -155,7 +157,7 @@ impl Microdesc {
         &self.ports
     }
 
-    /// Returns whether it permits exits to any port over IPv4.
+    /// Returns whether the relay permits exits to any port over IPv4.
     #[must_use]
     pub fn exits(&self) -> bool {
         self.ports.ipv4.allows_some_port()
@@ -177,13 +179,13 @@ impl AuthorityCert {
         (ids.id_fingerprint.to_bytes(), ids.sk_fingerprint.to_bytes())
     }
 
-    /// Returns the start and the end of its validity, in seconds since 1970.
+    /// Returns the start and the end of the certificate's validity, in seconds since 1970.
     #[must_use]
     pub fn holds(&self) -> (u64, u64) {
         (unix(self.cert.published()), unix(self.cert.expires()))
     }
 
-    /// Returns the document's text.
+    /// Returns the certificate's text.
     #[must_use]
     pub fn text(&self) -> &str {
         &self.text
@@ -193,24 +195,26 @@ impl AuthorityCert {
 /// The reason why a document is rejected.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum DocumentError {
-    /// It is longer than any valid one.
+    /// The document is longer than any valid one. Contains its length.
     TooLong(usize),
-    /// Its format is invalid, or it is truncated; contains the parser's message.
+    /// The document's format is invalid, or the document is truncated. Contains the parser's
+    /// message.
     Malformed(String),
-    /// A signature in it is wrong.
+    /// A signature in the document is wrong.
     BadSignature,
-    /// Too few known authorities signed it: how many did, and how many must.
+    /// Too few known authorities signed the document. Contains how many did, and how many must.
     TooFewSigners(usize, usize),
-    /// It belongs to a different relay than expected.
+    /// The document belongs to a relay other than expected.
     Stranger,
-    /// It is not valid yet.
+    /// The document is not valid yet.
     TooEarly,
-    /// It has expired.
+    /// The document has expired.
     Expired,
 }
 
 impl DocumentError {
-    /// Returns whether the text itself is damaged, independently of authorities and clock.
+    /// Returns whether the document's text itself is damaged, whichever authorities are known and
+    /// whatever the time is.
     #[must_use]
     pub fn is_damage(&self) -> bool {
         match self {
@@ -225,10 +229,11 @@ impl DocumentError {
     }
 }
 
-/// Checks that no document of a file was skipped as invalid; `bad` is the number of those.
+/// Checks that no document of a file was skipped as invalid. `bad` is the number of skipped
+/// documents.
 ///
 /// # Errors
-/// Returns [`DocumentError::Malformed`] with the number.
+/// Returns [`DocumentError::Malformed`] with the number of skipped documents if there are any.
 pub(crate) fn none_bad(bad: usize) -> Result<(), DocumentError> {
     match bad {
         0 => Ok(()),
@@ -261,10 +266,9 @@ impl fmt::Display for DocumentError {
 
 impl std::error::Error for DocumentError {}
 
-/// Maximum bytes of a consensus. [`LONGEST_ITEM`] is that of a microdescriptor, certificate or
-/// descriptor.
+/// Maximum bytes of a consensus.
 pub const LONGEST_CONSENSUS: usize = 16 << 20;
-/// See [`LONGEST_CONSENSUS`].
+/// Maximum bytes of a microdescriptor, of a certificate, or of a descriptor.
 pub const LONGEST_ITEM: usize = 64 << 10;
 
 /// A consensus whose signatures are not verified.
@@ -284,7 +288,8 @@ impl Unproven {
         Ok(Unproven { document: unchecked.dangerously_assume_timely() })
     }
 
-    /// Returns the claimed signers: authority and signing key, as digests.
+    /// Returns the claimed signers: for each the digests of the authority's identity key and of its
+    /// signing key.
     #[must_use]
     pub fn signers(&self) -> Vec<([u8; 20], [u8; 20])> {
         let ids = self.document.signing_cert_ids();
@@ -295,8 +300,8 @@ impl Unproven {
     /// `authorities` must have signed it with keys that `certs` certify.
     ///
     /// # Errors
-    /// Returns a [`DocumentError`] if it is not valid yet, or expired too long ago. The same holds
-    /// if a signature is wrong, or there are too few.
+    /// Returns a [`DocumentError`] if the consensus is not valid yet, or expired too long ago. It
+    /// also does if a signature is wrong, or there are too few signatures.
     pub fn prove(
         self,
         authorities: &[[u8; 20]],
@@ -336,7 +341,8 @@ impl Unproven {
         Ok(plain(&document.dangerously_assume_wellsigned()))
     }
 
-    /// Returns the number of authorities of `certs` that are named as signers.
+    /// Returns how many of the authorities with certificates in `certs` the consensus names as
+    /// signers.
     fn signed_by(&self, certs: &[AuthCert]) -> usize {
         let claimed = self.signers();
         let has = |cert: &&AuthCert| {
@@ -352,7 +358,7 @@ impl Unproven {
 }
 
 /// Parses concatenated certificates of authorities, and verifies their signatures. Malformed or
-/// wrongly signed ones are skipped and counted.
+/// wrongly signed certificates are skipped, and their number is returned.
 ///
 /// # Errors
 /// Returns a [`DocumentError`] if the text is too long or does not begin like a document.
@@ -372,11 +378,11 @@ pub fn parse_certs(text: &str) -> Result<(Vec<AuthorityCert>, usize), DocumentEr
     Ok((good, bad))
 }
 
-/// Microdescriptors with the text of each, and the number of skipped ones.
+/// Microdescriptors with the text of each, and the number of microdescriptors that were skipped.
 pub type Microdescs<'a> = (Vec<(Microdesc, &'a str)>, usize);
 
-/// Parses concatenated microdescriptors, each with its own text. Malformed ones are skipped and
-/// counted.
+/// Parses concatenated microdescriptors, each with its own text. Malformed microdescriptors are
+/// skipped, and their number is returned.
 ///
 /// # Errors
 /// Returns a [`DocumentError`] if the text is too long or does not begin like a document.
@@ -412,20 +418,20 @@ pub fn parse_microdescs(text: &str) -> Result<Microdescs<'_>, DocumentError> {
     Ok((good, bad))
 }
 
-/// The fields of a checked server descriptor that we use.
+/// The fields of a checked server descriptor that this crate uses.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Described {
-    /// Its RSA identity.
+    /// The relay's RSA identity.
     pub rsa_identity: [u8; 20],
-    /// Its Ed25519 master identity.
+    /// The relay's Ed25519 master identity.
     pub ed_identity: [u8; 32],
-    /// Its public key for ntor and ntor-v3.
+    /// The relay's public key for ntor and ntor-v3.
     pub ntor: [u8; 32],
-    /// Its addresses.
+    /// The relay's addresses.
     pub addresses: Vec<SocketAddr>,
-    /// The time of its publication, in seconds since 1970.
+    /// The time at which the descriptor was published, in seconds since 1970.
     pub published: u64,
-    /// The families for which it has a certificate (proposal 321).
+    /// The families for which the relay has a certificate (proposal 321).
     pub family_ids: Vec<String>,
 }
 
@@ -433,7 +439,8 @@ pub struct Described {
 /// `unix_now`.
 ///
 /// # Errors
-/// Returns a [`DocumentError`] if it is too long, malformed, wrongly signed, or not valid now.
+/// Returns a [`DocumentError`] if the descriptor is too long, malformed, wrongly signed, or not
+/// valid now.
 pub fn check_descriptor(text: &str, unix_now: u64) -> Result<Described, DocumentError> {
     let descriptor = descriptor(text, unix_now)?;
     Ok(Described {
@@ -462,7 +469,7 @@ fn family_ids(descriptor: &RouterDesc) -> Vec<String> {
     AsRef::<Vec<_>>::as_ref(&descriptor.family_ids()).iter().map(ToString::to_string).collect()
 }
 
-/// A bridge, from its own descriptor. Consensuses do not list bridges.
+/// A bridge, as its own descriptor shows it. Consensuses do not list bridges.
 #[derive(Clone, Debug)]
 pub struct Bridge {
     /// The equivalent of a consensus entry, with the addresses of the descriptor.
@@ -474,7 +481,8 @@ pub struct Bridge {
 /// Parses a bridge's server descriptor, and checks it as [`check_descriptor`] does.
 ///
 /// # Errors
-/// Returns a [`DocumentError`] if it is too long, malformed, wrongly signed, or not valid now.
+/// Returns a [`DocumentError`] if the descriptor is too long, malformed, wrongly signed, or not
+/// valid now.
 pub fn check_bridge(text: &str, unix_now: u64) -> Result<Bridge, DocumentError> {
     let descriptor = descriptor(text, unix_now)?;
     let none = PortPolicy::new_reject_all;

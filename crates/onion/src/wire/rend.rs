@@ -1,6 +1,6 @@
 //! Messages from services and clients to introduction points and rendezvous points (rend-spec-v3 3
-//! and 4), as far as a relay reads them. Messages between clients and services are encrypted end
-//! to end.
+//! and 4), as far as a relay reads them. What clients and services send to each other is encrypted
+//! end to end.
 
 use digest::Digest;
 use subtle::ConstantTimeEq;
@@ -14,28 +14,29 @@ pub const COOKIE: usize = 20;
 /// Length in bytes of the value from a circuit's handshake that binds ESTABLISH_INTRO to the
 /// circuit.
 pub const NONCE: usize = 20;
-/// The type of an Ed25519 key in ESTABLISH_INTRO and INTRODUCE1.
+/// The type of Ed25519 keys in ESTABLISH_INTRO and INTRODUCE1.
 const ED25519: u8 = 2;
 /// Prefix of the bytes that the signature of ESTABLISH_INTRO covers.
 const SIGNED_FOR: &[u8] = b"Tor establish-intro cell v1";
-/// The type of the extension with limits for INTRODUCE2, and its parameters.
+/// The type of the extension with a limit of INTRODUCE2 messages (`DOS_PARAMS`), and the types of
+/// its parameters.
 const DOS_PARAMS: u8 = 1;
 const DOS_RATE: u8 = 1;
 const DOS_BURST: u8 = 2;
 
-/// A service's limit on the INTRODUCE2 messages from its introduction point.
+/// A service's limit on the INTRODUCE2 messages that its introduction point sends.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum IntroLimit {
-    /// The limit in the consensus.
+    /// The limit that the consensus sets.
     #[default]
     Consensus,
     /// No limit.
     None,
-    /// A rate and a burst.
+    /// A maximum rate and a maximum burst.
     Rate {
-        /// Messages per second.
+        /// Maximum number of messages per second.
         rate: u32,
-        /// Maximum number of messages at once.
+        /// Maximum number of messages at once after a pause.
         burst: u32,
     },
 }
@@ -64,8 +65,9 @@ pub struct EstablishIntro {
 }
 
 impl EstablishIntro {
-    /// Parses and verifies the data of ESTABLISH_INTRO from a circuit with this nonce. Returns
-    /// `None` if it is malformed, bound to another circuit, or not signed by its key.
+    /// Parses and verifies the data of ESTABLISH_INTRO that arrived on a circuit with the nonce
+    /// `nonce`. Returns `None` if the data is malformed, bound to another circuit, or not signed
+    /// with the key in it.
     #[must_use]
     pub fn check(data: &[u8], nonce: &[u8; NONCE]) -> Option<EstablishIntro> {
         let mut reader = Reader::from_slice(data);
@@ -90,7 +92,8 @@ impl EstablishIntro {
     }
 }
 
-/// Parses the limits of an extension. Returns `None` if it is malformed or has unknown parameters.
+/// Parses the limit in an extension. Returns `None` if the extension is malformed or has unknown
+/// parameters.
 fn read_limit(field: &[u8]) -> Option<IntroLimit> {
     let mut reader = Reader::from_slice(field);
     let (mut rate, mut burst) = (0, 0);
@@ -105,7 +108,8 @@ fn read_limit(field: &[u8]) -> Option<IntroLimit> {
     Some(IntroLimit::new(rate, burst))
 }
 
-/// Returns the MAC: SHA3-256 over the key's length, the key and the message (rend-spec-v3 0.3).
+/// Returns the MAC of `message` with the key `nonce`: SHA3-256 over the key's length, the key and
+/// the message (rend-spec-v3 0.3).
 fn authenticate(nonce: &[u8; NONCE], message: &[u8]) -> [u8; 32] {
     let length = (NONCE as u64).to_be_bytes();
     let hash = Sha3_256::new().chain_update(length).chain_update(nonce).chain_update(message);
@@ -134,13 +138,13 @@ pub fn read_introduce1(data: &[u8]) -> Option<[u8; 32]> {
     (is_new && reader.remaining() > 0).then_some(auth_key)
 }
 
-/// Parses the data of ESTABLISH_RENDEZVOUS: a cookie only.
+/// Parses the data of ESTABLISH_RENDEZVOUS, which is a cookie only.
 #[must_use]
 pub fn read_establish_rendezvous(data: &[u8]) -> Option<[u8; COOKIE]> {
     data.try_into().ok()
 }
 
-/// Parses the data of RENDEZVOUS1: a cookie, and data for the client.
+/// Parses the data of RENDEZVOUS1. Returns the cookie, and the data for the client.
 #[must_use]
 pub fn read_rendezvous1(data: &[u8]) -> Option<(&[u8; COOKIE], &[u8])> {
     data.split_first_chunk()
@@ -151,7 +155,8 @@ pub fn read_rendezvous1(data: &[u8]) -> Option<(&[u8; COOKIE], &[u8])> {
 pub enum IntroStatus {
     /// The message was forwarded to the service.
     Success,
-    /// No service has an introduction point with this key here, or its rate limit is exceeded.
+    /// No service has an introduction point with this key at this relay, or the point's rate limit
+    /// is exceeded.
     Unknown,
     /// The message cannot be parsed.
     Malformed,
@@ -166,7 +171,7 @@ impl IntroStatus {
         [0, self.code(), 0]
     }
 
-    /// Returns its number.
+    /// Returns the number of the status in messages.
     #[must_use]
     pub fn code(self) -> u8 {
         self as u8

@@ -1,5 +1,6 @@
-//! Messages about our resilient sets, whose legs may fail (`docs/spec/resilient-legs.md`), and
-//! which join at the exit or at a middle hop (`docs/spec/middle-merge.md`).
+//! Messages about this project's resilient sets, whose legs may fail
+//! (`docs/spec/resilient-legs.md`). The legs join at the exit or at a middle hop
+//! (`docs/spec/middle-merge.md`).
 //!
 //! No message has a stream ID: they are addressed to the last hop, or sent by it. LINK and LINKED
 //! have the commands of [`ancestors`](super::ancestors) and versions 2 and 3; their layouts differ
@@ -12,37 +13,37 @@ use super::conflux::SetNonce;
 pub const VERSION: u8 = 2;
 /// The version of LINK and LINKED for sets that join at a middle hop.
 pub const MERGED: u8 = 3;
-/// Flag in LINK: a leg of the set was linked before.
+/// Flag in LINK: a leg of the set was linked before, so the set must exist.
 const RESUMES: u8 = 1;
-/// SWITCH: each message on the leg has the number after the previous one.
+/// In SWITCH: each following message on the leg has the number after that of the previous one.
 const RUN: u8 = 0;
-/// SWITCH: each message contains its number.
+/// In SWITCH: each following message on the leg contains its number.
 const SINGLY: u8 = 1;
-/// RECEIVED: sent unprompted.
+/// In RECEIVED: the message is sent unprompted.
 const UNASKED: u8 = 0;
-/// RECEIVED: sent in answer to PROBE.
+/// In RECEIVED: the message answers PROBE.
 const ASKED: u8 = 1;
 
 /// The data of LINK and LINKED.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ResilientLink {
-    /// Whether the legs join at a middle hop; then they carry whole cells.
+    /// Whether the legs join at a middle hop. If so, they carry whole cells.
     pub merged: bool,
     /// Whether the set had a linked leg before. An end that does not know the set must not create
     /// it.
     pub resumes: bool,
     /// The nonce of the set.
     pub nonce: SetNonce,
-    /// The number of the leg in its set, which both ends use.
+    /// The serial number of the leg in its set, which both ends use.
     pub serial: u32,
-    /// The sender's preference for data towards it, as in
+    /// The dealing that the sender wishes for data that it receives, as in
     /// [`AncestorLink`](super::ancestors::AncestorLink).
     pub dealing: String,
 }
 
 impl ResilientLink {
-    /// Parses the data of LINK or LINKED. Returns `None` if it is truncated, or has an unknown
-    /// version or flag. Bytes after it are ignored.
+    /// Parses the data of LINK or LINKED. Returns `None` if the data is truncated, or has an
+    /// unknown version or flag. Further bytes are ignored.
     #[must_use]
     pub fn read(data: &[u8]) -> Option<ResilientLink> {
         let (&[version, flags], rest) = data.split_first_chunk()?;
@@ -57,7 +58,7 @@ impl ResilientLink {
         known.then_some(ResilientLink { merged, resumes, nonce: nonce.into(), serial, dealing })
     }
 
-    /// Returns the data of LINK or LINKED; `None` if the text is too long.
+    /// Returns the data of LINK or LINKED; `None` if the text in `dealing` is too long.
     #[must_use]
     pub fn write(&self) -> Option<Vec<u8>> {
         let length = u8::try_from(self.dealing.len()).ok();
@@ -72,18 +73,18 @@ impl ResilientLink {
     }
 }
 
-/// SWITCH: how the numbers of a leg continue.
+/// The data of SWITCH: how the numbers of messages on a leg continue.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LegSwitch {
-    /// Whether each message contains its number from now on; otherwise each has the number after
-    /// the previous one.
+    /// Whether each message contains its number from now on. Otherwise each message has the number
+    /// after that of the previous one.
     pub singly: bool,
     /// The low 32 bits of the next message's number.
     pub number: u32,
 }
 
 impl LegSwitch {
-    /// Parses SWITCH. Returns `None` if it is truncated, or its first byte is unknown.
+    /// Parses the data of SWITCH. Returns `None` if it is truncated, or its first byte is unknown.
     #[must_use]
     pub fn read(data: &[u8]) -> Option<LegSwitch> {
         let (&[how], rest) = data.split_first_chunk()?;
@@ -98,17 +99,19 @@ impl LegSwitch {
     }
 }
 
-/// RECEIVED: the number of messages received on the leg that carries it.
+/// The data of RECEIVED: the number of messages that were received on the leg which carries
+/// RECEIVED.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Received {
-    /// Whether it answers PROBE.
+    /// Whether the message answers PROBE.
     pub asked: bool,
-    /// The low 32 bits of the number of messages, including duplicates.
+    /// The low 32 bits of the number of received messages, including duplicates.
     pub count: u32,
 }
 
 impl Received {
-    /// Parses RECEIVED. Returns `None` if it is truncated, or its first byte is unknown.
+    /// Parses the data of RECEIVED. Returns `None` if it is truncated, or its first byte is
+    /// unknown.
     #[must_use]
     pub fn read(data: &[u8]) -> Option<Received> {
         let (&[why], rest) = data.split_first_chunk()?;
@@ -123,7 +126,8 @@ impl Received {
     }
 }
 
-/// Parses GONE: the leg's number. Returns `None` if it is truncated.
+/// Parses the data of GONE, and returns the leg's serial number. Returns `None` if the data is
+/// truncated.
 #[must_use]
 pub fn read_gone(data: &[u8]) -> Option<u32> {
     data.first_chunk().map(|serial| u32::from_be_bytes(*serial))

@@ -2,8 +2,8 @@
 
 use subtle::ConstantTimeEq;
 
-/// The authentication tag of a cell for its receiver, which a SENDME returns (proposals 289 and
-/// 359): 20 bytes, or 16 with Counter Galois Onion.
+/// The authentication tag of a cell for its receiver. A SENDME returns it to the cell's sender
+/// (proposals 289 and 359). It has 20 bytes, or 16 with Counter Galois Onion.
 #[derive(Clone, Copy, Debug)]
 pub struct Tag {
     bytes: [u8; 20],
@@ -11,12 +11,12 @@ pub struct Tag {
 }
 
 impl Tag {
-    /// Returns the bytes.
+    /// Returns the bytes of the tag.
     pub fn bytes(&self) -> &[u8] {
         &self.bytes[..usize::from(self.length)]
     }
 
-    /// Parses the tag of a SENDME. Returns `None` if its length is invalid.
+    /// Parses the tag in a SENDME. Returns `None` if its length is invalid.
     pub fn from_bytes(bytes: &[u8]) -> Option<Tag> {
         let whole = bytes.try_into().ok().map(|bytes: [u8; 20]| Tag::from(bytes));
         whole.or_else(|| bytes.try_into().ok().map(|bytes: [u8; 16]| Tag::from(bytes)))
@@ -38,7 +38,7 @@ impl From<[u8; 16]> for Tag {
 }
 
 impl PartialEq for Tag {
-    /// Compares in constant time.
+    /// Compares two tags in constant time.
     fn eq(&self, other: &Tag) -> bool {
         self.bytes().ct_eq(other.bytes()).into()
     }

@@ -8,13 +8,13 @@ use super::crypto::Sha1;
 /// Prefix of the bytes that a descriptor's Ed25519 signature covers.
 pub(crate) const SIGNATURE_PREFIX: &[u8] = b"Tor router descriptor signature v1";
 
-/// Appends a line.
+/// Appends `content` to `text` as a line.
 pub(crate) fn line(text: &mut String, content: &str) {
     text.push_str(content);
     text.push('\n');
 }
 
-/// Appends an object in PEM format: base64 in lines of 64 characters.
+/// Appends `content` to `text` as an object in PEM format: base64 in lines of 64 characters.
 pub(crate) fn object(text: &mut String, kind: &str, content: &[u8]) {
     line(text, &format!("-----BEGIN {kind}-----"));
     let encoded = Base64::encode_string(content);
@@ -24,7 +24,7 @@ pub(crate) fn object(text: &mut String, kind: &str, content: &[u8]) {
     line(text, &format!("-----END {kind}-----"));
 }
 
-/// Returns upper-case hex, as in fingerprints.
+/// Returns `bytes` in upper-case hex, as in fingerprints.
 #[must_use]
 pub fn hex(bytes: &[u8]) -> String {
     bytes.iter().map(|byte| format!("{byte:02X}")).collect()
@@ -36,7 +36,7 @@ pub fn twenty(text: &str) -> Option<[u8; 20]> {
     bytes(text)
 }
 
-/// Parses `2 * N` hexadecimal digits of either case into `N` bytes.
+/// Parses `2 * N` hexadecimal digits, in upper or lower case, into `N` bytes.
 #[must_use]
 pub fn bytes<const N: usize>(text: &str) -> Option<[u8; N]> {
     let digits = text.len() == 2 * N && text.bytes().all(|digit| digit.is_ascii_hexdigit());
@@ -45,7 +45,8 @@ pub fn bytes<const N: usize>(text: &str) -> Option<[u8; N]> {
 }
 
 /// Returns the SHA-1 of the signed part of a server descriptor or an extra-info document, which
-/// identifies it: everything but the RSA signature itself (dir-spec, "router-signature").
+/// identifies the document. The signed part is everything but the RSA signature itself (dir-spec,
+/// "router-signature").
 #[must_use]
 pub fn signed_digest(document: &str) -> [u8; 20] {
     const MARK: &str = "\nrouter-signature\n";

@@ -1,5 +1,6 @@
-//! X.509 certificates, as far as Tor still uses them: a relay's certificate with its RSA identity
-//! key (tor-spec, "CERTS cells", type 2), and that of its TLS links. Both have C tor's format.
+//! X.509 certificates, as far as Tor still uses them: the certificate with a relay's RSA identity
+//! key (tor-spec, "CERTS cells", type 2), and the certificate of the relay's TLS links. Both
+//! certificates have C tor's format.
 
 use std::str::FromStr;
 use std::time::Duration;
@@ -27,20 +28,20 @@ const SHA256_WITH_RSA: ObjectIdentifier = ObjectIdentifier::new_unwrap("1.2.840.
 /// Number of random bytes in a serial number, as in C tor.
 const SERIAL: usize = 8;
 
-/// The contents of a certificate.
+/// The contents of a certificate that is to be made.
 pub(super) struct Draft<'d> {
     /// The host name of the subject.
     pub(super) subject: &'d str,
     /// The host name of the issuer.
     pub(super) issuer: &'d str,
-    /// The start and the end of validity, in seconds since 1970.
+    /// The start and the end of the certificate's validity, in seconds since 1970.
     pub(super) holds: [u64; 2],
     /// The certified key.
     pub(super) key: &'d RsaPublicKey,
 }
 
-/// Makes a certificate in DER as C tor does: version 3, no extensions, a random serial number,
-/// signed with SHA-256 and RSA.
+/// Makes a certificate in DER, signed by `signer`, as C tor does: version 3, no extensions, a
+/// random serial number, signed with SHA-256 and RSA.
 ///
 /// # Errors
 /// Returns [`KeyError::Making`] if the library fails.
@@ -77,8 +78,8 @@ fn content(draft: &Draft<'_>, serial: &[u8; SERIAL]) -> Result<TbsCertificate, d
     })
 }
 
-/// Converts a time to the format for years up to 2049, or to that for later years (RFC 5280,
-/// section 4.1.2.5).
+/// Converts `unix`, in seconds since 1970, to a time in a certificate. Years up to 2049 and later
+/// years have different formats (RFC 5280, section 4.1.2.5).
 fn time(unix: u64) -> Result<Time, der::Error> {
     let since = Duration::from_secs(unix);
     let early = UtcTime::from_unix_duration(since).map(Time::UtcTime);
@@ -91,7 +92,7 @@ pub(super) fn issuer(der: &[u8]) -> Option<String> {
     name.strip_prefix("CN=").map(str::to_owned)
 }
 
-/// Returns whether the DER certificate is signed with `key` itself and valid at `unix_now`.
+/// Returns whether the DER certificate is signed by `key` itself, and is valid at `unix_now`.
 pub(super) fn is_self_signed(der: &[u8], key: &PublicKey, unix_now: u64) -> bool {
     let Ok(certificate) = Certificate::from_der(der) else { return false };
     let validity = certificate.tbs_certificate.validity;
@@ -100,8 +101,8 @@ pub(super) fn is_self_signed(der: &[u8], key: &PublicKey, unix_now: u64) -> bool
     (from..=until).contains(&unix_now) && signed_by(&certificate, key).unwrap_or(false)
 }
 
-/// Returns whether `key` signed the certificate. Returns `None` if the signature's format or
-/// algorithm is not the expected one.
+/// Returns whether `key` signed the certificate. Returns `None` if the signature has another format
+/// or algorithm than expected.
 fn signed_by(certificate: &Certificate, key: &PublicKey) -> Option<bool> {
     let content = certificate.tbs_certificate.to_der().ok()?;
     let signature = Signature::try_from(certificate.signature.as_bytes()?).ok()?;

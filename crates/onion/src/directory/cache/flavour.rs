@@ -30,7 +30,7 @@ struct Present {
     whole: Packed,
     signers: Vec<[u8; 20]>,
     valid_after: u64,
-    /// The digest that names it in clients' requests.
+    /// The digest that names this consensus in clients' requests.
     digest: Option<[u8; 32]>,
     /// Diffs from earlier consensuses, by the digest of the earlier one's signed part.
     diffs: BTreeMap<[u8; 32], Packed>,
@@ -44,7 +44,7 @@ struct Packed {
 }
 
 impl Flavour {
-    /// Stores a verified consensus, and the authorities that signed it.
+    /// Stores a verified consensus as the present one, and the authorities that signed it.
     pub(super) fn put(&mut self, text: &str, signers: Vec<[u8; 20]>) {
         if let Some(last) = &self.present
             && *last.whole.text != *text.as_bytes()
@@ -90,8 +90,8 @@ impl Flavour {
     }
 }
 
-/// Returns the diff from `old` to `new` with the digest of `old`; `None` if the diff is not
-/// shorter than `new`.
+/// Returns the diff from `old` to `new`, with the digest that names `old`. Returns `None` if the
+/// diff is not shorter than `new`.
 fn towards(old: &[u8], new: &str) -> Option<([u8; 32], Packed)> {
     let old = std::str::from_utf8(old).ok()?;
     let text = diff(old, new).filter(|text| text.len() < new.len())?;

@@ -7,8 +7,8 @@ use std::sync::Arc;
 use super::{NOT_FOUND, Refusal, items};
 use crate::wire::text::twenty;
 
-/// Number of consensuses for which a replaced document is kept: as long as a consensus that lists
-/// it is valid.
+/// Number of consensuses for which a replaced document is kept. Consensuses that list the document
+/// are valid for that time.
 const TURNS: u8 = 3;
 /// Maximum number of old documents of one relay.
 const MOST_OLD: usize = 4;
@@ -29,14 +29,14 @@ struct Pile {
 }
 
 impl Pile {
-    /// Makes the present document an old one.
+    /// Makes the relay's present document an old one.
     fn retire(&mut self) {
         if let Some(digest) = self.present.take() {
             self.old.push_front((digest, 0));
         }
     }
 
-    /// Removes the old documents beyond `MOST_OLD`, and returns their digests.
+    /// Removes the relay's old documents beyond `MOST_OLD`, and returns their digests.
     fn beyond(&mut self) -> Vec<[u8; 20]> {
         let kept = self.old.len().min(MOST_OLD);
         self.old.drain(kept..).map(|(digest, _)| digest).collect()
@@ -44,7 +44,8 @@ impl Pile {
 }
 
 impl Shelf {
-    /// Replaces the relay's present document. Returns whether the new one differs.
+    /// Replaces the present document of the relay `id`. Returns whether the new document differs
+    /// from it.
     pub(super) fn put(&mut self, id: [u8; 20], (text, digest): (&str, [u8; 20])) -> bool {
         let pile = self.by_relay.entry(id).or_default();
         if pile.present == Some(digest) {
@@ -74,7 +75,7 @@ impl Shelf {
         true
     }
 
-    /// Removes a relay's documents. Returns whether there were any.
+    /// Removes a relay's documents. Returns whether the relay had any.
     pub(super) fn remove(&mut self, id: &[u8; 20]) -> bool {
         let Some(pile) = self.by_relay.remove(id) else { return false };
         let digests: Vec<[u8; 20]> =
@@ -83,15 +84,16 @@ impl Shelf {
         true
     }
 
-    /// Makes the present documents of relays outside `known` old. Returns whether there were any.
+    /// Makes the present documents of relays outside `known` old. Returns whether there were such
+    /// documents.
     pub(super) fn keep(&mut self, known: &BTreeSet<[u8; 20]>) -> bool {
         let others = self.by_relay.iter_mut().filter(|(id, _)| !known.contains(*id));
         let present = others.filter(|(_, pile)| pile.present.is_some());
         present.map(|(_, pile)| pile.retire()).count() > 0
     }
 
-    /// Records that there is a new consensus: documents that are older than [`TURNS`] consensuses
-    /// are removed.
+    /// Records that there is a new consensus. Removes documents that were replaced more than
+    /// [`TURNS`] consensuses ago.
     pub(super) fn turn(&mut self) {
         let mut over = Vec::new();
         for pile in self.by_relay.values_mut() {
@@ -108,7 +110,8 @@ impl Shelf {
         self.by_digest.get(&self.by_relay.get(id)?.present?)
     }
 
-    /// Returns the documents that `all`, `fp/…+…` or `d/…+…` names, without duplicates.
+    /// Returns the documents that `rest` names, without duplicates: `all`, `fp/…+…` by fingerprint,
+    /// or `d/…+…` by digest.
     pub(super) fn find(&self, rest: &str) -> Result<Vec<&Arc<str>>, Refusal> {
         match rest.split_once('/') {
             None if rest == "all" => Ok(self.present().collect()),
@@ -130,7 +133,7 @@ impl Shelf {
     }
 }
 
-/// Returns the digests of a list without duplicates. Invalid items are skipped.
+/// Returns the digests in `list`, without duplicates. Invalid items are skipped.
 fn named(list: &str) -> Result<BTreeSet<[u8; 20]>, Refusal> {
     Ok(items(list, '+')?.into_iter().filter_map(twenty).collect())
 }

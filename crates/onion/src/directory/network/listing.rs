@@ -10,7 +10,7 @@ const WHOLE: u64 = 10_000;
 const POSITIONS: [char; 4] = ['g', 'm', 'e', 'b'];
 const KINDS: [char; 4] = ['g', 'm', 'e', 'd'];
 
-/// A consensus, and derived values that are needed often.
+/// A consensus, with values derived from it that are needed often.
 #[derive(Debug)]
 pub(super) struct Listing {
     pub(super) consensus: Consensus,
@@ -46,23 +46,24 @@ impl Listing {
         Listing { params, digests, weight, guards, weights, consensus }
     }
 
-    /// Returns the relays whose microdescriptor has this digest. There is more than one only if
-    /// relays copy another's.
+    /// Returns the relays whose microdescriptor has this digest. There is more than one such relay
+    /// only if relays copy another's microdescriptor.
     pub(super) fn named(&self, digest: &[u8; 32]) -> &[([u8; 32], u32)] {
         let begin = self.digests.partition_point(|(other, _)| other < digest);
         let end = self.digests.partition_point(|(other, _)| other <= digest);
         &self.digests[begin..end]
     }
 
-    /// Returns the bandwidth that a relay adds to the sums of guards, of exits, and of all relays.
+    /// Returns the bandwidth that a relay adds to three sums: of guards, of exits, and of all
+    /// relays.
     pub(super) fn weight_of(relay: &RelayStatus) -> [u64; 3] {
         let bandwidth = u64::from(relay.bandwidth);
         let one = |is: bool| if is { bandwidth } else { 0 };
         [one(relay.flags.guard), one(relay.flags.exit), bandwidth]
     }
 
-    /// Returns the weight of a position for relays of this kind, in parts of 10,000 (dir-spec
-    /// 3.8.3).
+    /// Returns the weight of `position` for relays of this relay's kind, in parts of 10,000
+    /// (dir-spec 3.8.3).
     pub(super) fn position_weight(&self, relay: &RelayStatus, position: Position) -> u64 {
         let kind = match (relay.flags.guard, relay.flags.exit && !relay.flags.bad_exit) {
             (true, false) => 0,

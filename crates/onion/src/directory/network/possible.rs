@@ -2,8 +2,8 @@
 
 use super::{Network, NoRelay, Position, Relay, Target, Wishes};
 
-/// Maximum number of pairs of exit and guard that are examined. A network without a path has few
-/// relays, or few that its user permits.
+/// Maximum number of pairs of exit and guard that are examined. A network without a path to a
+/// target has few relays, or few that the user permits.
 const MOST_PAIRS: usize = 20_000;
 
 impl Network {
@@ -45,7 +45,7 @@ impl Network {
 }
 
 impl Wishes {
-    /// Returns a copy that also excludes the relays `ids`.
+    /// Returns a copy of the preferences that also excludes the relays `ids`.
     #[must_use]
     pub fn without(&self, ids: &[[u8; 20]]) -> Wishes {
         let mut wishes = self.clone();
@@ -53,8 +53,8 @@ impl Wishes {
         wishes
     }
 
-    /// Returns the relays that the user names but the consensus does not list, by the name of the
-    /// restriction: `entry`, `middle`, `exit`.
+    /// Returns the relays that the user names but the consensus does not list, grouped by the name
+    /// of the restriction: `entry`, `middle`, `exit`.
     #[must_use]
     pub fn unlisted(&self, network: &Network) -> Vec<(&'static str, Vec<[u8; 20]>)> {
         let named = [("entry", &self.entry), ("middle", &self.middle), ("exit", &self.exit)];

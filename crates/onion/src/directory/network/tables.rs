@@ -1,10 +1,10 @@
 //! Relays by position with cumulative weights, computed once for a state of the network, so that a
 //! draw examines a few relays instead of all.
 //!
-//! A draw picks a relay by weight and rejects it if it is unsuitable. It is unsuitable if it
-//! shares a family or subnet with a relay of the path, or the user excludes it. The accepted
-//! relays are distributed as in a draw among the suitable relays alone. After [`TRIES`] rejections
-//! such a draw is made.
+//! A draw picks a relay by weight and rejects it if it is unsuitable. It is unsuitable if it shares
+//! a family or subnet with a relay of the path, or the user excludes it. The accepted relays are
+//! distributed as in a draw among the suitable relays alone. After [`TRIES`] rejections, the draw
+//! is made among the suitable relays alone.
 
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::ops::Range;
@@ -14,7 +14,8 @@ use rand_core::Rng;
 use super::{Network, Position, Relay, Target, is_guard};
 use crate::draw::below;
 
-/// Number of relays that are drawn before all suitable ones are weighed.
+/// Number of relays that are drawn and rejected before the weights of all suitable relays are added
+/// up.
 const TRIES: usize = 64;
 
 /// The relays of each position.
@@ -34,14 +35,14 @@ pub(super) struct Table {
     sums: Vec<u64>,
 }
 
-/// Exits, grouped by policy.
+/// Exits, grouped by the targets that they permit.
 #[derive(Debug)]
 pub(super) struct Exits {
     table: Table,
     classes: Vec<Range<usize>>,
 }
 
-/// Ranges of a table to draw from.
+/// Ranges of a table, from which one relay is drawn.
 pub(super) struct Part<'a> {
     table: &'a Table,
     ranges: Vec<Range<usize>>,
@@ -124,7 +125,8 @@ impl Exits {
     }
 }
 
-/// Returns the properties that are equal for relays with the same permitted targets.
+/// Returns the properties of a relay that decide which targets it permits. Relays with equal
+/// properties permit the same targets.
 fn class<'a>(relay: &Relay<'a>) -> (&'a (impl Hash + Eq), bool) {
     (relay.microdesc.ports(), relay.status.flags.stable)
 }
@@ -136,8 +138,8 @@ fn hash(of: &impl Hash) -> u64 {
 }
 
 impl Part<'_> {
-    /// Draws the index of a suitable relay by weight. If all suitable relays have weight 0, they
-    /// have equal chances.
+    /// Draws the index of a suitable relay by weight. If all suitable relays have the weight 0,
+    /// each has the same chance.
     pub(super) fn draw(&self, suits: impl Fn(usize) -> bool, rng: &mut impl Rng) -> Option<usize> {
         let total: u64 = self.ranges.iter().map(|range| self.table.weight(range)).sum();
         let tries = if total == 0 { 0 } else { TRIES };
@@ -148,7 +150,7 @@ impl Part<'_> {
         drawn.or_else(|| self.weigh(suits, rng))
     }
 
-    /// Returns the relay at this point of the cumulative weights.
+    /// Returns the relay whose range of the cumulative weights contains `point`.
     fn at(&self, mut point: u64) -> Option<usize> {
         for range in &self.ranges {
             let weight = self.table.weight(range);
@@ -163,7 +165,7 @@ impl Part<'_> {
         None
     }
 
-    /// Draws as [`Part::draw`] does, by weighing all suitable relays.
+    /// Draws as [`Part::draw`] does, after adding up the weights of all suitable relays.
     fn weigh(&self, suits: impl Fn(usize) -> bool, rng: &mut impl Rng) -> Option<usize> {
         let all = self.ranges.iter().flat_map(Range::clone);
         let suiting: Vec<usize> = all.filter(|&at| suits(self.table.places[at] as usize)).collect();

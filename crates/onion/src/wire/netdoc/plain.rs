@@ -1,5 +1,5 @@
-//! The documents that a cache verifies besides those of a client: the consensus of the flavour
-//! `ns`, and the descriptors that it lists.
+//! The documents that a directory cache verifies in addition to those that clients use: the
+//! consensus of the flavour `ns`, and the descriptors that this consensus lists.
 
 use std::collections::BTreeMap;
 
@@ -18,22 +18,23 @@ use crate::wire::text::signed_digest;
 /// The descriptors listed in a consensus of the flavour `ns` that enough authorities signed.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ServerList {
-    /// The time from which it is valid, in seconds since 1970.
+    /// The time from which the consensus is valid, in seconds since 1970.
     pub valid_after: u64,
-    /// The time at which it expires, in seconds since 1970.
+    /// The time at which the consensus expires, in seconds since 1970.
     pub valid_until: u64,
-    /// The known authorities that signed it.
+    /// The known authorities that signed the consensus.
     pub signers: Vec<[u8; 20]>,
     /// The relays' RSA identities, by the digests of their descriptors.
     pub servers: BTreeMap<[u8; 20], [u8; 20]>,
 }
 
-/// Parses and verifies a consensus of the flavour `ns`. It must be reasonably live at `unix_now`,
-/// and more than half of `authorities` must have signed it with keys that `certs` certify.
+/// Parses and verifies a consensus of the flavour `ns`. The consensus must be reasonably live at
+/// `unix_now`, and more than half of `authorities` must have signed it with keys that `certs`
+/// certify.
 ///
 /// # Errors
-/// Returns a [`DocumentError`] if it is too long, malformed, not valid yet, or expired too long
-/// ago. The same holds if a signature is wrong, or there are too few.
+/// Returns a [`DocumentError`] if the consensus is too long, malformed, not valid yet, or expired
+/// too long ago. It also does if a signature is wrong, or there are too few signatures.
 pub fn prove_server_list(
     text: &str,
     authorities: &[[u8; 20]],
@@ -66,7 +67,8 @@ pub fn prove_server_list(
     Ok(ServerList { valid_after, valid_until, signers, servers: servers.collect() })
 }
 
-/// Returns the authorities of `certs` that are named as signers, without duplicates.
+/// Returns the authorities with certificates in `certs` that the consensus names as signers,
+/// without duplicates.
 fn signers(document: &UnvalidatedPlainConsensus, certs: &[AuthCert]) -> Vec<[u8; 20]> {
     let claimed: Vec<_> = document.signing_cert_ids().collect();
     let has = |cert: &&AuthCert| claimed.contains(&cert.key_ids());
@@ -82,16 +84,16 @@ fn signers(document: &UnvalidatedPlainConsensus, certs: &[AuthCert]) -> Vec<[u8;
 pub struct Server {
     /// The relay's RSA identity.
     pub id: [u8; 20],
-    /// The digest that names it in a consensus.
+    /// The digest that names the descriptor in a consensus.
     pub digest: [u8; 20],
-    /// The digests of its extra-info document.
+    /// The digests of the relay's extra-info document; `None` if the descriptor contains none.
     pub extra: Option<ExtraDigests>,
 }
 
 /// Parses a server descriptor of any age, and verifies all its signatures.
 ///
 /// # Errors
-/// Returns a [`DocumentError`] if it is too long, malformed or wrongly signed.
+/// Returns a [`DocumentError`] if the descriptor is too long, malformed or wrongly signed.
 pub fn check_server(text: &str) -> Result<Server, DocumentError> {
     let field = |keyword: &str| text.lines().find_map(|line| line.strip_prefix(keyword));
     let published = field("published ").and_then(from_utc);
@@ -103,8 +105,8 @@ pub fn check_server(text: &str) -> Result<Server, DocumentError> {
     })
 }
 
-/// Splits concatenated documents. Each reaches from the line that begins with `keyword` to the end
-/// of its RSA signature. Text between documents and an incomplete document are skipped.
+/// Splits concatenated documents. Each document reaches from the line that begins with `keyword` to
+/// the end of its RSA signature. Text between documents and an incomplete document are skipped.
 pub fn divided<'a>(text: &'a str, keyword: &'a str) -> impl Iterator<Item = &'a str> {
     const END: &str = "\n-----END SIGNATURE-----\n";
     let mut rest = text;
