@@ -7,9 +7,11 @@ use anabranch_multipath::{PathId, Time};
 
 /// How long the least delay of a path counts, at least; at most twice as long.
 const SPAN: Duration = Duration::from_secs(10);
-/// The shortest and the longest time that a datagram waits for one that is missing.
+/// The shortest time that a datagram waits for one that is missing.
 const LEAST: Duration = Duration::from_millis(2);
-pub(crate) const LONGEST: Duration = Duration::from_millis(250);
+/// The longest time that a datagram waits for one that is missing. What a path brings later than
+/// that after the fastest one is out of order.
+pub const LONGEST: Duration = Duration::from_millis(250);
 
 /// What is known of each path.
 #[derive(Default)]

@@ -15,6 +15,7 @@ use crate::frame::{self, Frame, ZEROS};
 use crate::parts::Joiner;
 use crate::piece::{PLACE, Piece};
 use crate::resequencer::{Arrival, Resequencer};
+use crate::round_trip::RoundTrip;
 use crate::spare::Spare;
 use crate::window::{Receipt, Tally, Window};
 
@@ -113,10 +114,13 @@ enum Word {
 
 #[derive(Default)]
 struct Path {
-    rtt: Option<Duration>,
+    rtt: RoundTrip,
     heard: Option<Time>,
-    /// Questions since it was heard last: our own, or those that came by other paths.
+    /// Questions since it was heard last: our own, or those that came by other paths. Only those
+    /// count that came after the time in which the first of them is answered.
     unanswered: u32,
+    /// When the first of them was asked.
+    asked: Time,
     /// Whether the other end has said that nothing comes by it.
     deaf: bool,
     /// How long packets may be that go by it, in bytes, as far as anybody knows.
@@ -130,6 +134,16 @@ impl Path {
     /// Whether it answers, and the other end hears us by it.
     fn is_usable(&self) -> bool {
         self.unanswered <= UNANSWERED && !self.deaf
+    }
+
+    /// Notes a question at `now`. On a slow path the answer to an earlier one may be under way.
+    fn ask(&mut self, now: Time) {
+        if self.unanswered == 0 {
+            self.asked = now;
+        } else if now.since(self.asked) < self.rtt.timeout() {
+            return;
+        }
+        self.unanswered = self.unanswered.saturating_add(1);
     }
 }
 
@@ -383,7 +397,7 @@ impl Session {
             if place == path.index() {
                 (other.heard, other.unanswered) = (Some(now), 0);
             } else if begins {
-                other.unanswered = other.unanswered.saturating_add(1);
+                other.ask(now);
             }
         }
     }
@@ -406,15 +420,16 @@ impl Session {
                 if let Some(path) = self.paths.get_mut(path.index()) {
                     path.deaf = deaf;
                     path.room = Some(room).filter(|room| *room > 0).or(path.room);
-                    let known = (rtt > 0).then(|| Duration::from_micros(rtt.into()));
-                    path.rtt = known.or(path.rtt);
+                    if rtt > 0 {
+                        path.rtt.note(Duration::from_micros(rtt.into()));
+                    }
                 }
                 self.words.push_back((path, Word::Pong { echo: stamp }));
             }
             Frame::Pong { echo, .. } => {
                 let rtt = Duration::from_micros(micros(now).wrapping_sub(echo).into());
                 if let Some(path) = self.paths.get_mut(path.index()) {
-                    path.rtt = Some(rtt);
+                    path.rtt.note(rtt);
                 }
             }
             Frame::Ack(receipt) => self.acknowledged(now, path, receipt),
@@ -469,7 +484,7 @@ impl Session {
         let frame = match word {
             Word::Ping { deaf } => {
                 let known = self.paths.get(path.index());
-                let rtt = known.and_then(|path| path.rtt);
+                let rtt = known.and_then(|path| path.rtt.last());
                 let rtt = rtt.map_or(0, |rtt| u32::try_from(rtt.as_micros()).unwrap_or(u32::MAX));
                 let room = known.and_then(|path| path.room).unwrap_or_default();
                 Frame::Ping { stamp, deaf, rtt, room }
@@ -505,7 +520,7 @@ impl Session {
         };
         self.ask = now + pause;
         for (place, path) in self.paths.iter_mut().enumerate() {
-            path.unanswered = path.unanswered.saturating_add(1);
+            path.ask(now);
             let deaf = path.unanswered > UNANSWERED;
             self.words.push_back((PathId::at(place), Word::Ping { deaf }));
         }
@@ -534,9 +549,9 @@ impl Session {
         let known = self.paths.get(path.index());
         let usable = known.is_some_and(Path::is_usable);
         let Some(known) = known.filter(|_| usable && self.has_windows) else {
-            return PathView { usable, rtt: known.and_then(|path| path.rtt), ..PathView::open() };
+            return PathView { usable, rtt: known.and_then(|path| path.rtt.last()), ..PathView::open() };
         };
-        let mut view = known.window.view(now, known.rtt, self.run.path == Some(path));
+        let mut view = known.window.view(now, known.rtt.last(), self.run.path == Some(path));
         // The other end delays each datagram as if it had come by the slowest path.
         let usable = self.paths.iter().filter(|path| path.is_usable());
         let slowest = usable.filter_map(|path| path.window.least_rtt()).max();
@@ -548,6 +563,22 @@ impl Session {
     #[must_use]
     pub fn patience(&self) -> Duration {
         self.order.patience()
+    }
+
+    /// The round trip of a path is not what it was.
+    pub(crate) fn forget_round_trip(&mut self, path: PathId) {
+        let path = self.paths.get_mut(path.index());
+        path.into_iter().for_each(|path| path.rtt = RoundTrip::default());
+    }
+
+    /// How much later than on the fastest usable path datagrams arrive on `path`, taken as half of
+    /// what its smoothed round trip is longer; `None` if it is not usable, or not measured yet.
+    #[must_use]
+    pub fn lag(&self, path: PathId) -> Option<Duration> {
+        let own = self.paths.get(path.index()).filter(|path| path.is_usable())?.rtt.smoothed()?;
+        let usable = self.paths.iter().filter(|path| path.is_usable());
+        let least = usable.filter_map(|path| path.rtt.smoothed()).min()?;
+        Some(own.saturating_sub(least) / 2)
     }
 
     /// Packets that never arrived, or known to be lost; some may have come late.
