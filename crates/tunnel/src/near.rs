@@ -251,8 +251,8 @@ impl<R: CryptoRng> Near<R> {
     }
 
     /// A path leads to the far end now and did not before, or by another way: its round trip is
-    /// measured again. With a session all paths are asked at once. Without one a handshake begins at once and goes by this path, the first time that it
-    /// appears.
+    /// measured again. With a session all paths are asked at once. Without one a handshake begins
+    /// at once and goes by this path, the first time that it appears.
     pub fn on_path(&mut self, now: Time, path: PathId) {
         self.session.forget_round_trip(path);
         if self.state() == State::Up {

@@ -549,7 +549,11 @@ impl Session {
         let known = self.paths.get(path.index());
         let usable = known.is_some_and(Path::is_usable);
         let Some(known) = known.filter(|_| usable && self.has_windows) else {
-            return PathView { usable, rtt: known.and_then(|path| path.rtt.last()), ..PathView::open() };
+            return PathView {
+                usable,
+                rtt: known.and_then(|path| path.rtt.last()),
+                ..PathView::open()
+            };
         };
         let mut view = known.window.view(now, known.rtt.last(), self.run.path == Some(path));
         // The other end delays each datagram as if it had come by the slowest path.
