@@ -607,7 +607,8 @@ mod tests {
                 }
             }
             let mut room = vec![0; 64 << 10];
-            heard.extend_from_slice(&room[..outside.read(&mut room).unwrap_or(0)]);
+            let length = outside.read(&mut room).unwrap_or(0);
+            heard.extend_from_slice(&room[..length]);
         }
         outside.set_read_timeout(Some(Duration::from_secs(5))).unwrap();
         outside.read_to_end(&mut heard).unwrap();
