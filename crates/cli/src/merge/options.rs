@@ -78,8 +78,8 @@ pub(super) struct Options {
     #[serde(deserialize_with = "forms::address")]
     listen_tcp: Option<SocketAddr>,
 
-    /// Also receive splitters' packets by TLS connections (TLS 1.3) at this address, such as
-    /// [::]:443, for paths of the kind tls:.
+    /// Also receive splitters' packets by TLS connections (tls: paths, TLS 1.3) at this address,
+    /// such as [::]:443.
     ///
     /// The SHA-256 of the certificate is printed: splitters need it (--tls-fingerprint), unless a
     /// CA has signed the certificate.

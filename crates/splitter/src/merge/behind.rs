@@ -62,8 +62,8 @@ impl Relay {
         buffer: &mut [u8],
         poller: &Poller,
     ) -> Result<(), Ending> {
-        self.from_stranger(wire, buffer)?;
-        self.from_web(buffer)?;
+        self.hear_stranger(wire, buffer)?;
+        self.hear_web(buffer)?;
         self.drain(wire)?;
         if self.ended[1] && self.to_stranger.is_empty() && !wire.has_unsent() {
             return Err(Ending::Closed);
@@ -71,7 +71,7 @@ impl Relay {
         self.watch(wire, poller).map_err(Ending::Broken)
     }
 
-    fn from_stranger(&mut self, wire: &mut Wire, buffer: &mut [u8]) -> Result<(), Ending> {
+    fn hear_stranger(&mut self, wire: &mut Wire, buffer: &mut [u8]) -> Result<(), Ending> {
         if self.ended[0] || self.to_web.len() >= WAITING {
             return Ok(());
         }
@@ -83,7 +83,7 @@ impl Relay {
         Ok(())
     }
 
-    fn from_web(&mut self, buffer: &mut [u8]) -> Result<(), Ending> {
+    fn hear_web(&mut self, buffer: &mut [u8]) -> Result<(), Ending> {
         if self.ended[1] || self.to_stranger.len() >= WAITING {
             return Ok(());
         }
