@@ -1,4 +1,4 @@
-//! Paths that are byte streams, for both ends: a [`Connection`] carries packets of the tunnel on a
+//! Paths that are byte streams, for both ends: a `Connection` carries packets of the tunnel on a
 //! socket, with their lengths ([`anabranch_tunnel::carrier`]), in TLS where the program brings that
 //! ([`TlsEnd`]).
 
