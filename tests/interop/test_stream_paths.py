@@ -19,17 +19,19 @@ from harness import farend, sshd
 from harness.fair import difference
 from harness.farend import FarEnd
 from harness.net import SERVER, Counts, Host, Network, links
+from harness.nginx import nginx
 from harness.seeded import MIB
 from harness.splitter import LISTEN, Splitter
 from harness.sshd import Sshd
 from harness.tools import Background, wait_for
-from harness.transfer import site
+from harness.transfer import Transfer, site
 from harness.wireguard import PORT, Tunnel
 
 pytestmark = pytest.mark.stream_paths
 
 STREAMS = 443
 SOCKS, HTTP = 1080, 8888
+TLS, BEHIND = 8443, 8080
 LENGTH, LONG = 25 * MIB, 200 * MIB
 # Of three paths with equal chances; runs of 100 ms in a download of a few seconds are few.
 LEAST_SHARE = 0.1
@@ -58,13 +60,7 @@ def _world(network: Network, folder: Path, paths: Sequence[str]) -> Iterator[Wor
         )
         splitter.wait_event("far_end", state="up")
         tunnel = stack.enter_context(Tunnel(network.server, network.client, LISTEN))
-        mtu = str(splitter.of("listening")[0]["tunnel_mtu"])
-        for host, name in [
-            (network.client, tunnel.name),
-            (network.server, tunnel.server.name),
-        ]:
-            host.must(["ip", "link", "set", name, "mtu", mtu])
-        tunnel.ping()
+        _fit(network, splitter, tunnel)
         yield World(network, splitter, tunnel)
 
 
@@ -184,6 +180,64 @@ def test_openssh_carries_a_path_and_a_connection_that_it_drops_comes_again(
             _wait_up(world.splitter, "b", ups + 1, 20)
             world.tunnel.ping()
     results.add("WireGuard by UDP and OpenSSH, Mbit/s", HTTP=transfer.goodput_mbits)
+
+
+def test_strangers_at_the_tls_port_see_nginx_and_the_tunnel_goes_by_it(
+    make_network: MakeNetwork, web_root: Path, tmp_path: Path, results: Results
+) -> None:
+    """A UDP path and one in TLS: hash and shares. curl and openssl get nginx's page at the port."""
+    network = make_network(links(2))
+    page = tmp_path / "page"
+    page.mkdir()
+    (page / "index.html").write_text("a page of nginx\n")
+    http = f"server {{ listen {SERVER}:{BEHIND}; root {page}; }}"
+    options = ["--listen-tls", f"{SERVER}:{TLS}", "--behind", f"{SERVER}:{BEHIND}"]
+    with network.server.start(nginx(tmp_path, http)) as behind:
+        behind.wait_bound(BEHIND, "tcp")
+        far_key, home_key = farend.make_keys(tmp_path)
+        with FarEnd(
+            network.server, f"{SERVER}:{PORT}", far_key, every="~10p", options=options
+        ) as far:
+            fingerprint = far.of("listening")[0]["tls_fingerprint"]
+            paths = ["u=if:p0", f"e=tls:{SERVER}:{TLS},if:p1"]
+            ends = ["--key", str(home_key), "--tls-fingerprint", fingerprint]
+            with Splitter(
+                network.client, f"{SERVER}:{farend.PORT}", paths, every="~10p",
+                schedule="uniform", options=ends,
+            ) as splitter:  # fmt: skip
+                splitter.wait_event("path", path="e", state="up")
+                transfer, shares = _carried(network, splitter, web_root)
+            url = f"https://{SERVER}:{TLS}/"
+            told = network.client.must(["curl", "-skv", "--tlsv1.3", url, "--stderr", "-"])
+            assert "a page of nginx" in told, told
+            assert "nginx/" in told, told
+            # What begins as nothing that is known: nginx refuses it itself.
+            garbage = "\x7f\x7f".ljust(100, "x") + "\r\n\r\n"
+            client = ["openssl", "s_client", "-quiet", "-connect", f"{SERVER}:{TLS}"]
+            answer = network.client.run(client, text=garbage).stdout
+            assert "400 Bad Request" in answer, answer
+            assert far.of("stats")[-1]["streams"]["strangers"] <= 1
+    assert not transfer.fault(LENGTH)
+    assert min(shares) > LEAST_SHARE, shares
+    results.add("WireGuard by UDP and TLS, Mbit/s", HTTP=transfer.goodput_mbits)
+
+
+def _carried(network: Network, splitter: Splitter, web_root: Path) -> tuple[Transfer, list[float]]:
+    """A download through WireGuard and a splitter; each path's share of the bytes."""
+    with Tunnel(network.server, network.client, LISTEN) as tunnel:
+        _fit(network, splitter, tunnel)
+        before = network.stats()
+        with tunnel.server.web(web_root / "site"):
+            transfer = tunnel.download(LENGTH)
+        return transfer, _shares(difference(network.stats(), before))
+
+
+def _fit(network: Network, splitter: Splitter, tunnel: Tunnel) -> None:
+    """Sets the MTU that the splitter recommends, and waits until the tunnel carries."""
+    mtu = str(splitter.of("listening")[0]["tunnel_mtu"])
+    for host, name in [(network.client, tunnel.name), (network.server, tunnel.server.name)]:
+        host.must(["ip", "link", "set", name, "mtu", mtu])
+    tunnel.ping()
 
 
 def _wait_up(splitter: Splitter, path: str, times: int, seconds: float) -> None:

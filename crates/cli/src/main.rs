@@ -25,6 +25,7 @@ mod split;
 mod status;
 mod sudo;
 mod text;
+mod tls;
 
 use std::process::ExitCode;
 

@@ -12,7 +12,7 @@ use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream, UdpSocket};
 use std::path::Path;
 use std::process::{Command, Output};
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, mpsc};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
@@ -35,6 +35,9 @@ struct Far {
     program: Program,
     udp: SocketAddr,
     tcp: SocketAddr,
+    tls: SocketAddr,
+    /// The SHA-256 of its certificate.
+    fingerprint: String,
     _server: Server,
     _turn: MutexGuard<'static, ()>,
 }
@@ -72,32 +75,29 @@ impl Drop for Server {
 
 impl Far {
     fn start() -> Far {
+        Far::start_with(&[])
+    }
+
+    fn start_with(options: &[&str]) -> Far {
         let turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
         let folder = TempDir::new().unwrap();
         let files = ["far.key", "home.key"].map(|name| folder.path().join(name));
         let [far, home] = files.each_ref().map(|file| file.display().to_string());
         assert!(anabranch(&["key", &far, &home]).status.success());
         let (server, to) = Server::start();
-        let mut program = Program::start(&[
-            "merge",
-            "--json",
-            "--listen",
-            "127.0.0.1:0",
-            "--listen-tcp",
-            "127.0.0.1:0",
-            "--to",
-            &to.to_string(),
-            "--key",
-            &far,
-            "--schedule",
-            "uniform",
-            "--seed",
-            "7",
-        ]);
+        let to = to.to_string();
+        let mut arguments = vec!["merge", "--json", "--to", &to, "--key", &far];
+        for listen in ["--listen", "--listen-tcp", "--listen-tls"] {
+            arguments.extend([listen, "127.0.0.1:0"]);
+        }
+        arguments.extend(["--schedule", "uniform", "--seed", "7"]);
+        arguments.extend(options);
+        let mut program = Program::start(&arguments);
         let about = program.next("listening");
         let address = |key: &str| about[key].as_str().unwrap().parse().unwrap();
-        let (udp, tcp) = (address("listen"), address("listen_tcp"));
-        Far { folder, program, udp, tcp, _server: server, _turn: turn }
+        let [udp, tcp, tls] = ["listen", "listen_tcp", "listen_tls"].map(address);
+        let fingerprint = about["tls_fingerprint"].as_str().unwrap().to_owned();
+        Far { folder, program, udp, tcp, tls, fingerprint, _server: server, _turn: turn }
     }
 
     fn near(&self, paths: &[&str]) -> Near {
@@ -131,6 +131,16 @@ impl Far {
         let listen = program.next("listening")["listen"].as_str().unwrap().parse().unwrap();
         let client = UdpSocket::bind("127.0.0.1:0").unwrap();
         client.set_read_timeout(Some(Duration::from_millis(100))).unwrap();
+        Near { program, listen, client, sent: 0 }
+    }
+}
+
+impl Near {
+    /// A splitter with the settings in `file`.
+    fn of(file: &Path) -> Near {
+        let mut program = Program::start(&["split", "--json", &file.display().to_string()]);
+        let listen = program.next("listening")["listen"].as_str().unwrap().parse().unwrap();
+        let client = UdpSocket::bind("127.0.0.1:0").unwrap();
         Near { program, listen, client, sent: 0 }
     }
 }
@@ -230,6 +240,10 @@ struct Proxy {
     thread: Option<JoinHandle<()>>,
 }
 
+/// What a proxy delays each way, of the users whose names end like this.
+const SLOW_USER: &str = "-slow-1";
+const SLOW: Duration = Duration::from_millis(400);
+
 impl Proxy {
     fn start(manner: Manner, at: Option<SocketAddr>) -> Proxy {
         let listener = TcpListener::bind(at.unwrap_or("127.0.0.1:0".parse().unwrap())).unwrap();
@@ -269,9 +283,13 @@ fn serve(
     open: &Mutex<Vec<TcpStream>>,
     users: &Mutex<Vec<String>>,
 ) -> Option<()> {
-    let to = match manner {
-        Manner::Socks => socks(&mut client, users)?,
-        Manner::Http => http(&mut client)?,
+    let (to, delay) = match manner {
+        Manner::Socks => {
+            let to = socks(&mut client, users)?;
+            let is_slow = users.lock().unwrap().last().is_some_and(|one| one.ends_with(SLOW_USER));
+            (to, if is_slow { SLOW } else { Duration::ZERO })
+        }
+        Manner::Http => (http(&mut client)?, Duration::ZERO),
     };
     let far = TcpStream::connect(to).ok()?;
     let granted: &[u8] = match manner {
@@ -284,11 +302,35 @@ fn serve(
     for (from, to) in [(0, 1), (1, 0)] {
         let (mut from, mut to) = (ends[from].try_clone().unwrap(), ends[to].try_clone().unwrap());
         thread::spawn(move || {
-            let _ = std::io::copy(&mut from, &mut to);
+            match delay.is_zero() {
+                true => _ = std::io::copy(&mut from, &mut to),
+                false => copy_late(&mut from, to.try_clone().unwrap(), delay),
+            }
             let _ = to.shutdown(Shutdown::Both);
         });
     }
     Some(())
+}
+
+/// Copies a stream, each part of it this much later.
+fn copy_late(from: &mut TcpStream, mut to: TcpStream, delay: Duration) {
+    let (sender, parts) = mpsc::channel::<(Instant, Vec<u8>)>();
+    let writing = thread::spawn(move || {
+        for (due, part) in parts {
+            thread::sleep(due.saturating_duration_since(Instant::now()));
+            if to.write_all(&part).is_err() {
+                return;
+            }
+        }
+    });
+    let mut room = [0; 16 << 10];
+    while let Ok(length @ 1..) = from.read(&mut room) {
+        if sender.send((Instant::now() + delay, room[..length].to_vec())).is_err() {
+            break;
+        }
+    }
+    drop(sender);
+    let _ = writing.join();
 }
 
 fn exactly<const LENGTH: usize>(stream: &mut TcpStream) -> Option<[u8; LENGTH]> {
@@ -426,6 +468,39 @@ fn each_onion_circuit_is_a_path_and_a_user_of_its_own() {
     assert_eq!(near.end()["paths"][0]["stream"]["kind"], "onion");
 }
 
+/// Its round trip of 800 ms is half above what the far end waits for; others carry meanwhile.
+#[test]
+fn a_slow_circuit_gives_way_to_that_of_a_new_user() {
+    let far = Far::start();
+    let tor = Proxy::start(Manner::Socks, None);
+    let paths = ["u=addr:127.0.0.2", "slow=onion:2"];
+    let mut near = far.near_with(&paths, &["--onion-socks", &tor.at.to_string()]);
+    near.is_up();
+    near.all_work();
+    let begun = Instant::now();
+    let others = |users: &Mutex<Vec<String>>| {
+        let users = users.lock().unwrap();
+        users.iter().filter(|user| user.contains('+')).cloned().collect::<Vec<_>>()
+    };
+    while others(&tor.users).is_empty() {
+        near.exchange(200);
+        assert!(begun.elapsed() < Duration::from_secs(40), "{:?}", tor.users);
+    }
+    assert!(begun.elapsed() > Duration::from_secs(10), "{:?}", begun.elapsed());
+    let warning = near.program.find("warning", |_| true);
+    let text = warning["text"].as_str().unwrap();
+    assert!(text.starts_with("path 'slow-1' (onion): its circuit has been "), "{text}");
+    near.program.find("stats", |stats| {
+        let rtt = stats["paths"][1]["rtt_ms"].as_f64();
+        stats["paths"][1]["state"] == "up" && rtt.is_some_and(|rtt| rtt < 200.0)
+    });
+    near.passes(300);
+    let summary = near.end();
+    let replaced = |path: usize| summary["paths"][path]["stream"]["replaced"].clone();
+    assert_eq!([replaced(1), replaced(2)], [1, 0], "{summary}");
+    assert_eq!(others(&tor.users).len(), 1, "{:?}", tor.users);
+}
+
 /// A stranger gets no answer, and no close that shows at which byte it went wrong.
 #[test]
 fn a_stranger_gets_silence_and_hurts_no_session() {
@@ -474,11 +549,27 @@ fn a_stranger_gets_silence_and_hurts_no_session() {
 #[test]
 fn ten_thousand_connections_without_a_handshake_hurt_nobody() {
     let mut far = Far::start();
+    let at = far.tcp;
+    flood(&mut far, at, b"");
+}
+
+/// The same with the first half of a ClientHello on each: TLS keeps its state for them too.
+#[test]
+fn ten_thousand_halves_of_a_tls_hello_hurt_nobody() {
+    let mut far = Far::start();
+    let at = far.tls;
+    flood(&mut far, at, b"\x16\x03\x01\x02\0\x01\0\x01\xfc\x03\x03");
+}
+
+fn flood(far: &mut Far, at: SocketAddr, says: &[u8]) {
     let mut near = far.near(&THREE[..2]);
     near.is_up();
     let mut held = Vec::new();
     for n in 0..10_000 {
-        held.push(TcpStream::connect(far.tcp).unwrap());
+        let mut stranger = TcpStream::connect(at).unwrap();
+        // It may be closed already: there are younger ones.
+        let _ = stranger.write_all(says);
+        held.push(stranger);
         if n % 1_000 == 999 {
             // The limit of open files on this side; the far end has closed all but the last.
             held.drain(..500);
@@ -498,6 +589,160 @@ fn ten_thousand_connections_without_a_handshake_hurt_nobody() {
     let mut other = far.near(&THREE[1..]);
     other.is_up();
     other.passes(300);
+}
+
+#[test]
+fn streams_in_tls_mix_with_others_and_nothing_of_them_shows() {
+    let far = Far::start();
+    let paths =
+        ["u=addr:127.0.0.2", "t=addr:127.0.0.3,tcp:", &format!("e=addr:127.0.0.4,tls:{}", far.tls)];
+    let mut near = far.near_with(&paths, &["--tls-fingerprint", &far.fingerprint]);
+    near.is_up();
+    near.all_work();
+    near.passes(1_500);
+    let summary = near.end();
+    assert_eq!(summary["paths"][2]["stream"]["kind"], "tls");
+    for field in ["up_packets", "down_packets"] {
+        let shares = shares(&summary["paths"], field);
+        assert!(shares.iter().all(|share| *share > 0.2), "{field}: {shares:?}");
+    }
+}
+
+/// A path whose far end is another, or none, says so in one line; the others go on.
+#[test]
+fn a_wrong_certificate_and_a_port_without_tls_are_told_and_other_paths_go_on() {
+    let far = Far::start();
+    let other = "0".repeat(64);
+    let cases = [
+        (far.tls, &other, format!("its certificate has the SHA-256 {}", far.fingerprint)),
+        (far.tcp, &far.fingerprint, "it does not answer in time".to_owned()),
+    ];
+    for (at, pin, words) in cases {
+        let path = format!("e=tls:{at}");
+        let mut near = far.near_with(&["u=addr:127.0.0.2", &path], &["--tls-fingerprint", pin]);
+        let warning = near.program.find("warning", |warning| {
+            warning["text"].as_str().unwrap().starts_with("path 'e' (tls): no TLS with the far end")
+        });
+        assert!(warning["text"].as_str().unwrap().contains(&words), "{warning}");
+        near.passes(200);
+        assert_eq!(near.end()["paths"][1]["up_packets"], 0);
+    }
+}
+
+#[test]
+fn a_path_in_tls_needs_a_certificate_to_compare_with() {
+    let fixed = ["split", "--check", "--listen", "127.0.0.1:0", "--to", "127.0.0.1:9"];
+    let far = Far::start();
+    let key = far.folder.path().join("home.key").display().to_string();
+    let output =
+        anabranch(&[&fixed[..], &["--key", &key, "--path", "a=tls:127.0.0.1:443"]].concat());
+    let told = String::from_utf8(output.stderr).unwrap();
+    assert_eq!(output.status.code(), Some(2), "{told}");
+    assert!(told.contains("--tls-fingerprint") && told.contains("--tls-ca"), "{told}");
+}
+
+/// A web server for one client: it says what it was asked for.
+fn web() -> (SocketAddr, JoinHandle<()>) {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let at = listener.local_addr().unwrap();
+    let serving = thread::spawn(move || {
+        for mut client in listener.incoming().map_while(Result::ok) {
+            let mut room = [0; 4_096];
+            let Ok(length) = client.read(&mut room) else { continue };
+            let Some(line) = room[..length].split(|&byte| byte == b'\r').next() else { continue };
+            if line == b"GET /end HTTP/1.1" {
+                return;
+            }
+            let _ = client.write_all(&[b"HTTP/1.1 200 OK\r\n\r\n", line].concat());
+        }
+    });
+    (at, serving)
+}
+
+/// Strangers at both ports see the web site: those who speak HTTP, and those who speak nothing that
+/// is known. Who comes in TLS gets it in TLS. A client's recorded bytes are a stranger's.
+#[test]
+fn strangers_see_the_web_server_behind_and_clients_do_not() {
+    let (server, serving) = web();
+    let mut far = Far::start_with(&["--behind", &server.to_string()]);
+    let tls = format!("e=addr:127.0.0.3,tls:{}", far.tls);
+    let recorder = Recorder::start(far.tcp);
+    let recorded = format!("r=addr:127.0.0.2,tcp:{}", recorder.at);
+    let mut near = far.near_with(&[&recorded, &tls], &["--tls-fingerprint", &far.fingerprint]);
+    near.is_up();
+    near.all_work();
+    near.passes(300);
+    let ask = |at: SocketAddr, says: &[u8]| {
+        let mut stranger = TcpStream::connect(at).unwrap();
+        stranger.set_read_timeout(Some(PATIENCE)).unwrap();
+        stranger.write_all(says).unwrap();
+        let mut heard = Vec::new();
+        let _ = stranger.read_to_end(&mut heard);
+        String::from_utf8_lossy(&heard).into_owned()
+    };
+    for at in [far.tcp, far.tls] {
+        let heard = ask(at, b"GET /page HTTP/1.1\r\nHost: a\r\n\r\n");
+        assert!(heard.ends_with("GET /page HTTP/1.1"), "{heard}");
+    }
+    // What a client has sent, once more: the far end knows each packet once.
+    let replayed = recorder.recorded();
+    assert!(replayed.len() > 100, "{}", replayed.len());
+    let heard = ask(far.tcp, &replayed);
+    assert!(heard.starts_with("HTTP/1.1 200 OK"), "{heard}");
+    // A lone beginning of a packet waits five seconds for the rest.
+    let heard = ask(far.tcp, b"\0\x40hello");
+    assert!(heard.starts_with("HTTP/1.1 200 OK"), "{heard}");
+    far.program.find("stats", |stats| stats["streams"]["handed"] == 4);
+    near.passes(300);
+    assert_eq!(far.program.find("stats", |_| true)["streams"]["bound"], 2);
+    assert_eq!(near.end()["sessions"], 1);
+    ask(server, b"GET /end HTTP/1.1\r\n\r\n");
+    serving.join().unwrap();
+}
+
+/// A relay to the far end that keeps what the near end sends first.
+struct Recorder {
+    at: SocketAddr,
+    kept: Arc<Mutex<Vec<u8>>>,
+}
+
+impl Recorder {
+    fn start(to: SocketAddr) -> Recorder {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let (at, kept) = (listener.local_addr().unwrap(), Arc::new(Mutex::new(Vec::new())));
+        let record = Arc::clone(&kept);
+        thread::spawn(move || {
+            for client in listener.incoming().map_while(Result::ok) {
+                let far = TcpStream::connect(to).unwrap();
+                let ends = [client.try_clone().unwrap(), far.try_clone().unwrap()];
+                let record = Arc::clone(&record);
+                thread::spawn(move || copy_recorded(client, far, &record));
+                let [mut client, mut far] = ends;
+                thread::spawn(move || std::io::copy(&mut far, &mut client));
+            }
+        });
+        Recorder { at, kept }
+    }
+
+    fn recorded(&self) -> Vec<u8> {
+        self.kept.lock().unwrap().clone()
+    }
+}
+
+/// Copies a stream, and keeps its first bytes.
+fn copy_recorded(mut from: TcpStream, mut to: TcpStream, kept: &Mutex<Vec<u8>>) {
+    let mut room = [0; 16 << 10];
+    while let Ok(length @ 1..) = from.read(&mut room) {
+        let mut kept = kept.lock().unwrap();
+        if kept.len() < 4_096 {
+            kept.extend_from_slice(&room[..length]);
+        }
+        drop(kept);
+        if to.write_all(&room[..length]).is_err() {
+            return;
+        }
+    }
+    let _ = to.shutdown(Shutdown::Both);
 }
 
 #[test]
@@ -555,6 +800,58 @@ fn streams_through_one_interface_are_one_path_unless_proxies_set_them_apart() {
     assert!(apart.status.success(), "{apart:?}");
     assert!(told.contains("a-1") && told.contains("a-2"), "{told}");
     assert!(!told.contains(":stream@"), "no password shows: {told}");
+}
+
+/// A path becomes a stream, another one, and datagrams again, and the session goes on.
+#[test]
+fn a_path_changes_its_kind_when_the_file_is_read_again() {
+    let far = Far::start();
+    let proxy = Proxy::start(Manner::Socks, None);
+    let (key, file) = (far.folder.path().join("home.key"), far.folder.path().join("home.toml"));
+    let write = |second: &str| {
+        let fixed = format!(
+            "listen = '127.0.0.1:0'\nto = '{}'\nto-tcp = '{}'\nkey = '{}'\nseed = 7\n\
+             every = '7p'\n[[path]]\nname = 'u'\naddress = '127.0.0.2'\n\
+             [[path]]\nname = 'b'\n",
+            far.udp,
+            far.tcp,
+            key.display()
+        );
+        fs::write(&file, format!("{fixed}{second}")).unwrap();
+    };
+    write("address = '127.0.0.3'\n");
+    let mut near = Near::of(&file);
+    near.is_up();
+    near.passes(200);
+    let socks = format!("socks5-tcp = '{}'\n", proxy.at);
+    for (second, kind) in [
+        ("address = '127.0.0.3'\ntcp = ''\n", "tcp"),
+        (&*socks, "socks5-tcp"),
+        ("ports = 2\n", "udp"),
+    ] {
+        write(second);
+        near.program.signal("-HUP");
+        near.program.next("reloaded");
+        near.program.find("stats", |stats| {
+            let path = &stats["paths"][1];
+            let is_kind = path["stream"]["kind"].as_str().unwrap_or("udp") == kind;
+            is_kind && path["state"] == "up" && path["rtt_ms"].is_number()
+        });
+        let before = near.program.next("stats")["paths"][1]["down_packets"].as_u64().unwrap();
+        near.passes(300);
+        let after = near.program.find("stats", |stats| {
+            stats["paths"][1]["down_packets"].as_u64().unwrap() > before + 50
+        });
+        assert_eq!(after["paths"][0]["state"], "up", "{kind}");
+    }
+    // The far end knows paths by their places.
+    let text = fs::read_to_string(&file).unwrap();
+    fs::write(&file, text.replace("'b'", "'c'")).unwrap();
+    near.program.signal("-HUP");
+    let warning = near.program.next("warning");
+    assert!(warning["text"].as_str().unwrap().contains("cannot change"), "{warning}");
+    near.passes(100);
+    assert_eq!(near.end()["sessions"], 1);
 }
 
 #[test]

@@ -77,6 +77,8 @@ pub struct StreamCounters {
     pub aged: u64,
     /// Connections that ended.
     pub ended: u64,
+    /// Circuits that were too slow, so that another one was asked for.
+    pub replaced: u64,
 }
 
 impl PathCounters {

@@ -4,12 +4,12 @@
 //!   route out of this machine; [`socks`] has the paths through proxies. [`wg_quick`] and [`mosh`]
 //!   prepare a user's own tunnel or login. [`metered`] counts for Prometheus.
 //! * **A far end.** [`merge`] is the driver in front of a server. [`far_end`] has the settings of
-//!   both ends, above all the key files. `streams` has what both ends need where a path is a TCP
-//!   connection.
+//!   both ends, above all the key files. [`streams`] has what both ends need where a path is a TCP
+//!   connection; TLS is behind a trait there.
 //! * **Any program** (`--tun`). [`steer`] routes traffic into an interface, and undoes that at the
 //!   end.
 //!
-//! The crate depends on no resolver, no asynchronous runtime and no onion network.
+//! The crate depends on no resolver, no asynchronous runtime, no TLS library and no onion network.
 //!
 //! Start reading at [`split::run`], then `split/driver.rs`, whose loop has four steps.
 
@@ -21,5 +21,5 @@ pub mod paths;
 pub mod socks;
 pub mod split;
 pub mod steer;
-mod streams;
+pub mod streams;
 pub mod wg_quick;

@@ -9,8 +9,9 @@ use anabranch_multipath::{PathId, Time};
 const SPAN: Duration = Duration::from_secs(10);
 /// Shortest time that a datagram waits for a missing one.
 const LEAST: Duration = Duration::from_millis(2);
-/// Longest time that a datagram waits for a missing one.
-pub(crate) const LONGEST: Duration = Duration::from_millis(250);
+/// Longest time that a datagram waits for a missing one. A datagram that arrives by another path
+/// later than this after the fastest one is out of order.
+pub const LONGEST: Duration = Duration::from_millis(250);
 
 /// The delays of all paths.
 #[derive(Default)]

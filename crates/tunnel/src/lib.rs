@@ -22,6 +22,7 @@
 //!   (the differences between the paths) and the `pacer`.
 //! * `parts`: splits datagrams that are too long for one packet.
 //! * `capacity`: the rate that each path passes on, and pacing by it.
+//! * `round_trip`: the time in which a path answers.
 //! * [`carrier`]: packets on a byte stream, for paths that are TCP connections.
 //! * `window`: the data in flight that each path may have, for schedules that use windows.
 //! * Decoys ([`Session::send_decoys`]) look like data, and the other end drops them.
@@ -48,12 +49,14 @@ mod pacer;
 mod parts;
 mod piece;
 mod resequencer;
+mod round_trip;
 mod session;
 mod spare;
 mod suite;
 mod window;
 
 pub use datagram::Datagram;
+pub use delays::LONGEST as LONGEST_PATIENCE;
 pub use far::{ClientId, Far, NewRun, PacketKind, Peer};
 pub use hello::LONGEST_LABEL;
 pub use inner::{INTERFACE, Inner};

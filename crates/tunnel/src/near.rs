@@ -257,10 +257,12 @@ impl<R: CryptoRng> Near<R> {
         self.session.say(now, &self.disguise, out)
     }
 
-    /// Notes that `path` now leads to the far end and did not before. With a session, all paths
-    /// are probed at once. Without one, a handshake begins at once by this path, the first time
-    /// that the path appears.
+    /// Notes that `path` now leads to the far end and did not before, or leads there by another
+    /// route, so that its round-trip time is measured again. With a session, all paths are probed
+    /// at once. Without one, a handshake begins at once by this path, the first time that the path
+    /// appears.
     pub fn on_path(&mut self, now: Time, path: PathId) {
+        self.session.forget_round_trip(path);
         if self.state() == State::Up {
             return self.session.ask_at(now);
         }

@@ -15,6 +15,7 @@ use crate::frame::{self, Frame, ZEROS};
 use crate::parts::Joiner;
 use crate::piece::{PLACE, Piece};
 use crate::resequencer::{Arrival, Resequencer};
+use crate::round_trip::RoundTrip;
 use crate::spare::Spare;
 use crate::window::{Receipt, Tally, Window};
 
@@ -115,11 +116,14 @@ enum Word {
 
 #[derive(Default)]
 struct Path {
-    rtt: Option<Duration>,
+    rtt: RoundTrip,
     heard: Option<Time>,
     /// Rounds of probes since a packet last arrived by this path: our own, or those of the other
-    /// end that arrived by other paths.
+    /// end that arrived by other paths. Only those count that came after the time within which the
+    /// first of them would have been answered.
     unanswered: u32,
+    /// When the first of these probes was sent.
+    asked: Time,
     /// Whether the other end has reported that it receives nothing by this path.
     deaf: bool,
     /// The longest packet of this path in bytes, if known.
@@ -134,6 +138,16 @@ impl Path {
     /// Returns whether the path answers, and the other end receives our packets by it.
     fn is_usable(&self) -> bool {
         self.unanswered <= UNANSWERED && !self.deaf
+    }
+
+    /// Notes a question at `now`. On a slow path the answer to an earlier one may be under way.
+    fn ask(&mut self, now: Time) {
+        if self.unanswered == 0 {
+            self.asked = now;
+        } else if now.since(self.asked) < self.rtt.timeout() {
+            return;
+        }
+        self.unanswered = self.unanswered.saturating_add(1);
     }
 }
 
@@ -390,7 +404,7 @@ impl Session {
             if place == path.index() {
                 (other.heard, other.unanswered) = (Some(now), 0);
             } else if begins {
-                other.unanswered = other.unanswered.saturating_add(1);
+                other.ask(now);
             }
         }
     }
@@ -413,15 +427,16 @@ impl Session {
                 if let Some(path) = self.paths.get_mut(path.index()) {
                     path.deaf = deaf;
                     path.room = Some(room).filter(|room| *room > 0).or(path.room);
-                    let known = (rtt > 0).then(|| Duration::from_micros(rtt.into()));
-                    path.rtt = known.or(path.rtt);
+                    if rtt > 0 {
+                        path.rtt.note(Duration::from_micros(rtt.into()));
+                    }
                 }
                 self.words.push_back((path, Word::Pong { echo: stamp }));
             }
             Frame::Pong { echo, .. } => {
                 let rtt = Duration::from_micros(micros(now).wrapping_sub(echo).into());
                 if let Some(path) = self.paths.get_mut(path.index()) {
-                    path.rtt = Some(rtt);
+                    path.rtt.note(rtt);
                 }
             }
             Frame::Ack(receipt) => self.acknowledged(now, path, receipt),
@@ -476,7 +491,7 @@ impl Session {
         let frame = match word {
             Word::Ping { deaf } => {
                 let known = self.paths.get(path.index());
-                let rtt = known.and_then(|path| path.rtt);
+                let rtt = known.and_then(|path| path.rtt.last());
                 let rtt = rtt.map_or(0, |rtt| u32::try_from(rtt.as_micros()).unwrap_or(u32::MAX));
                 let room = known.and_then(|path| path.room).unwrap_or_default();
                 Frame::Ping { stamp, deaf, rtt, room }
@@ -512,7 +527,7 @@ impl Session {
         };
         self.ask = now + pause;
         for (place, path) in self.paths.iter_mut().enumerate() {
-            path.unanswered = path.unanswered.saturating_add(1);
+            path.ask(now);
             let deaf = path.unanswered > UNANSWERED;
             self.words.push_back((PathId::at(place), Word::Ping { deaf }));
         }
@@ -541,9 +556,13 @@ impl Session {
         let known = self.paths.get(path.index());
         let usable = known.is_some_and(Path::is_usable);
         let Some(known) = known.filter(|_| usable && self.has_windows) else {
-            return PathView { usable, rtt: known.and_then(|path| path.rtt), ..PathView::open() };
+            return PathView {
+                usable,
+                rtt: known.and_then(|path| path.rtt.last()),
+                ..PathView::open()
+            };
         };
-        let mut view = known.window.view(now, known.rtt, self.run.path == Some(path));
+        let mut view = known.window.view(now, known.rtt.last(), self.run.path == Some(path));
         // The other end delays each datagram as if it had arrived by the slowest path.
         let usable = self.paths.iter().filter(|path| path.is_usable());
         let slowest = usable.filter_map(|path| path.window.least_rtt()).max();
@@ -555,6 +574,23 @@ impl Session {
     #[must_use]
     pub fn patience(&self) -> Duration {
         self.order.patience()
+    }
+
+    /// Forgets the round-trip time of `path`, which now leads to the far end by another route.
+    pub(crate) fn forget_round_trip(&mut self, path: PathId) {
+        let path = self.paths.get_mut(path.index());
+        path.into_iter().for_each(|path| path.rtt = RoundTrip::default());
+    }
+
+    /// Returns how much later datagrams arrive on `path` than on the fastest usable path: half the
+    /// difference of their smoothed round-trip times. `None` if `path` is not usable, or not
+    /// measured yet.
+    #[must_use]
+    pub fn lag(&self, path: PathId) -> Option<Duration> {
+        let own = self.paths.get(path.index()).filter(|path| path.is_usable())?.rtt.smoothed()?;
+        let usable = self.paths.iter().filter(|path| path.is_usable());
+        let least = usable.filter_map(|path| path.rtt.smoothed()).min()?;
+        Some(own.saturating_sub(least) / 2)
     }
 
     /// Returns the packets that never arrived or are known to be lost. Some may have arrived late.

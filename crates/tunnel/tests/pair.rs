@@ -375,6 +375,34 @@ fn a_slow_path_among_many_is_not_taken_for_dead_while_its_question_is_on_its_way
     }
 }
 
+/// The paths are asked each second; the answers of 2.4 and 3 s come after three more questions.
+#[test]
+fn a_path_with_a_long_round_trip_is_not_taken_for_dead_by_either_end() {
+    let mut world = ready(34, &[path(20), path(650), path(1_200), path(1_500)], "20ms");
+    exchange(&mut world, 6_000);
+    let client = world.client.unwrap();
+    for number in 0..20_000 {
+        world.send_up(&datagram(number));
+        world.send_down(&datagram(number));
+        world.run_for(Duration::from_millis(1));
+        for path in (0..4).map(PathId) {
+            assert!(world.near.session().view(world.now, path).usable, "{path:?} {number} ms");
+            assert!(world.far.view(world.now, client, path).usable, "{path:?} {number} ms");
+        }
+    }
+    let lag = |path| world.near.session().lag(PathId(path)).unwrap().as_millis();
+    let lags: Vec<_> = (0..4).map(lag).collect();
+    assert!(lags[0] == 0 && (628..634).contains(&lags[1]) && lags[3] > 1_470, "{lags:?}");
+    // The twin: its death is found out nevertheless.
+    world.cut[3] = true;
+    let cut = world.now;
+    while world.near.session().view(world.now, PathId(3)).usable {
+        world.send_up(&datagram(0));
+        world.run_for(Duration::from_millis(1));
+        assert!(world.now.since(cut) < Duration::from_secs(8));
+    }
+}
+
 #[test]
 fn the_death_of_a_path_is_found_out_by_both_ends_within_three_seconds() {
     let mut world = ready(18, &[path(20), path(35), path(60)], "20ms");

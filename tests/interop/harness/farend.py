@@ -32,6 +32,7 @@ class FarEnd(Closing):
         every: str = "100ms",
         schedule: str = "uniform",
         options: Sequence[str] = (),
+        listen: str = f"{SERVER}:{PORT}",
     ):
         """Starts the far end in front of the server at ``to``, or without one, as ``options``
         specify.
@@ -39,7 +40,7 @@ class FarEnd(Closing):
         Raises:
             PeerFailed: it ended before it was ready; the message holds its error.
         """
-        command = [anabranch(), "merge", "--json", "--listen", f"{SERVER}:{PORT}", *options]
+        command = [anabranch(), "merge", "--json", "--listen", listen, *options]
         command += ["--to", to] if to else []
         command += ["--key", str(key), "--schedule", schedule, "--every", every, "--seed", "7"]
         self.events: list[dict[str, Any]] = []

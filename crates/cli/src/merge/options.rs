@@ -5,14 +5,17 @@ use std::net::SocketAddr;
 use std::num::NonZeroUsize;
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
+use std::sync::Arc;
 use std::time::Duration;
 
 use anabranch_comps::{FAR_END_EVERY, FAR_END_SCHEDULE, Guess, check_jitter};
 use anabranch_multipath::{DecoyBudget, Every, Jitter, Silence};
+use anabranch_os::target::Target;
 use anabranch_os::toml_keys::{self, Section};
 use anabranch_splitter::far_end::{INTERFACE, KeyEnd, KeyFile};
 use anabranch_splitter::merge::{Server, Settings};
 use anabranch_splitter::split::fresh_seed;
+use anabranch_splitter::streams::{self, TlsEnd};
 use serde::Deserialize;
 
 use crate::failure::Failure;
@@ -20,6 +23,7 @@ use crate::split::check_decoys;
 use crate::split::forms;
 use crate::split::values::{AnySchedule, Span, address};
 use crate::status::run_name;
+use crate::tls;
 
 /// A flow is closed after this time, as a splitter's session is.
 const IDLE: Duration = Duration::from_secs(180);
@@ -32,6 +36,11 @@ const KEYS: &[Section] = &[Section {
     keys: &[
         "listen",
         "listen-tcp",
+        "listen-tls",
+        "tls-cert",
+        "tls-key",
+        "behind",
+        "stream-age",
         "to",
         "tun",
         "key",
@@ -68,6 +77,41 @@ pub(super) struct Options {
     #[arg(long, value_name = "ADDRESS:PORT", help_heading = "Ends", value_parser = address)]
     #[serde(deserialize_with = "forms::address")]
     listen_tcp: Option<SocketAddr>,
+
+    /// Also receive splitters' packets by TLS connections (tls: paths, TLS 1.3) at this address,
+    /// such as [::]:443.
+    ///
+    /// The SHA-256 of the certificate is printed: splitters need it (--tls-fingerprint), unless a
+    /// CA has signed the certificate.
+    #[arg(long, value_name = "ADDRESS:PORT", help_heading = "Ends", value_parser = address)]
+    #[serde(deserialize_with = "forms::address")]
+    listen_tls: Option<SocketAddr>,
+
+    /// Read the certificate of --listen-tls, and those of the CAs that signed it, from this PEM
+    /// file [default: the file of --key with .tls.pem after its name, which is made at the first
+    /// start].
+    #[arg(long, value_name = "FILE", help_heading = "Ends")]
+    tls_cert: Option<PathBuf>,
+
+    /// Read the certificate's private key from this PEM file [default: the file of --tls-cert].
+    #[arg(long, value_name = "FILE", help_heading = "Ends")]
+    tls_key: Option<PathBuf>,
+
+    /// Let the web server at this address answer TCP and TLS connections that do not begin as a
+    /// splitter's does.
+    ///
+    /// The server receives all bytes that have arrived so far, as they were, or with --listen-tls
+    /// as they were inside TLS. So whoever looks at the port sees a web site.
+    #[arg(long, value_name = "HOST:PORT", help_heading = "Ends")]
+    #[serde(deserialize_with = "forms::text")]
+    behind: Option<Target>,
+
+    /// Drop packets that wait longer than TIME for their TCP connection [default: 200ms].
+    ///
+    /// A longer time makes a full connection delay packets instead of losing them.
+    #[arg(long, value_name = "TIME", help_heading = "Ends")]
+    #[serde(deserialize_with = "forms::text")]
+    stream_age: Option<Span>,
 
     /// Send each client's datagrams to this server. With several servers, repeat --to and give each
     /// a name: splitters choose by it (--behind NAME).
@@ -225,6 +269,11 @@ impl Options {
         Options {
             listen: self.listen.or(file.listen),
             listen_tcp: self.listen_tcp.or(file.listen_tcp),
+            listen_tls: self.listen_tls.or(file.listen_tls),
+            tls_cert: self.tls_cert.or(file.tls_cert),
+            tls_key: self.tls_key.or(file.tls_key),
+            behind: self.behind.or(file.behind),
+            stream_age: self.stream_age.or(file.stream_age),
             to: if self.to.is_empty() { file.to } else { self.to },
             tun: self.tun.or(file.tun),
             key: self.key.or(file.key),
@@ -295,9 +344,14 @@ impl Options {
         let schedule = self.schedule.clone().map_or_else(usual, |schedule| schedule.0);
         let published = schedule.family().every.unwrap_or(FAR_END_EVERY);
         let every = published.parse().expect("a family's own run length is well formed");
+        let tls = self.tls(file)?;
         Ok(Settings {
             listen,
             listen_tcp: self.listen_tcp,
+            fingerprint: tls.as_ref().map(|(_, far)| far.fingerprint().to_string()),
+            listen_tls: tls.map(|(listen, far)| (listen, Arc::new(far) as Arc<dyn TlsEnd>)),
+            behind: self.behind.clone(),
+            stream_age: self.stream_age.map_or(streams::AGE, |span| span.0),
             keys,
             servers: self.servers()?,
             tun: self.tun.clone(),
@@ -311,6 +365,35 @@ impl Options {
             idle: self.idle.map_or(IDLE, |span| span.0),
             flows: self.max_flows.map_or(FLOWS, usize::from),
         })
+    }
+
+    /// Where streams in TLS come to, and the certificate; `key` is the file of our keys.
+    fn tls(&self, key: &Path) -> Result<Option<(SocketAddr, tls::Far)>, Failure> {
+        let needs = |given: bool, setting: &str, what: &str| match given {
+            true => Err(Failure::misuse(format!("--{setting}: it needs {what}"))),
+            false => Ok(()),
+        };
+        let Some(listen) = self.listen_tls else {
+            needs(self.tls_cert.is_some(), "tls-cert", "--listen-tls ADDRESS:PORT")?;
+            needs(self.tls_key.is_some(), "tls-key", "--listen-tls ADDRESS:PORT")?;
+            let has_streams = self.listen_tcp.is_some();
+            let streams = "--listen-tcp or --listen-tls, whose strangers it answers";
+            needs(self.behind.is_some() && !has_streams, "behind", streams)?;
+            return Ok(None);
+        };
+        let far = match (&self.tls_cert, &self.tls_key) {
+            (Some(certificate), key) => {
+                tls::Far::read(certificate, key.as_ref().unwrap_or(certificate))
+            }
+            (None, Some(_)) => Err("--tls-key also needs --tls-cert FILE".to_owned()),
+            (None, None) => {
+                let mut name = key.as_os_str().to_owned();
+                name.push(".tls.pem");
+                tls::Far::read_or_make(Path::new(&name))
+            }
+        };
+        let far = far.map_err(|error| Failure::misuse(format!("--listen-tls: {error}")))?;
+        Ok(Some((listen, far)))
     }
 
     fn servers(&self) -> Result<Vec<Server>, Failure> {

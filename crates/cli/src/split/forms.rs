@@ -252,6 +252,7 @@ struct PathFields {
     socks5_tcp: Option<String>,
     http: Option<String>,
     ssh: Option<String>,
+    tls: Option<String>,
     onion: Option<u8>,
 }
 
@@ -263,6 +264,7 @@ impl PathFields {
             ("socks5-tcp", self.socks5_tcp.clone()),
             ("http", self.http.clone()),
             ("ssh", self.ssh.clone()),
+            ("tls", self.tls.clone()),
             ("onion", self.onion.map(|count| count.to_string())),
         ];
         let given: Vec<_> =

@@ -52,6 +52,8 @@ PATHS
                       goes through this SOCKS5 proxy, or HTTP proxy by CONNECT; passwords as above
   NAME=ssh:[USER@]HOST[:PORT]
                       goes through OpenSSH (ssh -W), with its configuration, keys and agent
+  NAME=tls:HOST:PORT  goes straight to a far end with --listen-tls (TLS 1.3); needs --tls-fingerprint
+                      or --tls-ca
   NAME=onion:N        becomes N paths, each a circuit of the Tor client at --onion-socks
   Kinds combine: lte=if:wwan0,ports:4   prx=socks5:anna@192.0.2.9:1080,if:wlan0
 

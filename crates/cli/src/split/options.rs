@@ -16,6 +16,7 @@ use super::forms;
 use super::uplinks::PathChoice;
 use super::values::{AnySchedule, Mark, Named, PathParser, Span, Traffic, address};
 use crate::status::run_name;
+use crate::tls::Fingerprint;
 
 /// Settings of the command line and of the file.
 #[derive(Clone, Debug, Default, clap::Args, Deserialize)]
@@ -121,6 +122,24 @@ pub(crate) struct Options {
     #[arg(long, value_name = "HOST:PORT", help_heading = "Paths")]
     #[serde(deserialize_with = "forms::text")]
     pub(crate) onion_socks: Option<Target>,
+
+    /// Accept the far end's TLS certificate if it has this SHA-256, for tls: paths. The far end
+    /// prints it.
+    #[arg(long, value_name = "HEX", help_heading = "Paths", conflicts_with = "tls_ca")]
+    #[serde(deserialize_with = "forms::text")]
+    pub(crate) tls_fingerprint: Option<Fingerprint>,
+
+    /// Accept the far end's TLS certificate if a CA in this PEM file has signed it for the path's
+    /// HOST, for tls: paths.
+    #[arg(long, value_name = "FILE", help_heading = "Paths")]
+    pub(crate) tls_ca: Option<PathBuf>,
+
+    /// Drop packets that wait longer than TIME for their TCP connection [default: 200ms].
+    ///
+    /// A longer time makes a full connection delay packets instead of losing them.
+    #[arg(long, value_name = "TIME", help_heading = "Paths")]
+    #[serde(deserialize_with = "forms::text")]
+    pub(crate) stream_age: Option<Span>,
 
     /// Set this firewall mark (SO_MARK; decimal or 0x...) on the packets that the splitter sends,
     /// for routing rules that keep them out of a VPN that takes all traffic.
@@ -326,6 +345,9 @@ impl Options {
             paths: if self.paths.is_empty() { file.paths } else { self.paths },
             same_egress: self.same_egress || file.same_egress,
             onion_socks: self.onion_socks.or(file.onion_socks),
+            tls_fingerprint: self.tls_fingerprint.or(file.tls_fingerprint),
+            tls_ca: self.tls_ca.or(file.tls_ca),
+            stream_age: self.stream_age.or(file.stream_age),
             fwmark: self.fwmark.or(file.fwmark),
             schedule: self.schedule.or(file.schedule),
             every: self.every.or(file.every),

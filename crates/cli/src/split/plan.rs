@@ -3,6 +3,7 @@
 use std::fmt::Display;
 use std::num::NonZeroUsize;
 use std::path::Path;
+use std::sync::Arc;
 
 use anabranch_capture::PcapLimits;
 use anabranch_comps::{Config, FAR_END_EVERY, FAR_END_SCHEDULE, Guess, Protocol, check_jitter};
@@ -13,11 +14,13 @@ use anabranch_splitter::far_end::{FarEnd, INTERFACE, Inner, KeyEnd, KeyFile};
 use anabranch_splitter::paths::{Circuits, PathSpec, StreamKind, circuits, distinct};
 use anabranch_splitter::split::{Entrance, Settings, fresh_seed};
 use anabranch_splitter::steer::{Ports, Request, UPLINK};
+use anabranch_splitter::streams::{self, TlsEnd};
 
 use super::options::Options;
 use super::uplinks;
 use super::values::AnySchedule;
 use crate::failure::Failure;
+use crate::tls;
 
 /// Checks `options` and fills in what they leave open.
 ///
@@ -27,6 +30,7 @@ pub(crate) fn settings(options: &Options) -> Result<Settings, Failure> {
     let paths = uplinks::expand(&options.paths)?;
     let paths = streams(options, paths)?;
     distinct(&paths).map_err(in_setting("path"))?;
+    let tls = tls(options, &paths)?;
     let far_end = far_end(options, paths.len())?;
     let (entrance, far_end) = entrance(options, &paths, far_end)?;
     let roles = Roles::of(options, &paths)?;
@@ -40,6 +44,8 @@ pub(crate) fn settings(options: &Options) -> Result<Settings, Failure> {
         specs: paths,
         core,
         to_tcp: options.to_tcp.clone(),
+        tls,
+        stream_age: options.stream_age.map_or(streams::AGE, |span| span.0),
         fwmark: options.fwmark.map(|mark| mark.0),
         same_egress: options.same_egress,
         trace: options.trace.clone(),
@@ -82,6 +88,29 @@ fn streams(options: &Options, paths: Vec<PathSpec>) -> Result<Vec<PathSpec>, Fai
         _ => vec![path],
     });
     Ok(filled.collect())
+}
+
+/// What paths in TLS need: the far end's certificate, or who signs it.
+fn tls(options: &Options, paths: &[PathSpec]) -> Result<Option<Arc<dyn TlsEnd>>, Failure> {
+    let is_tls = |path: &&PathSpec| matches!(path.stream, Some(StreamKind::Tls(_)));
+    let Some(path) = paths.iter().find(is_tls) else { return Ok(None) };
+    let end = match (options.tls_fingerprint, &options.tls_ca) {
+        (Some(_), Some(_)) => {
+            return Err(in_setting("tls-ca")(
+                "the certificate is named by --tls-fingerprint already: remove one of them",
+            ));
+        }
+        (Some(fingerprint), None) => tls::Near::pinned(fingerprint),
+        (None, Some(file)) => tls::Near::by_ca(file).map_err(in_setting("tls-ca"))?,
+        (None, None) => {
+            return Err(in_setting("path")(format!(
+                "path '{}' is in TLS: add --tls-fingerprint HEX, which 'anabranch merge \
+                 --listen-tls' prints, or --tls-ca FILE if a CA has signed its certificate",
+                path.name
+            )));
+        }
+    };
+    Ok(Some(Arc::new(end)))
 }
 
 /// Where clients come in. A file may name a port and the command line an interface, so both are

@@ -28,7 +28,7 @@ use super::guests::{Destination, Guest};
 use super::hub::Hub;
 use super::outbox::Outbox;
 use super::settings::{Failure, Listening, News, Reread, Screen, Server, Settings, Snapshot};
-use super::streams::{Packets, STREAMS, Streams};
+use super::streams::{BEHIND, Entry, Packets, STREAMS, Streams};
 use crate::far_end::Inner;
 use crate::split::signals::signals;
 
@@ -38,6 +38,7 @@ const STOP: u64 = u64::MAX - 1;
 const HUB: u64 = u64::MAX - 2;
 const RELOAD: u64 = u64::MAX - 3;
 const TCP_LISTENER: u64 = u64::MAX - 4;
+const TLS_LISTENER: u64 = u64::MAX - 5;
 /// Receive and send buffers of the listener, in bytes: it is shared by all clients.
 const BUFFER: usize = 16 << 20;
 /// Messages taken from a socket at once.
@@ -103,7 +104,8 @@ fn run_driver(mut driver: Driver<'_>) -> Result<Snapshot, Failure> {
                 STOP => driver.stopped = true,
                 HUB => driver.on_hub()?,
                 RELOAD => driver.on_hangup(),
-                TCP_LISTENER => driver.on_streams(),
+                TCP_LISTENER | TLS_LISTENER => driver.on_streams(event.token),
+                token if token & (STREAMS | BEHIND) == BEHIND => driver.on_web(token & !BEHIND),
                 token if token & STREAMS > 0 => driver.on_stream(token & !STREAMS, event),
                 token => driver.on_server(token, &mut buffers),
             }
@@ -127,7 +129,7 @@ pub(super) struct Driver<'s> {
     poller: Poller,
     listener: UdpSocket,
     /// Streams of clients, where any may come.
-    streams: Option<Streams>,
+    pub(super) streams: Option<Streams>,
     /// Kept for its memory alone.
     packets: Packets,
     /// Readable when the run is to end.
@@ -165,12 +167,11 @@ impl<'s> Driver<'s> {
         let mut far = Far::new(settings.keys.own.clone(), &clients, &settings.pad, rng);
         far.prefer_aes(has_aes());
         let listener = open_listener(settings.listen)?;
-        let streams = settings.listen_tcp.map(open_tcp).transpose()?;
+        let behind = look_up_behind(&settings)?;
         let hub = settings.tun.as_ref().map(|name| Hub::open(name, &settings.keys)).transpose()?;
         let poller = Poller::new(EVENTS).map_err(system("opening an epoll set"))?;
         poller.add(&listener, LISTENER).map_err(system("filling the epoll set"))?;
-        let streams_added = streams.as_ref().map_or(Ok(()), |tcp| poller.add(tcp, TCP_LISTENER));
-        streams_added.map_err(system("filling the epoll set"))?;
+        let streams = open_streams(&settings, behind, &poller)?;
         poller.add(&stop, STOP).map_err(system("filling the epoll set"))?;
         let hub_added = hub.as_ref().map_or(Ok(()), |hub| poller.add(hub, HUB));
         hub_added.map_err(system("filling the epoll set"))?;
@@ -212,7 +213,13 @@ impl<'s> Driver<'s> {
     pub(super) fn about(&self) -> Listening {
         Listening {
             listen: self.listener.local_addr().unwrap_or(self.settings.listen),
-            listen_tcp: self.streams.as_ref().and_then(|streams| streams.local_addr().ok()),
+            listen_tcp: self.streams.as_ref().and_then(|one| one.local_addr(TCP_LISTENER)),
+            listen_tls: self
+                .streams
+                .as_ref()
+                .and_then(|one| one.local_addr(TLS_LISTENER))
+                .zip(self.settings.fingerprint.clone()),
+            behind: self.settings.behind.clone(),
             public: self.settings.keys.own.public.0,
             servers: self.servers.clone(),
             tun: self.hub.as_ref().map(|hub| {
@@ -268,11 +275,16 @@ impl<'s> Driver<'s> {
     }
 
     /// Clients, or strangers, open streams.
-    fn on_streams(&mut self) {
+    fn on_streams(&mut self, entry: u64) {
         let now = self.clock.now();
         if let Some(streams) = &mut self.streams {
-            streams.accept(now, &self.poller);
+            streams.accept(now, &self.poller, entry);
         }
+    }
+
+    /// The web server has answered a stranger, or takes more.
+    fn on_web(&mut self, number: u64) {
+        self.streams.iter_mut().for_each(|streams| streams.pump(number, &self.poller));
     }
 
     /// Packets have arrived by a stream, or it has room.
@@ -284,11 +296,11 @@ impl<'s> Driver<'s> {
         }
         let mut packets = std::mem::take(&mut self.packets);
         if event.read
-            && let Some(peer) = streams.read(number, &mut packets)
+            && let Some(peer) = streams.read(number, &mut packets, &self.poller)
         {
             let mut spoke = Vec::new();
             for packet in packets.iter() {
-                let Some(client) = self.take(now, peer, packet) else { continue };
+                let Some(client) = self.take_of_stream(now, peer, packet) else { continue };
                 let bound = self.streams.as_mut().is_some_and(|one| one.bind(number, client));
                 spoke.extend(Some(client).filter(|client| spoke.last() != Some(client)));
                 if !bound {
@@ -299,6 +311,20 @@ impl<'s> Driver<'s> {
         }
         self.packets = packets;
         self.send(now);
+    }
+
+    /// As [`Driver::take`]; what a stream brings also tells whose it is.
+    fn take_of_stream(&mut self, now: Time, from: Peer, packet: &[u8]) -> Option<ClientId> {
+        let (strangers, handshakes) = (self.counted.strangers, self.counted.handshakes);
+        let client = self.take(now, from, packet);
+        if let (Some(number), Some(streams)) = (from.stream, &mut self.streams) {
+            if self.counted.handshakes > handshakes {
+                streams.trust(now, number);
+            } else if self.counted.strangers > strangers {
+                streams.doubt(number, &self.poller);
+            }
+        }
+        client
     }
 
     /// Paths whose streams have ended lead nowhere now.
@@ -612,7 +638,7 @@ impl<'s> Driver<'s> {
     fn sweep(&mut self, now: Time) {
         self.flows.close_idle(now, self.settings.idle);
         if let Some(streams) = &mut self.streams {
-            streams.sweep(now, &self.poller, TCP_LISTENER);
+            streams.sweep(now, &self.poller);
         }
         for client in self.far.expire(now) {
             self.flows.close_all(client);
@@ -664,12 +690,35 @@ pub(super) fn look_up(servers: &[Server]) -> Result<Vec<(String, SocketAddr)>, F
     found.collect()
 }
 
-fn open_tcp(listen: SocketAddr) -> Result<Streams, Failure> {
-    let opened = TcpListener::bind(listen).and_then(Streams::new);
-    opened.map_err(|error| {
-        let why = holders::unbindable(Transport::Tcp, listen, &error);
-        Failure::Listen(listen, io::Error::new(error.kind(), why))
-    })
+/// The address of the web server behind.
+pub(super) fn look_up_behind(settings: &Settings) -> Result<Option<SocketAddr>, Failure> {
+    let Some(behind) = &settings.behind else { return Ok(None) };
+    let found = behind.resolve().map_err(|error| Failure::Resolve(behind.clone(), error))?;
+    Ok(Some(found[0]))
+}
+
+/// Opens the sockets that accept streams; `None` where there are none.
+fn open_streams(
+    settings: &Settings,
+    behind: Option<SocketAddr>,
+    poller: &Poller,
+) -> Result<Option<Streams>, Failure> {
+    let plain = settings.listen_tcp.map(|listen| (listen, TCP_LISTENER, None));
+    let tls = settings.listen_tls.clone();
+    let tls = tls.map(|(listen, end)| (listen, TLS_LISTENER, Some(end)));
+    let entries = plain.into_iter().chain(tls).map(|(listen, token, tls)| {
+        let opened = TcpListener::bind(listen).and_then(|one| Entry::new(one, token, tls));
+        opened.map_err(|error| {
+            let why = holders::unbindable(Transport::Tcp, listen, &error);
+            Failure::Listen(listen, io::Error::new(error.kind(), why))
+        })
+    });
+    let entries = entries.collect::<Result<Vec<_>, _>>()?;
+    if entries.is_empty() {
+        return Ok(None);
+    }
+    let streams = Streams::new(entries, (behind, settings.stream_age), poller);
+    streams.map(Some).map_err(|error| Failure::System("filling the epoll set", error))
 }
 
 fn open_listener(listen: SocketAddr) -> Result<UdpSocket, Failure> {

@@ -2,9 +2,11 @@
 //! servers that know nothing of it.
 //!
 //! [`run`] is the whole program. Clients' packets come to one socket, whichever path they take, or
-//! by streams (`streams`). Each flow of a client has a socket of its own to the server. Answers are
-//! dealt to the client's paths by a schedule of its own.
+//! by streams (`streams`); strangers' streams may go on to a web server (`behind`). Each flow of a
+//! client has a socket of its own to the server. Answers are dealt to the client's paths by a
+//! schedule of its own.
 
+mod behind;
 mod driver;
 mod flows;
 mod guests;

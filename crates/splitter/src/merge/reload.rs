@@ -1,8 +1,11 @@
 //! New settings under a running far end: read on SIGHUP, put into force whole or not at all.
 
+use std::net::SocketAddr;
+use std::sync::Arc;
+
 use anabranch_os::manager::reloading;
 
-use super::driver::{Driver, look_up};
+use super::driver::{Driver, look_up, look_up_behind};
 use super::guests::Guest;
 use super::hub::alike;
 use super::settings::Settings;
@@ -26,11 +29,14 @@ impl Driver<'_> {
     fn adopt(&mut self, settings: Settings) -> Result<(), String> {
         refuse_fixed(&self.settings, &settings)?;
         let servers = look_up(&settings.servers).map_err(|failure| failure.to_string())?;
+        let behind = look_up_behind(&settings).map_err(|failure| failure.to_string())?;
         if self.hub.is_some() {
             alike(&settings.keys).map_err(|failure| failure.to_string())?;
         }
         let now = self.clock.now();
         self.servers = servers;
+        let tls = settings.listen_tls.as_ref().map(|(_, end)| Arc::clone(end));
+        self.streams.iter_mut().for_each(|streams| streams.replace(behind, tls.as_ref()));
         self.settings = settings;
         self.replace_clients();
         self.flows.set_most(self.settings.flows);
@@ -73,11 +79,17 @@ impl Driver<'_> {
     }
 }
 
+fn tls(settings: &Settings) -> Option<SocketAddr> {
+    settings.listen_tls.as_ref().map(|(listen, _)| *listen)
+}
+
 /// What holds for a whole run.
 fn refuse_fixed(old: &Settings, new: &Settings) -> Result<(), String> {
     let changed = [
         ("listen", old.listen != new.listen),
         ("listen-tcp", old.listen_tcp != new.listen_tcp),
+        ("listen-tls", tls(old) != tls(new)),
+        ("stream-age", old.stream_age != new.stream_age),
         ("tun", old.tun != new.tun),
         ("key (this end's own)", old.keys.own.public != new.keys.own.public),
         ("pad", old.pad != new.pad),

@@ -3,6 +3,7 @@
 use std::fmt;
 use std::io;
 use std::net::SocketAddr;
+use std::sync::Arc;
 use std::time::Duration;
 
 use anabranch_comps::Flow;
@@ -12,6 +13,7 @@ use anabranch_os::target::Target;
 
 use crate::far_end::{Inner, KeyFile};
 use crate::split::dealing;
+use crate::streams::TlsEnd;
 
 /// The settings of one run.
 #[derive(Clone)]
@@ -20,6 +22,14 @@ pub struct Settings {
     pub listen: SocketAddr,
     /// Where clients' streams come to, if any may.
     pub listen_tcp: Option<SocketAddr>,
+    /// Where clients' streams in TLS come to, if any may, and this end's certificate.
+    pub listen_tls: Option<(SocketAddr, Arc<dyn TlsEnd>)>,
+    /// The SHA-256 of that certificate, in hexadecimal digits: what clients pin.
+    pub fingerprint: Option<String>,
+    /// The web server that answers streams of strangers; its name is looked up once.
+    pub behind: Option<Target>,
+    /// Time that packets wait for room in a stream, at most.
+    pub stream_age: Duration,
     /// Our keys, and those of the clients.
     pub keys: KeyFile,
     /// The servers, at least one where there is no interface; names are looked up once, at the
@@ -63,6 +73,10 @@ pub struct Listening {
     pub listen: SocketAddr,
     /// Where streams come to, if any may; the port as for `listen`.
     pub listen_tcp: Option<SocketAddr>,
+    /// Where streams in TLS come to, and the SHA-256 of our certificate.
+    pub listen_tls: Option<(SocketAddr, String)>,
+    /// The web server that answers strangers' streams, if there is one.
+    pub behind: Option<Target>,
     /// Our public key.
     pub public: [u8; 32],
     /// The servers' names and addresses.
@@ -172,6 +186,8 @@ pub struct StreamsSnapshot {
     pub bound: usize,
     /// Open ones whose sender is not known.
     pub strangers: usize,
+    /// Streams of strangers that the web server was given.
+    pub handed: u64,
     /// Packets to clients that were dropped because they waited too long for room.
     pub aged: u64,
 }

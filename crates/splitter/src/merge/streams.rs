@@ -2,12 +2,14 @@
 //! opens, closed when they are of no use.
 //!
 //! A stranger gets nothing: no answer, and no close at the wrong byte. Its bytes are read and
-//! dropped until its time is over, or until other strangers need its place.
+//! dropped until its time is over, or until other strangers need its place. With a web server
+//! behind the far end it gets that server's answer instead ([`Relay`]): the bytes that have arrived
+//! by then are kept until a client is known.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::io::{self, ErrorKind};
 use std::net::{SocketAddr, TcpListener};
-use std::os::fd::{AsFd, BorrowedFd};
+use std::sync::Arc;
 use std::time::Duration;
 
 use anabranch_multipath::Time;
@@ -17,15 +19,20 @@ use anabranch_tunnel::carrier::{LONGEST, LONGEST_FIRST};
 use anabranch_tunnel::{ClientId, Peer};
 use socket2::Socket;
 
+use super::behind::Relay;
 use super::settings::{StreamSnapshot, StreamsSnapshot};
-use crate::streams::{Connection, Ending, prepare};
+use crate::streams::{Connection, Ending, TlsEnd, prepare};
 
 /// Set in the token of a stream, with its number.
 pub(super) const STREAMS: u64 = 1 << 62;
+/// Set in the token of a web server's connection, with the number of the stranger's stream.
+pub(super) const BEHIND: u64 = 1 << 61;
 /// Streams that have not shown a client's packet, at once; one more closes the oldest.
 const STRANGERS: usize = 1_024;
 /// Time for a first packet that opens: more than a handshake through an onion circuit takes.
 const PATIENCE: Duration = Duration::from_secs(20);
+/// The same where a web server is behind: it is that server's to wait longer.
+const HESITATION: Duration = Duration::from_secs(5);
 /// Streams of one client at once; one more closes its oldest. A session has at most 64 paths, and
 /// a path that was dialled again may have two for a while.
 const OF_CLIENT: usize = 128;
@@ -39,6 +46,37 @@ struct Carrier {
     connection: Connection,
     from: SocketAddr,
     owner: Owner,
+    /// What a stranger has sent, for the web server.
+    begun: Vec<u8>,
+    /// The way to the web server, where the stream was handed to it.
+    relay: Option<Box<Relay>>,
+}
+
+/// A socket that accepts streams.
+pub(super) struct Entry {
+    listener: TcpListener,
+    /// The token by which it is watched.
+    token: u64,
+    /// TLS of its streams, where they have that.
+    tls: Option<Arc<dyn TlsEnd>>,
+    /// Whether it is watched; it is not while no file is left.
+    is_watched: bool,
+}
+
+impl Entry {
+    /// Accepts streams at `listener`, which is watched as `token`.
+    pub(super) fn new(
+        listener: TcpListener,
+        token: u64,
+        tls: Option<Arc<dyn TlsEnd>>,
+    ) -> io::Result<Entry> {
+        listener.set_nonblocking(true)?;
+        Ok(Entry { listener, token, tls, is_watched: true })
+    }
+
+    pub(super) fn local_addr(&self) -> io::Result<SocketAddr> {
+        self.listener.local_addr()
+    }
 }
 
 /// Who a stream is of.
@@ -48,6 +86,10 @@ enum Owner {
     Stranger(Time),
     /// Nobody known, who sent what no client sends; it has until then.
     Muted(Time),
+    /// Somebody who knows our key: its handshake was answered. It has until then.
+    Greeted(Time),
+    /// Nobody known; the web server answers.
+    Handed,
     /// This client.
     Client(ClientId),
 }
@@ -71,9 +113,13 @@ impl Packets {
     }
 }
 
-/// All streams, and the socket that accepts them.
+/// All streams, and the sockets that accept them.
 pub(super) struct Streams {
-    listener: TcpListener,
+    entries: Vec<Entry>,
+    /// The web server that answers strangers.
+    behind: Option<SocketAddr>,
+    /// Time that packets wait for room, at most.
+    age: Duration,
     carriers: BTreeMap<u64, Carrier>,
     /// Streams in the order in which they were accepted; those that are bound or closed since are
     /// left out when their turn comes.
@@ -86,45 +132,66 @@ pub(super) struct Streams {
     touched: Vec<u64>,
     /// Streams that ended, and the client of each.
     ended: Vec<(u64, ClientId)>,
-    /// Whether the listener is watched; it is not while no file is left.
-    is_watched: bool,
     buffer: Vec<u8>,
+    /// Streams that were handed to the web server.
+    handed: u64,
     /// Packets that waited too long for streams that have ended.
     past: u64,
 }
 
 impl Streams {
-    /// Accepts streams at `listener`, which the caller watches.
-    pub(super) fn new(listener: TcpListener) -> io::Result<Streams> {
-        listener.set_nonblocking(true)?;
+    /// Accepts streams at `entries`; strangers get the answers of the web server `behind`. Packets
+    /// wait at most `age` for room.
+    ///
+    /// # Errors
+    /// An entry cannot be watched.
+    pub(super) fn new(
+        entries: Vec<Entry>,
+        (behind, age): (Option<SocketAddr>, Duration),
+        poller: &Poller,
+    ) -> io::Result<Streams> {
+        entries.iter().try_for_each(|entry| poller.add(&entry.listener, entry.token))?;
         Ok(Streams {
-            listener,
+            entries,
+            behind,
+            age,
             carriers: BTreeMap::new(),
             strangers: VecDeque::new(),
             unbound: 0,
             next: 0,
             touched: Vec::new(),
             ended: Vec::new(),
-            is_watched: true,
             buffer: vec![0; BUFFER],
+            handed: 0,
             past: 0,
         })
     }
 
-    pub(super) fn local_addr(&self) -> io::Result<SocketAddr> {
-        self.listener.local_addr()
+    /// The address of the entry with this token.
+    pub(super) fn local_addr(&self, token: u64) -> Option<SocketAddr> {
+        self.entries.iter().find(|entry| entry.token == token)?.local_addr().ok()
     }
 
-    /// Accepts what waits. Where no file is left, the listener is left alone until the next
-    /// [`Streams::sweep`].
-    pub(super) fn accept(&mut self, now: Time, poller: &Poller) {
+    /// Strangers are answered by the web server `behind` from now on, and streams in TLS that
+    /// begin by `tls`: a certificate is renewed while the program runs.
+    pub(super) fn replace(&mut self, behind: Option<SocketAddr>, tls: Option<&Arc<dyn TlsEnd>>) {
+        self.behind = behind;
+        let entries = self.entries.iter_mut().filter_map(|entry| entry.tls.as_mut());
+        entries.zip(tls).for_each(|(own, tls)| *own = Arc::clone(tls));
+    }
+
+    /// Accepts what waits at the entry with this token. Where no file is left, the entry is left
+    /// alone until the next [`Streams::sweep`].
+    pub(super) fn accept(&mut self, now: Time, poller: &Poller, token: u64) {
+        let place = self.entries.iter().position(|entry| entry.token == token);
+        let Some(place) = place else { return };
         for _ in 0..AT_ONCE {
-            match self.listener.accept() {
-                Ok((stream, from)) => self.admit(now, stream.into(), from, poller),
+            match self.entries[place].listener.accept() {
+                Ok((stream, from)) => self.admit(now, (stream.into(), place), from, poller),
                 Err(error) if files::ran_out(&error) => {
                     if !self.close_oldest_stranger() {
-                        let removed = poller.remove(&self.listener);
-                        self.is_watched = removed.is_err();
+                        let removed = poller.remove(&self.entries[place].listener);
+                        self.entries[place].is_watched = removed.is_err();
                         return;
                     }
                 }
@@ -136,12 +203,21 @@ impl Streams {
     }
 
     /// A stream that cannot be prepared or watched is dropped: its client dials again.
-    fn admit(&mut self, now: Time, socket: Socket, from: SocketAddr, poller: &Poller) {
+    fn admit(
+        &mut self,
+        now: Time,
+        (socket, place): (Socket, usize),
+        from: SocketAddr,
+        poller: &Poller,
+    ) {
         if self.unbound >= STRANGERS {
             self.close_oldest_stranger();
         }
         let number = self.next;
-        let made = prepare(&socket).and_then(|()| Connection::new(socket, LONGEST_FIRST));
+        let tls = self.entries[place].tls.as_ref().map(|end| end.begin(None));
+        let Ok(tls) = tls.transpose() else { return };
+        let limits = (LONGEST_FIRST, self.age);
+        let made = prepare(&socket).and_then(|()| Connection::new(socket, tls, limits));
         let watched = made.and_then(|connection| {
             poller.add(&connection, STREAMS | number)?;
             Ok(connection)
@@ -150,30 +226,92 @@ impl Streams {
         self.next += 1;
         self.unbound += 1;
         self.strangers.push_back(number);
-        let owner = Owner::Stranger(now + PATIENCE);
-        self.carriers.insert(number, Carrier { connection, from, owner });
+        let patience = if self.behind.is_some() { HESITATION } else { PATIENCE };
+        let owner = Owner::Stranger(now + patience);
+        let (begun, relay) = (Vec::new(), None);
+        self.carriers.insert(number, Carrier { connection, from, owner, begun, relay });
     }
 
     /// Reads the packets that have arrived by a stream into `packets`; where they come from. `None`
     /// if the stream is none of a client and cannot become one.
-    pub(super) fn read(&mut self, number: u64, packets: &mut Packets) -> Option<Peer> {
+    pub(super) fn read(
+        &mut self,
+        number: u64,
+        packets: &mut Packets,
+        poller: &Poller,
+    ) -> Option<Peer> {
         packets.clear();
         let carrier = self.carriers.get_mut(&number)?;
-        let is_muted = matches!(carrier.owner, Owner::Muted(_));
-        let read = match is_muted {
-            true => carrier.connection.skip(&mut self.buffer),
-            false => carrier.connection.read(&mut self.buffer, |packet| {
-                packets.bytes.extend_from_slice(packet);
-                packets.ends.push(packets.bytes.len());
-            }),
+        let is_stranger = matches!(carrier.owner, Owner::Stranger(_));
+        let read = match carrier.owner {
+            Owner::Handed => {
+                self.pump(number, poller);
+                return None;
+            }
+            Owner::Muted(_) => carrier.connection.skip(&mut self.buffer),
+            Owner::Stranger(_) | Owner::Greeted(_) | Owner::Client(_) => {
+                carrier.connection.read(&mut self.buffer, |packet| {
+                    packets.bytes.extend_from_slice(packet);
+                    packets.ends.push(packets.bytes.len());
+                })
+            }
         };
+        if is_stranger && self.behind.is_some() {
+            carrier.begun.extend_from_slice(carrier.connection.last_read());
+        }
         let peer = Peer { remote: carrier.from, local: None, stream: Some(number) };
+        let is_muted = matches!(carrier.owner, Owner::Muted(_));
         match (read, carrier.owner) {
             (Ok(()), _) => {}
-            (Err(Ending::Length(_)), Owner::Stranger(until)) => carrier.owner = Owner::Muted(until),
+            (Err(Ending::Length(_)), Owner::Stranger(until) | Owner::Greeted(until)) => {
+                carrier.owner = match self.behind {
+                    Some(_) => Owner::Stranger(until),
+                    None => Owner::Muted(until),
+                };
+                self.doubt(number, poller);
+            }
             (Err(_), _) => self.close(number),
         }
         (!is_muted).then_some(peer)
+    }
+
+    /// A stranger's stream has not brought a client's packet: it goes on to the web server, if
+    /// there is one.
+    pub(super) fn doubt(&mut self, number: u64, poller: &Poller) {
+        let (Some(server), Some(carrier)) = (self.behind, self.carriers.get_mut(&number)) else {
+            return;
+        };
+        if !matches!(carrier.owner, Owner::Stranger(_)) {
+            return;
+        }
+        let begun = std::mem::take(&mut carrier.begun);
+        match Relay::new(server, begun, [STREAMS | number, BEHIND | number], poller) {
+            Ok(relay) => {
+                self.handed += 1;
+                (carrier.owner, carrier.relay) = (Owner::Handed, Some(Box::new(relay)));
+                self.pump(number, poller);
+            }
+            Err(_) => self.close(number),
+        }
+    }
+
+    /// A stream has brought a handshake of a client: it is no web client's.
+    pub(super) fn trust(&mut self, now: Time, number: u64) {
+        if let Some(carrier) = self.carriers.get_mut(&number)
+            && matches!(carrier.owner, Owner::Stranger(_))
+        {
+            (carrier.owner, carrier.begun) = (Owner::Greeted(now + PATIENCE), Vec::new());
+        }
+    }
+
+    /// Passes on what a stranger and the web server say to each other.
+    pub(super) fn pump(&mut self, number: u64, poller: &Poller) {
+        let Some(carrier) = self.carriers.get_mut(&number) else { return };
+        let Some(relay) = &mut carrier.relay else { return };
+        if relay.pump(carrier.connection.wire(), &mut self.buffer, poller).is_err() {
+            carrier.connection.wire().end();
+            self.close(number);
+        }
     }
 
     /// A packet of `client` arrived by a stream. False if the stream is another client's: it is
@@ -186,8 +324,10 @@ impl Streams {
                 self.close(number);
                 false
             }
-            Owner::Stranger(_) | Owner::Muted(_) => {
+            Owner::Handed => true,
+            Owner::Stranger(_) | Owner::Muted(_) | Owner::Greeted(_) => {
                 carrier.owner = Owner::Client(client);
+                carrier.begun = Vec::new();
                 carrier.connection.allow(LONGEST);
                 self.unbound -= 1;
                 self.limit(client);
@@ -224,24 +364,41 @@ impl Streams {
     /// Gives one socket what it takes.
     pub(super) fn flush_one(&mut self, now: Time, number: u64, poller: &Poller) {
         let Some(carrier) = self.carriers.get_mut(&number) else { return };
+        if carrier.relay.is_some() {
+            return self.pump(number, poller);
+        }
         if carrier.connection.flush(now, poller, STREAMS | number).is_err() {
             self.close(number);
         }
     }
 
-    /// Closes the streams of strangers whose time is over, and accepts again.
-    pub(super) fn sweep(&mut self, now: Time, poller: &Poller, token: u64) {
-        while let Some(&oldest) = self.strangers.front() {
-            let owner = self.carriers.get(&oldest).map(|carrier| carrier.owner);
-            match owner {
-                Some(Owner::Stranger(until) | Owner::Muted(until)) if until > now => break,
-                Some(Owner::Stranger(_) | Owner::Muted(_)) => self.close(oldest),
-                Some(Owner::Client(_)) | None => {}
+    /// Closes the streams of strangers whose time is over, or hands them to the web server, and
+    /// accepts again.
+    pub(super) fn sweep(&mut self, now: Time, poller: &Poller) {
+        let strangers = std::mem::take(&mut self.strangers);
+        for number in strangers {
+            let Some(carrier) = self.carriers.get_mut(&number) else { continue };
+            match carrier.owner {
+                Owner::Client(_) => continue,
+                Owner::Stranger(until) if until <= now => self.give_up(now, number, poller),
+                Owner::Muted(until) | Owner::Greeted(until) if until <= now => self.close(number),
+                Owner::Stranger(_) | Owner::Muted(_) | Owner::Greeted(_) | Owner::Handed => {}
             }
-            self.strangers.pop_front();
+            self.strangers.push_back(number);
         }
-        if !self.is_watched {
-            self.is_watched = poller.add(&self.listener, token).is_ok();
+        for entry in self.entries.iter_mut().filter(|entry| !entry.is_watched) {
+            entry.is_watched = poller.add(&entry.listener, entry.token).is_ok();
+        }
+    }
+
+    /// A stranger has sent no whole packet in time: it is the web server's to wait longer. Before
+    /// TLS's handshake is done that server could not answer.
+    fn give_up(&mut self, now: Time, number: u64, poller: &Poller) {
+        let Some(carrier) = self.carriers.get_mut(&number) else { return };
+        match self.behind {
+            None => self.close(number),
+            Some(_) if carrier.connection.is_open() => self.doubt(number, poller),
+            Some(_) => carrier.owner = Owner::Muted(now + PATIENCE - HESITATION),
         }
     }
 
@@ -272,6 +429,7 @@ impl Streams {
         StreamsSnapshot {
             bound: self.carriers.len() - self.unbound,
             strangers: self.unbound,
+            handed: self.handed,
             aged: self.past + aged.sum::<u64>(),
         }
     }
@@ -293,14 +451,10 @@ impl Streams {
         self.past += carrier.connection.count().aged;
         match carrier.owner {
             Owner::Client(client) => self.ended.push((number, client)),
-            Owner::Stranger(_) | Owner::Muted(_) => self.unbound -= 1,
+            Owner::Stranger(_) | Owner::Muted(_) | Owner::Greeted(_) | Owner::Handed => {
+                self.unbound -= 1;
+            }
         }
-    }
-}
-
-impl AsFd for Streams {
-    fn as_fd(&self) -> BorrowedFd<'_> {
-        self.listener.as_fd()
     }
 }
 
@@ -310,32 +464,39 @@ mod tests {
     use std::net::TcpStream;
 
     use super::*;
+    use crate::streams::AGE;
 
     const LISTENER: u64 = u64::MAX;
     const NOW: Time = Time::from_secs(1);
 
     fn streams() -> (Streams, Poller) {
-        let streams = Streams::new(TcpListener::bind("127.0.0.1:0").unwrap()).unwrap();
+        behind(None)
+    }
+
+    /// The same where a web server answers strangers.
+    fn behind(server: Option<SocketAddr>) -> (Streams, Poller) {
         let poller = Poller::new(8).unwrap();
-        poller.add(&streams, LISTENER).unwrap();
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let entry = Entry::new(listener, LISTENER, None).unwrap();
+        let streams = Streams::new(vec![entry], (server, AGE), &poller).unwrap();
         (streams, poller)
     }
 
     /// A stream from outside, accepted as the next number.
     fn connect(streams: &mut Streams, poller: &Poller) -> TcpStream {
-        let (before, at) = (streams.next, streams.local_addr().unwrap());
+        let (before, at) = (streams.next, streams.local_addr(LISTENER).unwrap());
         let stream = TcpStream::connect(at).unwrap();
         while streams.next == before {
-            streams.accept(NOW, poller);
+            streams.accept(NOW, poller, LISTENER);
         }
         stream
     }
 
     /// Reads a stream until something has arrived, or it has ended.
-    fn read(streams: &mut Streams, number: u64) -> (Option<Peer>, usize) {
+    fn read(streams: &mut Streams, poller: &Poller, number: u64) -> (Option<Peer>, usize) {
         let mut packets = Packets::default();
         for _ in 0..1_000 {
-            let peer = streams.read(number, &mut packets);
+            let peer = streams.read(number, &mut packets, poller);
             let muted = streams.carriers.get(&number).map(|one| one.owner);
             let is_muted = matches!(muted, None | Some(Owner::Muted(_)));
             if !packets.ends.is_empty() || is_muted {
@@ -351,11 +512,14 @@ mod tests {
         let (mut streams, poller) = streams();
         let mut outside = connect(&mut streams, &poller);
         outside.write_all(&[&[0, 25][..], &[7; 25], &[0, 30], &[8; 30]].concat()).unwrap();
-        let (peer, packets) = read(&mut streams, 0);
+        let (peer, packets) = read(&mut streams, &poller, 0);
         assert_eq!(peer.unwrap().stream, Some(0));
         assert!(packets >= 1);
         assert!(streams.bind(0, ClientId(3)) && streams.bind(0, ClientId(3)));
-        assert_eq!(streams.snapshot(), StreamsSnapshot { bound: 1, strangers: 0, aged: 0 });
+        assert_eq!(
+            streams.snapshot(),
+            StreamsSnapshot { bound: 1, strangers: 0, handed: 0, aged: 0 }
+        );
         assert!(streams.push(NOW, 0, &[9; 40], false));
         assert!(!streams.bind(0, ClientId(4)), "a packet of another client closes it");
         assert_eq!(streams.ended(), Some((0, ClientId(3))));
@@ -368,13 +532,13 @@ mod tests {
         let (mut streams, poller) = streams();
         let mut outside = connect(&mut streams, &poller);
         outside.write_all(&[0, 0]).unwrap();
-        read(&mut streams, 0);
+        read(&mut streams, &poller, 0);
         outside.write_all(&[&[0, 25][..], &[7; 25]].concat()).unwrap();
-        assert_eq!(read(&mut streams, 0), (None, 0), "nothing is read from it any more");
+        assert_eq!(read(&mut streams, &poller, 0), (None, 0), "nothing is read from it any more");
         outside.set_nonblocking(true).unwrap();
         let heard = outside.read(&mut [0; 8]).map_err(|error| error.kind());
         assert_eq!(heard, Err(ErrorKind::WouldBlock), "it is open, and silent");
-        streams.sweep(NOW + PATIENCE, &poller, LISTENER);
+        streams.sweep(NOW + PATIENCE, &poller);
         assert_eq!(streams.snapshot().strangers, 0);
         outside.set_nonblocking(false).unwrap();
         assert_eq!(outside.read(&mut [0; 8]).unwrap(), 0);
@@ -385,10 +549,16 @@ mod tests {
         let (mut streams, poller) = streams();
         let _outside: Vec<_> = (0..3).map(|_| connect(&mut streams, &poller)).collect();
         assert!(streams.bind(1, ClientId(0)));
-        streams.sweep(NOW + PATIENCE - Duration::from_millis(1), &poller, LISTENER);
-        assert_eq!(streams.snapshot(), StreamsSnapshot { bound: 1, strangers: 2, aged: 0 });
-        streams.sweep(NOW + PATIENCE, &poller, LISTENER);
-        assert_eq!(streams.snapshot(), StreamsSnapshot { bound: 1, strangers: 0, aged: 0 });
+        streams.sweep(NOW + PATIENCE - Duration::from_millis(1), &poller);
+        assert_eq!(
+            streams.snapshot(),
+            StreamsSnapshot { bound: 1, strangers: 2, handed: 0, aged: 0 }
+        );
+        streams.sweep(NOW + PATIENCE, &poller);
+        assert_eq!(
+            streams.snapshot(),
+            StreamsSnapshot { bound: 1, strangers: 0, handed: 0, aged: 0 }
+        );
         streams.close_all(ClientId(0));
         assert_eq!((streams.ended(), streams.ended()), (Some((1, ClientId(0))), None));
     }
@@ -407,5 +577,101 @@ mod tests {
         }
         assert_eq!(streams.snapshot().strangers, STRANGERS);
         assert!(!streams.carriers.contains_key(&0) && streams.carriers.contains_key(&1));
+    }
+
+    /// A web server that reads this much, and says what it has read and that it is the server.
+    fn web_server(reads: usize) -> (SocketAddr, std::thread::JoinHandle<Vec<u8>>) {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let at = listener.local_addr().unwrap();
+        let serving = std::thread::spawn(move || {
+            let (mut client, _) = listener.accept().unwrap();
+            let mut heard = vec![0; reads];
+            client.read_exact(&mut heard).unwrap();
+            client.write_all(&heard).unwrap();
+            client.write_all(b"the server").unwrap();
+            heard
+        });
+        (at, serving)
+    }
+
+    /// Does what the loop would until the stranger's stream has ended; what the stranger heard.
+    fn relay(streams: &mut Streams, poller: &mut Poller, outside: &mut TcpStream) -> Vec<u8> {
+        let mut heard = Vec::new();
+        outside.set_read_timeout(Some(Duration::from_millis(1))).unwrap();
+        while streams.carriers.contains_key(&0) {
+            let ready: Vec<_> = poller.wait(Some(Duration::from_millis(5))).unwrap().collect();
+            for event in ready.iter().filter(|event| event.token != LISTENER) {
+                match event.token & BEHIND {
+                    0 => _ = streams.read(0, &mut Packets::default(), poller),
+                    _ => streams.pump(0, poller),
+                }
+            }
+            let mut room = vec![0; 64 << 10];
+            let length = outside.read(&mut room).unwrap_or(0);
+            heard.extend_from_slice(&room[..length]);
+        }
+        outside.set_read_timeout(Some(Duration::from_secs(5))).unwrap();
+        outside.read_to_end(&mut heard).unwrap();
+        heard
+    }
+
+    #[test]
+    fn a_stranger_gets_the_web_servers_answer_with_all_that_it_has_sent() {
+        // The first bytes announce a packet of 16,740 bytes; the rest is more than waits at once.
+        let said = [b"Ad".to_vec(), vec![7; 200_000]].concat();
+        let (server, serving) = web_server(said.len());
+        let (mut streams, mut poller) = behind(Some(server));
+        let mut outside = connect(&mut streams, &poller);
+        let mut writer = outside.try_clone().unwrap();
+        let spoken = said.clone();
+        let talking = std::thread::spawn(move || writer.write_all(&spoken).unwrap());
+        let heard = relay(&mut streams, &mut poller, &mut outside);
+        assert!(heard == [&said[..], b"the server"].concat(), "{} bytes", heard.len());
+        assert!(serving.join().unwrap() == said);
+        talking.join().unwrap();
+        let snapshot = streams.snapshot();
+        assert_eq!((snapshot.handed, snapshot.strangers, snapshot.bound), (1, 0, 0));
+    }
+
+    #[test]
+    fn a_stranger_that_hesitates_or_sends_a_foreign_packet_is_handed_over_and_a_client_never() {
+        let whole = [&[0, 25][..], &[7; 25]].concat();
+        for (says, doubts) in [(&whole[..10], false), (&whole[..], true)] {
+            let (server, serving) = web_server(says.len());
+            let (mut streams, mut poller) = behind(Some(server));
+            let mut outside = connect(&mut streams, &poller);
+            outside.write_all(says).unwrap();
+            while streams.carriers[&0].begun.len() < says.len() {
+                streams.read(0, &mut Packets::default(), &poller);
+            }
+            streams.sweep(NOW + HESITATION - Duration::from_millis(1), &poller);
+            assert_eq!(streams.snapshot().handed, 0);
+            match doubts {
+                true => streams.doubt(0, &poller),
+                false => streams.sweep(NOW + HESITATION, &poller),
+            }
+            let heard = relay(&mut streams, &mut poller, &mut outside);
+            assert_eq!(heard, [says, b"the server"].concat());
+            assert_eq!(serving.join().unwrap(), says);
+        }
+        let (mut streams, poller) = behind(Some("127.0.0.1:1".parse().unwrap()));
+        let mut outside = connect(&mut streams, &poller);
+        outside.write_all(&whole).unwrap();
+        read(&mut streams, &poller, 0);
+        assert!(streams.bind(0, ClientId(3)));
+        assert!(streams.carriers[&0].begun.is_empty());
+        streams.doubt(0, &poller);
+        streams.sweep(NOW + PATIENCE, &poller);
+        assert_eq!((streams.snapshot().handed, streams.snapshot().bound), (0, 1));
+    }
+
+    #[test]
+    fn a_web_server_that_is_not_there_ends_the_strangers_stream() {
+        let closed = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+        let (mut streams, mut poller) = behind(Some(closed));
+        let mut outside = connect(&mut streams, &poller);
+        outside.write_all(b"GET / HTTP/1.1\r\n\r\n").unwrap();
+        assert_eq!(relay(&mut streams, &mut poller, &mut outside), b"");
+        assert_eq!(streams.snapshot().strangers, 0);
     }
 }

@@ -248,7 +248,7 @@ fn to_stream(
         return to_proxy(machine, spec, proxy, lookup(&proxy.at), server, fwmark);
     }
     match kind {
-        StreamKind::Tcp(Some(at)) => {
+        StreamKind::Tcp(Some(at)) | StreamKind::Tls(at) => {
             let found = lookup(at).map_err(|error| Fault::Name(at.clone(), error))?;
             to_first(machine, spec, &found, server, fwmark)
         }

@@ -264,6 +264,7 @@ mod tests {
             "h=http:anna:@secrets/proxy@proxy.example.net:3128",
             "s=ssh:anna@relay.example.net:2222",
             "o=onion:3",
+            "e=if:wwan0,tls:far.example.net:443",
         ] {
             assert_eq!(parse(text).unwrap().to_string(), text);
         }
@@ -310,7 +311,7 @@ mod tests {
             assert_eq!(parse(text), Err(SpecError::StreamAnd("a".into())), "{text}");
         }
         assert_eq!(parse("a=tcp:h:1,ssh:h"), Err(SpecError::Twice("ssh".into())));
-        for text in ["a=tcp:h", "a=ssh:-x", "a=onion:0"] {
+        for text in ["a=tcp:h", "a=ssh:-x", "a=onion:0", "a=tls:", "a=tls:h"] {
             assert!(matches!(parse(text), Err(SpecError::Stream(_))), "{text}");
         }
         let spec = parse("a=http:anna:a,b@h:1,if:wwan0").unwrap();

@@ -4,6 +4,7 @@ use std::fmt;
 use std::str::FromStr;
 
 use anabranch_os::target::Target;
+use rand::RngExt;
 
 use super::SpecError;
 use crate::socks::{Login, Password, Proxy};
@@ -24,6 +25,8 @@ pub enum StreamKind {
     Http(Proxy),
     /// `ssh:[USER@]HOST[:PORT]`: through the system's OpenSSH client.
     Ssh(SshHost),
+    /// `tls:HOST:PORT`: TLS to the far end at this address.
+    Tls(Target),
     /// `onion:K`: circuits of an onion network's client, a path for each.
     Onion(Circuits),
 }
@@ -51,7 +54,7 @@ pub enum Circuits {
 
 impl StreamKind {
     /// The words before the kinds, in the order of the enum.
-    pub const WORDS: [&'static str; 5] = ["tcp", "socks5-tcp", "http", "ssh", "onion"];
+    pub const WORDS: [&'static str; 6] = ["tcp", "socks5-tcp", "http", "ssh", "tls", "onion"];
 
     /// The word before it.
     pub fn word(&self) -> &'static str {
@@ -60,7 +63,8 @@ impl StreamKind {
             StreamKind::Socks5(_) => 1,
             StreamKind::Http(_) => 2,
             StreamKind::Ssh(_) => 3,
-            StreamKind::Onion(_) => 4,
+            StreamKind::Tls(_) => 4,
+            StreamKind::Onion(_) => 5,
         };
         StreamKind::WORDS[place]
     }
@@ -68,12 +72,12 @@ impl StreamKind {
     /// Reads the kind after `word`; `None` for a word of no stream.
     pub(super) fn read(word: &str, value: &str) -> Option<Result<StreamKind, SpecError>> {
         let proxy = || value.parse().map_err(SpecError::Proxy);
+        let target =
+            || value.parse::<Target>().map_err(|error| SpecError::Stream(error.to_string()));
         Some(match word {
             "tcp" if value.is_empty() => Ok(StreamKind::Tcp(None)),
-            "tcp" => match value.parse() {
-                Ok(target) => Ok(StreamKind::Tcp(Some(target))),
-                Err(error) => Err(SpecError::Stream(error.to_string())),
-            },
+            "tcp" => target().map(|target| StreamKind::Tcp(Some(target))),
+            "tls" => target().map(StreamKind::Tls),
             "socks5-tcp" => proxy().map(StreamKind::Socks5),
             "http" => proxy().map(StreamKind::Http),
             "ssh" => value.parse().map(StreamKind::Ssh),
@@ -88,7 +92,10 @@ impl StreamKind {
             StreamKind::Socks5(proxy)
             | StreamKind::Http(proxy)
             | StreamKind::Onion(Circuits::One(proxy)) => Some(proxy),
-            StreamKind::Tcp(_) | StreamKind::Ssh(_) | StreamKind::Onion(Circuits::Count(_)) => None,
+            StreamKind::Tcp(_)
+            | StreamKind::Tls(_)
+            | StreamKind::Ssh(_)
+            | StreamKind::Onion(Circuits::Count(_)) => None,
         }
     }
 
@@ -97,6 +104,7 @@ impl StreamKind {
     pub fn first_hop<'s>(&'s self, far: &'s Target) -> Option<&'s Target> {
         match self {
             StreamKind::Tcp(at) => Some(at.as_ref().unwrap_or(far)),
+            StreamKind::Tls(at) => Some(at),
             StreamKind::Ssh(_) => None,
             other => other.proxy().map(|proxy| &proxy.at),
         }
@@ -106,7 +114,7 @@ impl StreamKind {
     /// `None` where they see what an observer of the interface sees.
     pub(super) fn apart(&self) -> Option<String> {
         match self {
-            StreamKind::Tcp(_) => None,
+            StreamKind::Tcp(_) | StreamKind::Tls(_) => None,
             other => Some(format!("{}:{other}", other.word())),
         }
     }
@@ -117,6 +125,7 @@ impl fmt::Display for StreamKind {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             StreamKind::Tcp(at) => at.as_ref().map_or(Ok(()), |at| at.fmt(f)),
+            StreamKind::Tls(at) => at.fmt(f),
             StreamKind::Socks5(proxy) | StreamKind::Http(proxy) => proxy.fmt(f),
             StreamKind::Ssh(host) => host.fmt(f),
             StreamKind::Onion(Circuits::Count(count)) => count.fmt(f),
@@ -132,6 +141,18 @@ fn count(text: &str) -> Result<u8, SpecError> {
             "'{text}' is not a number of circuits: write 1 to {MAX_CIRCUITS}"
         ))
     })
+}
+
+impl Circuits {
+    /// Another circuit from now on: that of a new user, whose streams the client keeps apart.
+    pub(crate) fn renew(&mut self, dice: &mut impl RngExt) {
+        let Circuits::One(Proxy { login: Some(login), .. }) = self else { return };
+        let own = login.user().split('+').next().unwrap_or_default();
+        let user = format!("{own}+{:08x}", dice.random::<u32>());
+        if let Ok(other) = login.of_user(&user) {
+            *login = other;
+        }
+    }
 }
 
 /// The paths of `count` circuits: each is a user of its own at the SOCKS port `at` of an onion
@@ -192,6 +213,10 @@ impl fmt::Display for SshHost {
 
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeSet;
+
+    use anabranch_multipath::seed::stream;
+
     use super::*;
 
     fn ssh(text: &str) -> Result<SshHost, SpecError> {
@@ -226,6 +251,24 @@ mod tests {
             .collect();
         assert_eq!(users, ["anabranch-5f-1", "anabranch-5f-2", "anabranch-5f-3"]);
         assert!(found[0].apart() != found[1].apart());
+    }
+
+    #[test]
+    fn another_circuit_is_another_user_at_the_same_place() {
+        let found = circuits(1, &"127.0.0.1:9050".parse().unwrap(), "5f");
+        let StreamKind::Onion(mut circuit) = found[0].clone() else { panic!("no circuit") };
+        let mut dice = stream(7, 0, "users");
+        let mut users = BTreeSet::new();
+        for _ in 0..3 {
+            circuit.renew(&mut dice);
+            let Circuits::One(proxy) = &circuit else { panic!("no circuit") };
+            let login = proxy.credentials().unwrap().unwrap();
+            assert_eq!((proxy.at.port, login.password.as_str()), (9050, "stream"));
+            let kept = login.user.strip_prefix("anabranch-5f-1+");
+            assert_eq!(kept.map(str::len), Some(8), "{}", login.user);
+            users.insert(login.user);
+        }
+        assert_eq!(users.len(), 3);
     }
 
     #[test]

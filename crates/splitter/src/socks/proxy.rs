@@ -53,6 +53,19 @@ pub enum ProxyError {
 }
 
 impl Login {
+    /// The user.
+    pub(crate) fn user(&self) -> &str {
+        &self.user
+    }
+
+    /// Another user with the same password.
+    ///
+    /// # Errors
+    /// As [`Login::new`].
+    pub(crate) fn of_user(&self, user: &str) -> Result<Login, ProxyError> {
+        Login::new(user, self.password.clone())
+    }
+
     /// A login whose user name and password, if known by now, fit into the messages of RFC 1929.
     ///
     /// # Errors

@@ -98,8 +98,20 @@ impl Driver<'_> {
                 self.core.handle(now, Input::Path { path, broken });
                 self.settle(now);
             }
+            self.look_at_lag(now, path);
         }
         self.look_at_windows(now);
+    }
+
+    /// A slow circuit is left for another one.
+    fn look_at_lag(&mut self, now: Time, path: PathId) {
+        let Some(tunnel) = self.tunnel.as_mut() else { return };
+        if !self.uplinks.streams.is_circuit(path) {
+            return;
+        }
+        let (lag, ways) = (tunnel.lag(path), &self.uplinks.ways);
+        let warning = self.uplinks.streams.note_lag(now, path, lag, ways);
+        self.report.warn(warning);
     }
 
     /// The core is told what the paths take, where the schedule looks at that.

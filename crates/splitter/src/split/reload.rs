@@ -27,7 +27,10 @@ impl Driver<'_> {
             self.report.taps.may_have(&settings)?;
             Ok(settings)
         });
-        match read.map(|settings| (names(&self.settings.specs, &settings.specs), settings)) {
+        let far = self.settings.to_tcp.as_ref().or(self.settings.entrance.to()).cloned();
+        let names =
+            |settings: &Settings| names(&self.settings.specs, &settings.specs, far.as_ref());
+        match read.map(|settings| (names(&settings), settings)) {
             Ok((names, settings)) if names.is_empty() => self.take_over(settings, &Found::new()),
             Ok((names, settings)) => {
                 if let Err(error) = self.control.lookup.begin(settings, names) {
@@ -81,15 +84,34 @@ impl Driver<'_> {
             self.uplinks.ways.replace(now, settings.specs.clone(), egresses.clone());
         }
         self.about = Listening::about(&settings, ends, tun, (egresses, others));
+        self.uplinks.streams.set_tls(settings.tls.clone());
         self.settings = settings;
-        let tunnel = self.tunnel.iter_mut();
-        tunnel.for_each(|tunnel| tunnel.keep_windows(&self.settings.core.schedule));
+        if let Some(tunnel) = &mut self.tunnel {
+            tunnel.keep_windows(&self.settings.core.schedule);
+            self.lead_tunnel(now, &before);
+        }
         self.report.screen.reloaded(now, &self.about);
         needed::shortage(&self.settings.core, self.uplinks.proxies.len(), files::limit())
             .into_iter()
             .for_each(|warning| self.report.screen.warn(&warning));
         self.resolve_again(now);
         Ok(())
+    }
+
+    /// Paths to a far end that are not as `before` lead another way from now on: by a stream or by
+    /// datagrams.
+    fn lead_tunnel(&mut self, now: Time, before: &[Option<PathId>]) {
+        let ports = &self.settings.core.ports;
+        self.tunnel.iter_mut().for_each(|tunnel| tunnel.renumber(ports));
+        let changed = before.iter().enumerate().filter(|(_, before)| before.is_none());
+        for path in changed.map(|(place, _)| PathId::at(place)).collect::<Vec<_>>() {
+            self.uplinks.streams.replace(now, path, &self.settings.specs[path.index()]);
+            let broken = self.uplinks.streams.broken(path);
+            self.tell_path(now, path, broken);
+            if let Some(tunnel) = self.tunnel.as_mut().filter(|_| broken.is_none()) {
+                tunnel.on_path(now, path);
+            }
+        }
     }
 
     /// The ways out of the new paths, and those known of the others, which may be down just now.
@@ -145,11 +167,15 @@ impl Driver<'_> {
     }
 }
 
-/// The names of proxies that are new, whose addresses have to be asked for.
-fn names(old: &[PathSpec], new: &[PathSpec]) -> Vec<Target> {
+/// The names of first hops that are new, whose addresses have to be asked for: of proxies, and of
+/// the far end `far` or another host that a stream goes to.
+fn names(old: &[PathSpec], new: &[PathSpec], far: Option<&Target>) -> Vec<Target> {
     let fresh = new.iter().zip(places(old, new)).filter(|(_, place)| place.is_none());
-    let proxies = fresh.filter_map(|(spec, _)| Some(spec.proxy.as_ref()?.at.clone()));
-    proxies.filter(|at| at.literal().is_none()).collect()
+    let hops = fresh.filter_map(|(spec, _)| match &spec.stream {
+        Some(kind) => kind.first_hop(far?).cloned(),
+        None => Some(spec.proxy.as_ref()?.at.clone()),
+    });
+    hops.filter(|at| at.literal().is_none()).collect()
 }
 
 /// For each path of `new`, which of `old` it is: one of the same name that leaves the same way. Its
@@ -159,6 +185,11 @@ fn places(old: &[PathSpec], new: &[PathSpec]) -> Vec<Option<PathId>> {
         |one: &PathSpec, other: &PathSpec| PathSpec { ports: other.ports, ..one.clone() } == *other;
     let place = |spec| old.iter().position(|old| same(old, spec)).map(PathId::at);
     new.iter().map(place).collect()
+}
+
+/// Whether the paths have the same names in the same order.
+fn are_named_alike(old: &[PathSpec], new: &[PathSpec]) -> bool {
+    old.iter().map(|spec| &spec.name).eq(new.iter().map(|spec| &spec.name))
 }
 
 /// What holds for a whole run, because sessions or files depend on it.
@@ -174,11 +205,14 @@ fn refuse_fixed(old: &Settings, new: &Settings) -> Result<(), String> {
         ("listen", listen(old) != listen(new)),
         ("to", entrance.to() != new.entrance.to()),
         ("to-tcp", old.to_tcp != new.to_tcp),
+        ("stream-age", old.stream_age != new.stream_age),
         ("tun", *entrance != new.entrance),
         ("decoys", far_end.is_some() && new.far_end.is_some() && old.decoys() != new.decoys()),
         ("key", *far_end != new.far_end),
-        // The machine's routes were made for them, or the far end was told of them.
-        ("path", (is_interface || far_end.is_some()) && *specs != new.specs),
+        // The machine's routes were made for them, or the far end was told how many there are and
+        // knows each by its place.
+        ("path", is_interface && *specs != new.specs),
+        ("path (their names and order)", far_end.is_some() && !are_named_alike(specs, &new.specs)),
         ("fwmark", *fwmark != new.fwmark),
         ("trace", *trace != new.trace),
         ("pcap", *pcap != new.pcap),
@@ -204,9 +238,23 @@ mod tests {
     fn only_new_proxies_that_have_a_name_are_looked_up() {
         let old = specs(&["a=if:eth0", "b=socks5:old.example:1080"]);
         let new = specs(&["b=socks5:old.example:1080", "c=socks5:192.0.2.1:1080"]);
-        assert_eq!(names(&old, &new), []);
+        assert_eq!(names(&old, &new, None), []);
         let new = specs(&["c=socks5:new.example:1080", "d=if:eth1"]);
-        assert_eq!(names(&old, &new), ["new.example:1080".parse().unwrap()]);
+        assert_eq!(names(&old, &new, None), ["new.example:1080".parse().unwrap()]);
+        let far: Target = "far.example:443".parse().unwrap();
+        let new = specs(&["a=tcp:", "b=http:web.example:3128", "c=ssh:relay.example"]);
+        let web: Target = "web.example:3128".parse().unwrap();
+        assert_eq!(names(&old, &new, Some(&far)), [far.clone(), web]);
+    }
+
+    #[test]
+    fn a_far_end_knows_paths_by_their_places() {
+        let old = specs(&["a=if:eth0", "b=if:eth1"]);
+        assert!(are_named_alike(&old, &specs(&["a=tcp:192.0.2.1:443", "b=if:eth1"])));
+        for other in [&["b=if:eth1", "a=if:eth0"][..], &["a=if:eth0"], &["a=if:eth0", "c=if:eth1"]]
+        {
+            assert!(!are_named_alike(&old, &specs(other)), "{other:?}");
+        }
     }
 
     #[test]

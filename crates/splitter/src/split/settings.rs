@@ -4,6 +4,7 @@ use std::fmt;
 use std::io;
 use std::net::SocketAddr;
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::time::Duration;
 
 use anabranch_capture::PcapLimits;
@@ -15,6 +16,7 @@ use super::ways::Ways;
 use crate::far_end::FarEnd;
 use crate::paths::{self, Egress, PathError, PathSpec};
 use crate::steer::{Plan, Request, SteerError};
+use crate::streams::TlsEnd;
 
 /// Where clients come in, and where they want to go.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -60,6 +62,10 @@ pub struct Settings {
     pub far_end: Option<FarEnd>,
     /// The far end for paths that are streams, where that is another address than `entrance` has.
     pub to_tcp: Option<Target>,
+    /// What paths in TLS need; without it they cannot be dialled.
+    pub tls: Option<Arc<dyn TlsEnd>>,
+    /// Time that packets wait for room in a stream, at most.
+    pub stream_age: Duration,
     /// The mark that our own packets bear (SO_MARK), for routing rules to know them by.
     pub fwmark: Option<u32>,
     /// Whether two paths may leave by one interface with one address.

@@ -80,6 +80,8 @@ mod tests {
             specs: vec!["a=addr:127.0.0.2".parse().unwrap()],
             core: Config::of(1),
             to_tcp: None,
+            tls: None,
+            stream_age: crate::streams::AGE,
             fwmark: None,
             same_egress: false,
             far_end: None,

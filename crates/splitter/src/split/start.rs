@@ -21,7 +21,7 @@ use super::needed;
 use super::proxies::Proxies;
 use super::report::Report;
 use super::resolver::Resolver;
-use super::streams::Streams;
+use super::streams::{Streams, Terms};
 use super::taps::Taps;
 use super::trial::try_paths;
 use super::tunnel::Tunnel;
@@ -66,7 +66,8 @@ impl<'s> Driver<'s> {
         warnings.extend(told);
         let fwmark = mark(&settings, &about);
         let far = settings.to_tcp.as_ref().or(settings.entrance.to());
-        let streams = Streams::new(&settings.specs, far, fwmark, settings.core.seed);
+        let terms = Terms { fwmark, tls: settings.tls.clone(), age: settings.stream_age };
+        let streams = Streams::new(&settings.specs, far, terms, settings.core.seed);
         let streams = streams.map_err(system("opening a pair of sockets"))?;
         let uplinks = Uplinks::new((ways, fwmark), (proxies, streams), (resolver, literal));
         let report = Report::new(screen, taps, clock.now());

@@ -106,13 +106,12 @@ impl Tunnel {
         for path in (0..ports.len()).map(PathId::at) {
             room.into_iter().for_each(|room| near.session().set_room(path, room));
         }
-        let first = |path: usize| TupleId(ports[..path].iter().sum());
         Ok(Tunnel {
             near,
             views: Vec::new(),
             flows: HashMap::new(),
             waiting: Vec::new(),
-            tuples: (0..ports.len()).map(first).collect(),
+            tuples: first_tuples(ports),
             paths: vec![Condition::default(); ports.len()],
             up: false,
             silent: (now, now + PATIENCE),
@@ -175,6 +174,11 @@ impl Tunnel {
         self.words(now)
     }
 
+    /// Paths have these numbers of source ports now, and four-tuples by that.
+    pub(super) fn renumber(&mut self, ports: &[u16]) {
+        self.tuples = first_tuples(ports);
+    }
+
     /// Whether each path has a window from now on.
     pub(super) fn keep_windows(&mut self, schedule: &Spec) {
         self.near.session().keep_windows(schedule.family().needs_windows);
@@ -228,6 +232,11 @@ impl Tunnel {
     /// A path has a connection to the far end now.
     pub(super) fn on_path(&mut self, now: Time, path: PathId) {
         self.near.on_path(now, path);
+    }
+
+    /// How much later than on the fastest path datagrams arrive on `path`, if that is known.
+    pub(super) fn lag(&mut self, path: PathId) -> Option<Duration> {
+        self.near.session().lag(path)
     }
 
     /// What came out, gathered in `bytes`, neighbours of one flow and path together.
@@ -338,6 +347,11 @@ impl Arrival {
         let bytes = &bytes[self.part.clone()];
         Received { from, to: None, ecn: 0, stride: self.stride, bytes }
     }
+}
+
+/// The first four-tuple of each path, of which `ports` are the numbers of source ports.
+fn first_tuples(ports: &[u16]) -> Vec<TupleId> {
+    (0..ports.len()).map(|path| TupleId(ports[..path].iter().sum())).collect()
 }
 
 /// The flow of a session: its number's lowest bits. As many sessions do not live at once.

@@ -1,19 +1,22 @@
 //! A stream's socket, what has begun to arrive by it, and what waits for room in it.
 
-use std::fmt;
-use std::io::{self, ErrorKind, IoSlice, Read, Write};
+use std::io::{self, ErrorKind, IoSlice};
 use std::os::fd::{AsFd, BorrowedFd};
 use std::time::Duration;
 
 use anabranch_multipath::Time;
 use anabranch_os::poller::{Interest, Poller};
-use anabranch_tunnel::carrier::{LengthError, PacketQueue, QueueCount, Unframer};
+use anabranch_tunnel::carrier::{PacketQueue, QueueCount, Unframer};
 use socket2::{Socket, TcpKeepalive};
 
-/// Packets wait this long for room in the socket. A program's TCP takes a longer delay for a queue
-/// that is full, and the other end's resequencer has given up after 250 ms what is later than
-/// others.
-const AGE: Duration = Duration::from_millis(200);
+use super::ending::Ending;
+use super::tls::TlsStream;
+use super::wire::{Wire, is_passing};
+
+/// Time that packets wait for room in the socket, unless the user says otherwise. A program's TCP
+/// takes a longer delay for a queue that is full, and the other end's resequencer has given up
+/// after 250 ms what is later than others.
+pub const AGE: Duration = Duration::from_millis(200);
 /// Bytes that wait for one stream: `AGE` at 80 Mbit/s.
 const MOST: usize = 2 << 20;
 /// Bytes in the socket that are not sent yet, at most (TCP_NOTSENT_LOWAT): others wait here, where
@@ -28,45 +31,29 @@ const KEEPALIVES: u32 = 3;
 
 /// A stream that carries packets of the tunnel.
 pub(crate) struct Connection {
-    socket: Socket,
+    wire: Wire,
     unframer: Unframer,
     queue: PacketQueue,
+    /// Kept for its memory alone.
+    content: Vec<u8>,
     /// Whether it is watched for room.
     awaits_room: bool,
 }
 
-/// Why a stream is of no use any more.
-#[derive(Debug)]
-pub(crate) enum Ending {
-    /// The other end closed it.
-    Closed,
-    /// It broke.
-    Broken(io::Error),
-    /// It announced a packet of a length that no packet has.
-    Length(LengthError),
-}
-
-impl fmt::Display for Ending {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Ending::Closed => f.write_str("its other end closed it"),
-            Ending::Broken(error) => error.fmt(f),
-            Ending::Length(error) => {
-                write!(f, "what answers there is not 'anabranch merge': it {error}")
-            }
-        }
-    }
-}
-
 impl Connection {
-    /// A stream on `socket` whose packets have at most `longest` bytes.
+    /// A stream on `socket`, in TLS if that is given, whose packets have at most `longest` bytes
+    /// and wait at most `age` for room.
     ///
     /// # Errors
     /// The kernel's.
-    pub(crate) fn new(socket: Socket, longest: usize) -> io::Result<Connection> {
-        socket.set_nonblocking(true)?;
-        let (unframer, queue) = (Unframer::new(longest), PacketQueue::new(AGE, MOST));
-        Ok(Connection { socket, unframer, queue, awaits_room: false })
+    pub(crate) fn new(
+        socket: Socket,
+        tls: Option<Box<dyn TlsStream>>,
+        (longest, age): (usize, Duration),
+    ) -> io::Result<Connection> {
+        let (unframer, queue) = (Unframer::new(longest), PacketQueue::new(age, MOST));
+        let (wire, content) = (Wire::new(socket, tls)?, Vec::new());
+        Ok(Connection { wire, unframer, queue, content, awaits_room: false })
     }
 
     /// Allows packets of at most `longest` bytes from now on.
@@ -74,7 +61,17 @@ impl Connection {
         self.unframer.allow(longest);
     }
 
-    /// Takes bytes that were read with the answer of a proxy.
+    /// The stream below the packets.
+    pub(crate) fn wire(&mut self) -> &mut Wire {
+        &mut self.wire
+    }
+
+    /// Whether packets pass: at once, or after TLS's handshake.
+    pub(crate) fn is_open(&self) -> bool {
+        self.wire.is_open()
+    }
+
+    /// Takes bytes that were read with the answer of a proxy, or in TLS's handshake.
     ///
     /// # Errors
     /// A length is out of bounds.
@@ -91,12 +88,15 @@ impl Connection {
         buffer: &mut [u8],
         each: impl FnMut(&[u8]),
     ) -> Result<(), Ending> {
-        match (&self.socket).read(buffer) {
-            Ok(0) => Err(Ending::Closed),
-            Ok(length) => self.take(&buffer[..length], each),
-            Err(error) if is_passing(&error) => Ok(()),
-            Err(error) => Err(Ending::Broken(error)),
-        }
+        self.content.clear();
+        self.wire.read(buffer, &mut self.content)?;
+        self.unframer.take(&self.content, each).map_err(Ending::Length)
+    }
+
+    /// The bytes that [`Connection::read`] has read last, whether it could make packets of them or
+    /// not.
+    pub(crate) fn last_read(&self) -> &[u8] {
+        &self.content
     }
 
     /// Reads what has arrived, as far as `buffer` reaches, for nobody.
@@ -104,12 +104,8 @@ impl Connection {
     /// # Errors
     /// The stream has ended.
     pub(crate) fn skip(&mut self, buffer: &mut [u8]) -> Result<(), Ending> {
-        match (&self.socket).read(buffer) {
-            Ok(0) => Err(Ending::Closed),
-            Ok(_) => Ok(()),
-            Err(error) if is_passing(&error) => Ok(()),
-            Err(error) => Err(Ending::Broken(error)),
-        }
+        self.content.clear();
+        self.wire.read(buffer, &mut self.content)
     }
 
     /// Appends a packet; it leaves with the next [`Connection::flush`]. False if no room is left.
@@ -129,14 +125,19 @@ impl Connection {
         self.queue.drop_aged(now);
         while !self.queue.is_empty() {
             let slices: Vec<_> = self.queue.chunks().take(AT_ONCE).map(IoSlice::new).collect();
-            match (&self.socket).write_vectored(&slices) {
+            match self.wire.write(&slices) {
                 Ok(taken) => self.queue.advance(taken),
                 Err(error) if error.kind() == ErrorKind::Interrupted => {}
                 Err(error) if is_passing(&error) => break,
                 Err(error) => return Err(Ending::Broken(error)),
             }
         }
-        self.await_room(!self.queue.is_empty(), poller, token).map_err(Ending::Broken)
+        if self.wire.has_unsent() {
+            self.wire.push().map_err(Ending::Broken)?;
+        }
+        // Before TLS's handshake is done, its bytes come first; those arrive by themselves.
+        let awaits = self.wire.has_unsent() || (self.is_open() && !self.queue.is_empty());
+        self.await_room(awaits, poller, token).map_err(Ending::Broken)
     }
 
     fn await_room(&mut self, awaits: bool, poller: &Poller, token: u64) -> io::Result<()> {
@@ -144,7 +145,7 @@ impl Connection {
             return Ok(());
         }
         self.awaits_room = awaits;
-        poller.change(&self.socket, token, Interest { read: true, write: awaits })
+        poller.change(&self.wire, token, Interest { read: true, write: awaits })
     }
 
     /// Bytes that wait for room in the socket.
@@ -160,7 +161,7 @@ impl Connection {
 
 impl AsFd for Connection {
     fn as_fd(&self) -> BorrowedFd<'_> {
-        self.socket.as_fd()
+        self.wire.as_fd()
     }
 }
 
@@ -173,10 +174,6 @@ pub(crate) fn prepare(socket: &Socket) -> io::Result<()> {
     socket.set_tcp_notsent_lowat(UNSENT)?;
     let often = TcpKeepalive::new().with_time(KEEPALIVE).with_interval(KEEPALIVE_AGAIN);
     socket.set_tcp_keepalive(&often.with_retries(KEEPALIVES))
-}
-
-fn is_passing(error: &io::Error) -> bool {
-    matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::Interrupted)
 }
 
 #[cfg(test)]
@@ -196,7 +193,7 @@ mod tests {
         let made = [one, other].map(|stream| {
             let socket = Socket::from(stream);
             prepare(&socket).unwrap();
-            Connection::new(socket, LONGEST).unwrap()
+            Connection::new(socket, None, (LONGEST, AGE)).unwrap()
         });
         let [one, other] = made;
         let poller = Poller::new(8).unwrap();

@@ -1,6 +1,15 @@
-//! Paths that are byte streams, for both ends: a [`Connection`] carries packets of the tunnel on a
-//! socket, with their lengths ([`anabranch_tunnel::carrier`]).
+//! Paths that are byte streams, for both ends: a `Connection` carries packets of the tunnel on a
+//! socket, with their lengths ([`anabranch_tunnel::carrier`]), in TLS where the program brings that
+//! ([`TlsEnd`]).
 
 mod connection;
+mod ending;
+mod tls;
+mod wire;
 
-pub(crate) use connection::{Connection, Ending, prepare};
+pub use connection::AGE;
+pub use tls::{TlsEnd, TlsError, TlsStream};
+
+pub(crate) use connection::{Connection, prepare};
+pub(crate) use ending::Ending;
+pub(crate) use wire::{Wire, is_passing};

@@ -58,6 +58,9 @@ enum Record<'a> {
 struct About<'a> {
     listen: String,
     listen_tcp: Option<String>,
+    listen_tls: Option<String>,
+    tls_fingerprint: Option<&'a str>,
+    behind: Option<String>,
     public: String,
     servers: Vec<Server<'a>>,
     tun: Option<Interface<'a>>,
@@ -100,6 +103,7 @@ struct Stats<'a> {
 struct Streams {
     bound: usize,
     strangers: usize,
+    handed: u64,
     aged: u64,
 }
 
@@ -183,6 +187,9 @@ impl<'a> From<&'a Listening> for About<'a> {
         About {
             listen: about.listen.to_string(),
             listen_tcp: about.listen_tcp.map(|address| address.to_string()),
+            listen_tls: about.listen_tls.as_ref().map(|(address, _)| address.to_string()),
+            tls_fingerprint: about.listen_tls.as_ref().map(|(_, sum)| &**sum),
+            behind: about.behind.as_ref().map(ToString::to_string),
             public: secret_text(&about.public),
             servers: servers.collect(),
             tun: about.tun.as_ref().map(|(name, inner)| Interface {
@@ -228,6 +235,7 @@ fn stats(snapshot: &Snapshot) -> Stats<'_> {
     let streams = snapshot.streams.map(|streams| Streams {
         bound: streams.bound,
         strangers: streams.strangers,
+        handed: streams.handed,
         aged: streams.aged,
     });
     Stats { flows, handshakes, strangers, missed, unsent, hurried, refused, streams, clients }
@@ -293,6 +301,8 @@ mod tests {
         Listening {
             listen: at,
             listen_tcp: None,
+            listen_tls: None,
+            behind: None,
             public: [0; 32],
             servers: vec![("wg".to_owned(), at)],
             tun: Some(("anab0".to_owned(), inner)),

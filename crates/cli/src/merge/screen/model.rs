@@ -155,7 +155,7 @@ pub(super) mod tests {
         path.stream = Some(StreamSnapshot { queued: 0, aged: 3 });
         assert_eq!(from(path), "tcp 192.0.2.1:4000");
         assert_eq!(from(&counters.clients[1].paths[1]), "192.0.2.1:4000");
-        counters.streams = Some(StreamsSnapshot { bound: 1, strangers: 0, aged: 3 });
+        counters.streams = Some(StreamsSnapshot { bound: 1, strangers: 0, handed: 0, aged: 3 });
         let mut model = Model::default();
         model.snapshot(Time::from_secs(1), &counters);
         assert!(model.losses().unwrap().contains("3 packets to clients dropped"));

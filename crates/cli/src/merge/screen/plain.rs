@@ -56,12 +56,11 @@ fn lost(lines: u64) -> String {
 
 /// That other settings are in force, in words.
 pub(super) fn reloaded(of: &Listening) -> String {
-    let [listening, clients] = about(of);
-    format!("settings read again: {listening}; {clients}")
+    format!("settings read again: {}", about(of).join("; "))
 }
 
 /// Where clients come to, in words.
-pub(super) fn about(about: &Listening) -> [String; 2] {
+pub(super) fn about(about: &Listening) -> Vec<String> {
     let servers = about.servers.iter().map(|(name, at)| match name.is_empty() {
         true => at.to_string(),
         false => format!("{name}={at}"),
@@ -71,12 +70,18 @@ pub(super) fn about(about: &Listening) -> [String; 2] {
     let servers = servers.chain(interface).collect::<Vec<_>>().join(", ");
     let Listening { listen, seed, .. } = about;
     let tcp = about.listen_tcp.map(|tcp| format!(" and {tcp} (TCP)")).unwrap_or_default();
+    let tls = about.listen_tls.as_ref();
+    let tls_at = tls.map(|(at, _)| format!(" and {at} (TLS)")).unwrap_or_default();
     let dealing = about.dealing();
     let public = secret_text(&about.public);
-    [
-        format!("listening on {listen}{tcp} for {servers}: {dealing}, seed {seed}"),
+    let mut lines = vec![
+        format!("listening on {listen}{tcp}{tls_at} for {servers}: {dealing}, seed {seed}"),
         format!("public key {public}; accepts: {}", about.clients.join(", ")),
-    ]
+    ];
+    lines.extend(tls.map(|(_, sum)| format!("TLS certificate: --tls-fingerprint {sum}")));
+    let web = about.behind.as_ref();
+    lines.extend(web.map(|web| format!("other TCP and TLS connections are answered by {web}")));
+    lines
 }
 
 impl Screen for Plain {

@@ -355,6 +355,7 @@ struct PathStream {
     queued_bytes: u64,
     aged: u64,
     ended: u64,
+    replaced: u64,
 }
 
 #[derive(Serialize)]
@@ -536,8 +537,8 @@ impl Path {
 
 impl From<StreamCounters> for PathStream {
     fn from(stream: StreamCounters) -> PathStream {
-        let StreamCounters { kind, queued, aged, ended } = stream;
-        PathStream { kind, queued_bytes: queued, aged, ended }
+        let StreamCounters { kind, queued, aged, ended, replaced } = stream;
+        PathStream { kind, queued_bytes: queued, aged, ended, replaced }
     }
 }
 

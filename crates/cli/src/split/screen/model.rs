@@ -234,7 +234,7 @@ pub(super) mod tests {
     fn a_stream_shows_its_kind_and_what_grew_too_old_is_dropped() {
         let (mut model, mut counters) = (Model::default(), snapshot(&[(1000, 0), (0, 0)]));
         counters.paths[0].drops.full = 2;
-        let stream = StreamCounters { kind: "ssh", queued: 9, aged: 5, ended: 1 };
+        let stream = StreamCounters { kind: "ssh", queued: 9, aged: 5, ended: 1, replaced: 0 };
         counters.paths[0].stream = Some(stream);
         model.begin(&about(&["a", "b"]));
         model.snapshot(Time::from_secs(1), &counters);

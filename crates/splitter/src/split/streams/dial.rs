@@ -6,6 +6,7 @@ use std::io::{self, Read, Write};
 use std::net::SocketAddr;
 use std::os::unix::net::UnixStream;
 use std::process::{Child, Command, Stdio};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use anabranch_os::target::Target;
@@ -16,10 +17,12 @@ use socket2::Socket;
 
 use crate::paths::{SshHost, StreamKind};
 use crate::socks::{Hasty, Proxy, ProxyFault, Reach, connect};
-use crate::streams::prepare;
+use crate::streams::{TlsEnd, TlsError, TlsStream, prepare};
 
 /// Time for a TCP connection.
 const CONNECTING: Duration = Duration::from_secs(8);
+/// Time for TLS's handshake.
+const SHAKING: Duration = Duration::from_secs(10);
 /// Time for a proxy's dialogue: a client of an onion network builds a circuit meanwhile.
 const TALKING: Duration = Duration::from_secs(60);
 /// Bytes of a proxy's answer that are read at once.
@@ -34,6 +37,8 @@ pub(super) struct Order {
     pub(super) far: Target,
     /// Whether the first hop's name is looked up again.
     pub(super) afresh: bool,
+    /// What a path in TLS needs.
+    pub(super) tls: Option<Arc<dyn TlsEnd>>,
 }
 
 /// The outcome of a dial.
@@ -51,6 +56,8 @@ pub(super) struct Line {
     pub(super) rest: Vec<u8>,
     /// The program whose input and output it is.
     pub(super) ssh: Option<Ssh>,
+    /// TLS on it, whose handshake is done.
+    pub(super) tls: Option<Box<dyn TlsStream>>,
 }
 
 /// A running OpenSSH client; it ends with this.
@@ -90,6 +97,8 @@ pub(super) enum DialFault {
     Dialogue(Target, ClientFault),
     /// OpenSSH cannot be started.
     Ssh(io::Error),
+    /// No TLS with what answers there.
+    Tls(TlsError),
     /// The system has nothing left.
     System(io::Error),
 }
@@ -117,6 +126,7 @@ impl fmt::Display for DialFault {
             DialFault::Cut(at, error) => write!(f, "the proxy {at} cut the connection: {error}"),
             DialFault::Dialogue(at, fault) => write!(f, "the proxy {at} {fault}"),
             DialFault::Ssh(error) => write!(f, "cannot run ssh: {error}"),
+            DialFault::Tls(error) => write!(f, "no TLS with the far end: {error}"),
             DialFault::System(error) => error.fmt(f),
         }
     }
@@ -142,6 +152,7 @@ pub(super) fn dial(order: &Order) -> Result<Dialled, DialFault> {
     }
     let line = match (&order.kind, &order.reach) {
         (StreamKind::Ssh(host), _) => by_ssh(host, order)?,
+        (StreamKind::Tls(at), Some(reach)) => by_tls(at, reach, order.tls.as_deref())?,
         (kind, Some(reach)) => match kind.proxy() {
             Some(proxy) => by_proxy(kind, proxy, reach, &order.far)?,
             None => straight(reach)?,
@@ -164,7 +175,50 @@ fn moved(order: &Order) -> Option<Vec<SocketAddr>> {
 fn straight(reach: &Reach) -> Result<Line, DialFault> {
     let socket = connect(reach, CONNECTING).map_err(DialFault::Straight)?;
     prepare(&socket).map_err(DialFault::System)?;
-    Ok(Line { socket, rest: Vec::new(), ssh: None })
+    Ok(Line { socket, rest: Vec::new(), ssh: None, tls: None })
+}
+
+/// A straight connection, and TLS's handshake on it.
+fn by_tls(at: &Target, reach: &Reach, end: Option<&dyn TlsEnd>) -> Result<Line, DialFault> {
+    let missing = || TlsError("no certificate or CA is named for it".into());
+    let end = end.ok_or_else(missing).map_err(DialFault::Tls)?;
+    let mut tls = end.begin(Some(at)).map_err(DialFault::Tls)?;
+    let line = straight(reach)?;
+    let mut stream = Hasty::new(&line.socket, Instant::now() + SHAKING);
+    let (mut wire, mut rest) = (Vec::new(), Vec::new());
+    let mut heard = vec![0; 16 << 10];
+    loop {
+        wire.clear();
+        tls.transmit(&mut wire);
+        stream.write_all(&wire).map_err(cut)?;
+        if tls.is_open() {
+            return Ok(Line { rest, tls: Some(tls), ..line });
+        }
+        let length = stream.read(&mut heard).map_err(cut)?;
+        if length == 0 {
+            return Err(cut(io::ErrorKind::UnexpectedEof.into()));
+        }
+        if let Err(error) = tls.receive(&heard[..length], &mut rest) {
+            // The alert: the other end need not guess what was wrong.
+            tls.transmit(&mut wire);
+            let _ = stream.write_all(&wire);
+            return Err(DialFault::Tls(error));
+        }
+    }
+}
+
+/// The far end ends TLS's handshake, or falls silent in it.
+fn cut(error: io::Error) -> DialFault {
+    let text = match () {
+        () if is_end(&error) => "it closed the connection in the handshake: check the port, which \
+                                 --listen-tls of the far end names"
+            .to_owned(),
+        () if is_late(&error) => "it does not answer in time: check the port, which --listen-tls \
+                                  of the far end names"
+            .to_owned(),
+        () => error.to_string(),
+    };
+    DialFault::Tls(TlsError(text))
 }
 
 fn by_proxy(
@@ -202,7 +256,7 @@ fn by_proxy(
             }
         }
     };
-    Ok(Line { socket, rest, ssh: None })
+    Ok(Line { socket, rest, ssh: None, tls: None })
 }
 
 /// A dialogue that ends in time.
@@ -247,7 +301,7 @@ fn by_ssh(host: &SshHost, order: &Order) -> Result<Line, DialFault> {
         .stderr(Stdio::piped())
         .spawn()
         .map_err(DialFault::Ssh)?;
-    Ok(Line { socket: Socket::from(ours), rest: Vec::new(), ssh: Some(Ssh(child)) })
+    Ok(Line { socket: Socket::from(ours), rest: Vec::new(), ssh: Some(Ssh(child)), tls: None })
 }
 
 /// OpenSSH asks nobody for anything: configuration, keys and agent are the user's.
@@ -287,6 +341,7 @@ mod tests {
             reach: Some(reach),
             far: "far.example.net:443".parse().unwrap(),
             afresh: false,
+            tls: None,
         }
     }
 

@@ -4,8 +4,11 @@
 //! lasts; the connection itself is in the loop. After a dial that failed the next one waits, twice
 //! as long each time, and a random part of that: paths that broke together do not come back
 //! together.
+//!
+//! A circuit that stays slow is left for another one (`slow`): it carries until that is open.
 
 mod dial;
+mod slow;
 
 use std::collections::BTreeMap;
 use std::io::{self, Read, Write};
@@ -26,10 +29,11 @@ use anabranch_tunnel::carrier::{LONGEST, LONGEST_FIRST};
 use rand::RngExt;
 
 use self::dial::{DialFault, Dialled, Line, Order, Ssh, dial};
+use self::slow::Slow;
 use super::ways::{Look, Ways};
 use crate::paths::{Egress, PathSpec, StreamKind};
 use crate::socks::Reach;
-use crate::streams::{Connection, Ending};
+use crate::streams::{Connection, Ending, TlsEnd};
 
 /// Token of a path's stream, to which the path's number is added.
 pub(super) const STREAMS: u64 = 1 << 62;
@@ -48,9 +52,11 @@ const BUFFER: usize = 64 << 10;
 /// All paths that are streams.
 pub(super) struct Streams {
     places: BTreeMap<PathId, Place>,
+    /// Ways out so far, of all paths: each has another number.
+    eras: u64,
     /// The far end, as proxies are to find it.
     far: Option<Target>,
-    fwmark: Option<u32>,
+    terms: Terms,
     dice: Dice,
     answers: Receiver<Answer>,
     sender: Sender<Answer>,
@@ -59,6 +65,17 @@ pub(super) struct Streams {
     buffer: Vec<u8>,
     /// Paths with packets that were not given to the socket yet.
     touched: Vec<PathId>,
+}
+
+/// What holds for all streams.
+#[derive(Clone)]
+pub(super) struct Terms {
+    /// The mark of our sockets.
+    pub(super) fwmark: Option<u32>,
+    /// What paths in TLS need.
+    pub(super) tls: Option<Arc<dyn TlsEnd>>,
+    /// Time that packets wait for room, at most.
+    pub(super) age: Duration,
 }
 
 type Answer = (PathId, u64, Result<Dialled, DialFault>);
@@ -76,6 +93,10 @@ struct Place {
     failures: u32,
     /// The fault that the user was told of last.
     told: Option<String>,
+    /// How slow its circuit is, where it is one.
+    slow: Slow,
+    /// Whether another connection is dialled while the present one still carries.
+    replaces: bool,
     /// Of connections that have ended.
     past: StreamCounters,
 }
@@ -119,7 +140,7 @@ impl Streams {
     pub(super) fn new(
         specs: &[PathSpec],
         far: Option<&Target>,
-        fwmark: Option<u32>,
+        terms: Terms,
         seed: u64,
     ) -> io::Result<Streams> {
         let (sender, answers) = mpsc::channel();
@@ -131,8 +152,9 @@ impl Streams {
             .filter_map(|(path, spec)| Some((path, Place::new(spec, spec.stream.clone()?))));
         Ok(Streams {
             places: places.collect(),
+            eras: 0,
             far: far.cloned(),
-            fwmark,
+            terms,
             dice: stream(seed, 0, "streams"),
             answers,
             sender,
@@ -143,6 +165,20 @@ impl Streams {
         })
     }
 
+    /// Other certificates are accepted from the next dial on.
+    pub(super) fn set_tls(&mut self, tls: Option<Arc<dyn TlsEnd>>) {
+        self.terms.tls = tls;
+    }
+
+    /// `path` leads another way from now on, which may be a stream or not. Its connection ends.
+    pub(super) fn replace(&mut self, now: Time, path: PathId, spec: &PathSpec) {
+        self.places.remove(&path);
+        let Some(kind) = spec.stream.clone() else { return };
+        self.eras += 1;
+        let place = Place { era: self.eras, state: State::Waiting(now), ..Place::new(spec, kind) };
+        self.places.insert(path, place);
+    }
+
     /// The paths that are streams.
     pub(super) fn paths(&self) -> Vec<PathId> {
         self.places.keys().copied().collect()
@@ -150,6 +186,11 @@ impl Streams {
 
     pub(super) fn has(&self, path: PathId) -> bool {
         self.places.contains_key(&path)
+    }
+
+    /// Whether a path is a circuit, which can give way to another.
+    pub(super) fn is_circuit(&self, path: PathId) -> bool {
+        self.places.get(&path).is_some_and(|place| matches!(place.kind, StreamKind::Onion(_)))
     }
 
     /// What is wrong with `path`, as far as this machine can tell.
@@ -187,8 +228,10 @@ impl Streams {
     /// Dials on a thread of its own.
     fn begin(&mut self, path: PathId, egress: &Egress) {
         let (Some(place), Some(far)) = (self.places.get_mut(&path), &self.far) else { return };
-        place.state = State::Dialling;
-        let order = order(place, egress, far, self.fwmark);
+        if !place.replaces {
+            place.state = State::Dialling;
+        }
+        let order = order(place, egress, far, &self.terms);
         let (era, sender, ring) = (place.era, self.sender.clone(), Arc::clone(&self.ring));
         let work = move || {
             // The run may have ended meanwhile. A bell that is full has rung.
@@ -213,20 +256,64 @@ impl Streams {
             return Some(match outcome {
                 Ok(Dialled::Open(line)) => self.open(now, path, line, poller),
                 Ok(Dialled::Moved(found)) => Outcome::Moved(path, found),
-                Err(fault) => Outcome::Failed(self.fail(now, path, &fault.to_string())),
+                Err(fault) => Outcome::Failed(self.refused(now, path, &fault.to_string())),
             });
         }
     }
 
+    /// A dial has failed. Where another connection is open, that stays.
+    fn refused(&mut self, now: Time, path: PathId, fault: &str) -> Option<String> {
+        match self.places.get_mut(&path) {
+            Some(place) if place.replaces => {
+                place.replaces = false;
+                None
+            }
+            _ => self.fail(now, path, fault),
+        }
+    }
+
+    /// A circuit is this much slower than the fastest path, as far as that is known. Where it has
+    /// been too slow for too long, another one is dialled by a new user of the SOCKS port; the
+    /// warning to give.
+    pub(super) fn note_lag(
+        &mut self,
+        now: Time,
+        path: PathId,
+        lag: Option<Duration>,
+        ways: &Ways,
+    ) -> Option<String> {
+        let place = self.places.get_mut(&path)?;
+        let StreamKind::Onion(circuits) = &mut place.kind else { return None };
+        if place.replaces || !matches!(place.state, State::Open(_)) {
+            return None;
+        }
+        let lag = place.slow.note(now, lag)?;
+        circuits.renew(&mut self.dice);
+        place.past.replaced += 1;
+        place.replaces = true;
+        let text = format!(
+            "path '{}' ({}): its circuit has been {} ms slower than the fastest path for {} s: \
+             another circuit replaces it",
+            place.name,
+            place.kind.word(),
+            lag.as_millis(),
+            place.slow.patience().as_secs()
+        );
+        place.slow.replaced();
+        self.begin(path, ways.of(path));
+        Some(text)
+    }
+
     fn open(&mut self, now: Time, path: PathId, line: Line, poller: &Poller) -> Outcome {
-        let Line { socket, rest, ssh } = line;
-        let made = Connection::new(socket, LONGEST).and_then(|connection| {
+        let Line { socket, rest, ssh, tls } = line;
+        let made = Connection::new(socket, tls, (LONGEST, self.terms.age)).and_then(|connection| {
             poller.add(&connection, token(path))?;
             Ok(connection)
         });
         match (made, self.places.get_mut(&path)) {
             (Ok(connection), Some(place)) => {
                 let wire = Wire { connection, since: now, is_heard: false, ssh };
+                place.leave();
                 place.state = State::Open(Box::new(wire));
                 Outcome::Opened(Opened { path, rest })
             }
@@ -244,7 +331,8 @@ impl Streams {
     pub(super) fn dial_now(&mut self, now: Time, path: PathId) {
         if let Some(place) = self.places.get_mut(&path) {
             place.leave();
-            place.era += 1;
+            self.eras += 1;
+            place.era = self.eras;
             place.state = State::Waiting(now);
         }
     }
@@ -267,10 +355,15 @@ impl Streams {
 
     fn wait(&mut self, now: Time, path: PathId, fault: &str) -> Option<String> {
         let place = self.places.get_mut(&path)?;
+        // The dial that is under way already is the next one.
+        let is_dialled = place.replaces;
         place.leave();
         let pause = (PAUSE * (1 << place.failures.min(7))).min(LONGEST_PAUSE);
         place.failures = place.failures.saturating_add(1);
-        place.state = State::Waiting(now + pause.mul_f64(self.dice.random_range(0.5..1.5)));
+        place.state = match is_dialled {
+            true => State::Dialling,
+            false => State::Waiting(now + pause.mul_f64(self.dice.random_range(0.5..1.5))),
+        };
         let text = format!("path '{}' ({}): {fault}", place.name, place.kind.word());
         let is_fresh = place.told.as_ref() != Some(&text);
         place.told = Some(text.clone());
@@ -401,6 +494,8 @@ impl Place {
             way: None,
             failures: 0,
             told: None,
+            slow: Slow::default(),
+            replaces: false,
         }
     }
 
@@ -414,6 +509,8 @@ impl Place {
 
     /// Counts what the connection did, if there is one: it ends.
     fn leave(&mut self) {
+        self.replaces = false;
+        self.slow.forget();
         if let State::Open(wire) = &self.state {
             self.past.aged += wire.connection.count().aged;
             self.past.ended += 1;
@@ -425,10 +522,11 @@ fn token(path: PathId) -> u64 {
     STREAMS + path.index() as u64
 }
 
-fn order(place: &Place, egress: &Egress, far: &Target, fwmark: Option<u32>) -> Order {
+fn order(place: &Place, egress: &Egress, far: &Target, terms: &Terms) -> Order {
+    let Terms { fwmark, tls, .. } = terms.clone();
     let reach = egress.proxy.map(|hop| {
         let at = egress.remote(hop);
         Reach { proxy: at, local: egress.local(at), device: egress.device.clone(), mark: fwmark }
     });
-    Order { kind: place.kind.clone(), reach, far: far.clone(), afresh: place.failures > 0 }
+    Order { kind: place.kind.clone(), reach, far: far.clone(), afresh: place.failures > 0, tls }
 }

@@ -1,0 +1,276 @@
+"""What a TCP connection to a far end is worth as a path, beside a UDP path of the same line.
+
+* `sum`: goodput of WireGuard (TCP cubic inside) over one and over three `tcp:` paths of 30 Mbit/s
+  and 20 ms, over two of them mixed with one UDP path, and over three UDP paths, by a schedule that
+  adds paths up (`--schedule`). Both directions, one after the other.
+* `delay`: what one `tcp:` path adds to the round trip of a ping in the tunnel, at idle, compared
+  with a ping on the line itself.
+* `cpu`: CPU time of the near end for each packet, over one `tcp:` path and over one UDP path, at a
+  steady load of UDP in the tunnel.
+* `loss`: goodput over one path that loses 0, 1 and 3 % of its packets: UDP, `tcp:`, and `tcp:`
+  without the age limit (`--stream-age 1h` at both ends).
+
+In each round every case runs once; a ratio is that of two values of one round, and what counts is
+the median of the ratios. Figures of a machine with other load are worth nothing.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import json
+import os
+import re
+import statistics
+import sys
+import tempfile
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests" / "interop"))
+
+import rounds
+from far_end import iperf, spread
+from harness import farend
+from harness.farend import FarEnd
+from harness.net import SERVER, Link, Network, topology
+from harness.report import table
+from harness.splitter import LISTEN, Splitter
+from harness.wireguard import INSIDE_SERVER, PORT, Tunnel
+
+STREAMS = 443
+# The headers of IPv4, UDP and WireGuard around what is in the tunnel, and those of the far end.
+MTU = 1500 - 20 - 8 - 32 - farend.OVERHEAD
+OF_ONE, OF_UDP, ADDED_MS, OF_UDP_CPU = 2.5, 0.9, 1.0, 2.5
+PINGS = 50
+# Load of `cpu`: packets of this length, Mbit/s.
+LOAD_LENGTH, LOAD_MBITS = 1_200, 60
+WITHOUT_AGE = ("--stream-age", "1h")
+
+
+@dataclass(frozen=True)
+class Case:
+    """Paths of one kind or of several, and the lines under them."""
+
+    name: str
+    kinds: tuple[str, ...]
+    rate: str = "30mbit"
+    delay: str = "20ms"
+    queue: str = "100kB"
+    loss: float = 0.0
+    schedule: str = "uniform"
+    every: str = "~10p"
+    options: tuple[str, ...] = ()
+
+    def links(self) -> list[Link]:
+        """A line for each path."""
+        line = Link("", self.rate, self.delay, self.loss, self.queue)
+        return [replace(line, name=f"p{place}") for place in range(len(self.kinds))]
+
+    def paths(self) -> list[str]:
+        """As on the command line."""
+        streams = {"udp": "", "tcp": ",tcp:"}
+        return [f"p{place}=if:p{place}{streams[kind]}" for place, kind in enumerate(self.kinds)]
+
+
+Turn = Mapping[str, Mapping[str, float]]
+
+
+def main() -> int:
+    """Measures what the command line asks for and prints a table; 1 if a target was missed."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("what", nargs="*", help="sum, delay, cpu, loss (all)")
+    parser.add_argument("--runs", type=int, default=5, help="rounds (5)")
+    parser.add_argument("--seconds", type=int, default=8, help="seconds of a run (8)")
+    parser.add_argument("--schedule", default="pull", help="what adds paths up in `sum` (pull)")
+    parser.add_argument("--strict", action="store_true", help="fail if a target is missed")
+    args = parser.parse_args()
+    areas: dict[str, Callable[[], list[list[object]]]] = {
+        "sum": lambda: sums(args.runs, args.seconds, args.schedule),
+        "delay": lambda: delay(args.runs),
+        "cpu": lambda: cpu(args.runs, args.seconds),
+        "loss": lambda: loss(args.runs, args.seconds),
+    }
+    rows: list[list[object]] = []
+    for what in args.what or areas:
+        rows += areas[what]()
+    print(table(["area", "case", "value", "median (lowest-highest)", "target", ""], rows))
+    print(f"load of the machine: {os.getloadavg()[0]:.1f}, {os.cpu_count()} cores")
+    return int(args.strict and any(row[-1] == "MISSED" for row in rows))
+
+
+def sums(runs: int, seconds: int, schedule: str) -> list[list[object]]:
+    """Goodput of several paths beside one, and of mixed ones beside UDP alone."""
+    one = Case("1 tcp", ("tcp",), schedule=schedule, every="1p")
+    cases = [
+        one,
+        replace(one, name="3 tcp", kinds=("tcp",) * 3),
+        replace(one, name="2 tcp, 1 udp", kinds=("tcp", "tcp", "udp")),
+        replace(one, name="3 udp", kinds=("udp",) * 3),
+    ]
+    turns = turns_of(cases, runs, lambda case: goodput(case, seconds))
+    rows = values("sum", turns, 1)
+    for case, beside, target in [("3 tcp", "1 tcp", OF_ONE), ("2 tcp, 1 udp", "3 udp", OF_UDP)]:
+        for way in ("up", "down"):
+            found = [turn[case][way] / turn[beside][way] for turn in turns]
+            rows.append(at_least("sum", f"{case} / {beside}", way, found, target))
+    return rows
+
+
+def loss(runs: int, seconds: int) -> list[list[object]]:
+    """Goodput of one path that loses packets. No target: the guide tells what it is."""
+    cases = []
+    for share in (0.0, 0.01, 0.03):
+        cases += [
+            Case(f"udp, {share:.0%}", ("udp",), loss=share),
+            Case(f"tcp, {share:.0%}", ("tcp",), loss=share),
+            Case(f"tcp without age, {share:.0%}", ("tcp",), loss=share, options=WITHOUT_AGE),
+        ]
+    return values("loss", turns_of(cases, runs, lambda case: goodput(case, seconds)), 1)
+
+
+def delay(runs: int) -> list[list[object]]:
+    """What a stream adds to a ping's round trip."""
+    turns = turns_of([Case("1 tcp", ("tcp",)), Case("1 udp", ("udp",))], runs, pings)
+    rows = values("delay", turns, 2)
+    added = [turn["1 tcp"]["tunnel_ms"] - turn["1 tcp"]["line_ms"] for turn in turns]
+    met = "ok" if statistics.median(added) <= ADDED_MS else "MISSED"
+    return [*rows, ["delay", "1 tcp", "added ms", spread(added, 2), f"<= {ADDED_MS:g}", met]]
+
+
+def cpu(runs: int, seconds: int) -> list[list[object]]:
+    """CPU time of the near end for each packet that comes."""
+    # Wide enough that a stream carries the whole load.
+    udp = Case("1 udp", ("udp",), rate="200mbit", delay="1ms", queue="1MB")
+    cases = [replace(udp, name="1 tcp", kinds=("tcp",)), udp]
+    turns = turns_of(cases, runs, lambda case: cost(case, seconds))
+    rows = values("cpu", turns, 2)
+    found = [turn["1 tcp"]["us"] / turn["1 udp"]["us"] for turn in turns]
+    met = "ok" if statistics.median(found) <= OF_UDP_CPU else "MISSED"
+    return [*rows, ["cpu", "1 tcp / 1 udp", "", spread(found, 2), f"<= {OF_UDP_CPU:g}", met]]
+
+
+def turns_of(
+    cases: Sequence[Case], runs: int, measure: Callable[[Case], dict[str, float]]
+) -> list[Turn]:
+    """Each case once in each round."""
+
+    def told(case: Case) -> Callable[[], dict[str, float]]:
+        def run() -> dict[str, float]:
+            found = measure(case)
+            words = ", ".join(f"{name} {value:.2f}" for name, value in found.items())
+            print(f"  {case.name}: {words}", file=sys.stderr, flush=True)
+            return found
+
+        return run
+
+    return list(rounds.interleaved(runs, {case.name: told(case) for case in cases}))
+
+
+def values(area: str, turns: Sequence[Turn], digits: int) -> list[list[object]]:
+    """The table's lines of what was measured."""
+    return [
+        [area, case, name, spread([turn[case][name] for turn in turns], digits), "", ""]
+        for case, found in turns[0].items()
+        for name in found
+    ]
+
+
+def at_least(
+    area: str, case: str, name: str, found: Sequence[float], target: float
+) -> list[object]:
+    """The table's line of ratios that have to reach a target."""
+    met = "ok" if statistics.median(found) >= target else "MISSED"
+    return [area, case, name, spread(list(found), 2), f">= {target:g}", met]
+
+
+@dataclass(frozen=True)
+class Ends:
+    """What runs for one case."""
+
+    network: Network
+    splitter: Splitter
+    tunnel: Tunnel
+
+
+@contextlib.contextmanager
+def running(case: Case) -> Iterator[Ends]:
+    """Both ends on lines of their own, all paths up, and a WireGuard tunnel by them."""
+    with contextlib.ExitStack() as stack:
+        network = stack.enter_context(Network(topology(case.links())))
+        folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
+        far_key, home_key = farend.make_keys(folder)
+        own = ["--listen-tcp", f"{SERVER}:{STREAMS}", *case.options]
+        stack.enter_context(
+            FarEnd(
+                network.server, f"{SERVER}:{PORT}", far_key, every=case.every,
+                schedule=case.schedule, options=own,
+            )
+        )  # fmt: skip
+        ends = ["--key", str(home_key), "--to-tcp", f"{SERVER}:{STREAMS}", *case.options]
+        splitter = Splitter(
+            network.client, f"{SERVER}:{farend.PORT}", case.paths(), every=case.every,
+            schedule=case.schedule, options=ends,
+        )  # fmt: skip
+        stack.enter_context(splitter)
+        splitter.wait_event("far_end", state="up")
+        for place, kind in enumerate(case.kinds):
+            if kind == "tcp":
+                splitter.wait_event("path", path=f"p{place}", state="up")
+        tunnel = stack.enter_context(Tunnel(network.server, network.client, LISTEN))
+        for host, name in [(network.client, tunnel.name), (network.server, tunnel.server.name)]:
+            host.must(["ip", "link", "set", name, "mtu", str(MTU)])
+        tunnel.ping()
+        yield Ends(network, splitter, tunnel)
+
+
+def goodput(case: Case, seconds: int) -> dict[str, float]:
+    """TCP cubic in the tunnel, one direction after the other, Mbit/s; its slow start left out."""
+    with running(case) as ends:
+        up, down = (iperf(ends.tunnel, seconds, options) for options in ([], ["-R"]))
+        return {"up": up, "down": down}
+
+
+def pings(case: Case) -> dict[str, float]:
+    """Median round trips in the tunnel and on the line, milliseconds."""
+    with running(case) as ends:
+        client = ends.network.client
+        return {
+            "tunnel_ms": round_trip(client.must(ping(INSIDE_SERVER), timeout=60)),
+            "line_ms": round_trip(client.must([*ping(SERVER), "-I", "p0"], timeout=60)),
+        }
+
+
+def ping(to: str) -> list[str]:
+    """A few pings each second: nothing else is sent."""
+    return ["ping", "-c", str(PINGS), "-i", "0.2", to]
+
+
+def round_trip(told: str) -> float:
+    """The median of what ping printed."""
+    return statistics.median(float(found) for found in re.findall(r"time=([\d.]+) ms", told))
+
+
+def cost(case: Case, seconds: int) -> dict[str, float]:
+    """CPU time of the near end for a packet that came up, microseconds; what did not come."""
+    with running(case) as ends:
+        load = ["iperf3", "-c", INSIDE_SERVER, "-J", "-u", "-b", f"{LOAD_MBITS}M"]
+        load += ["-l", str(LOAD_LENGTH), "-t", str(seconds)]
+        with ends.tunnel.server.iperf():
+            before = ticks(ends.splitter.pid)
+            end = json.loads(ends.tunnel.client.must(load, timeout=seconds + 20))["end"]
+            spent = ticks(ends.splitter.pid) - before
+        lost = float(end["sum"]["lost_percent"])
+        packets = int(end["sum"]["packets"]) * (1 - lost / 100)
+        return {"us": spent / os.sysconf("SC_CLK_TCK") * 1e6 / packets, "lost_percent": lost}
+
+
+def ticks(pid: int) -> int:
+    """User and system time of a process so far, in clock ticks."""
+    stat = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    return int(stat[11]) + int(stat[12])
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,166 @@
+//! A stranger's stream that the web server behind the far end answers (`--behind`): bytes both
+//! ways, nothing of them known.
+
+use std::io::{self, ErrorKind, IoSlice, Read, Write};
+use std::net::{Shutdown, SocketAddr};
+use std::os::fd::{AsFd, BorrowedFd};
+
+use anabranch_os::poller::{Interest, Poller};
+use socket2::{Domain, Protocol, Socket, Type};
+
+use crate::streams::{Ending, Wire, is_passing};
+
+/// Bytes of one direction that wait for room; one read more at most.
+const WAITING: usize = 16 << 10;
+
+/// The connection to the web server, and what waits between it and the stranger.
+pub(super) struct Relay {
+    web: Socket,
+    /// Tokens of the stranger's stream and of the web server's.
+    tokens: [u64; 2],
+    to_web: Vec<u8>,
+    to_stranger: Vec<u8>,
+    /// Whether the stranger, and the web server, have said all.
+    ended: [bool; 2],
+    /// Whether the web server was told that the stranger has said all.
+    is_told: bool,
+    interests: [Interest; 2],
+}
+
+impl Relay {
+    /// Connects to the web server, and replays `begun` to it: what the stranger has sent so far.
+    ///
+    /// # Errors
+    /// The kernel's.
+    pub(super) fn new(
+        server: SocketAddr,
+        begun: Vec<u8>,
+        tokens: [u64; 2],
+        poller: &Poller,
+    ) -> io::Result<Relay> {
+        let web = Socket::new(Domain::for_address(server), Type::STREAM, Some(Protocol::TCP))?;
+        web.set_nonblocking(true)?;
+        web.set_tcp_nodelay(true)?;
+        match web.connect(&server.into()) {
+            Err(error) if !is_under_way(&error) => return Err(error),
+            _ => {}
+        }
+        let both = Interest { read: true, write: true };
+        poller.add_for(&web, tokens[1], both)?;
+        let interests = [Interest::READ, both];
+        let (to_stranger, ended) = (Vec::new(), [false; 2]);
+        Ok(Relay { web, tokens, to_web: begun, to_stranger, ended, is_told: false, interests })
+    }
+
+    /// Passes on what can be, both ways.
+    ///
+    /// # Errors
+    /// It is over: one side broke, or the web server has said all and the stranger has it.
+    pub(super) fn pump(
+        &mut self,
+        wire: &mut Wire,
+        buffer: &mut [u8],
+        poller: &Poller,
+    ) -> Result<(), Ending> {
+        self.hear_stranger(wire, buffer)?;
+        self.hear_web(buffer)?;
+        self.drain(wire)?;
+        if self.ended[1] && self.to_stranger.is_empty() && !wire.has_unsent() {
+            return Err(Ending::Closed);
+        }
+        self.watch(wire, poller).map_err(Ending::Broken)
+    }
+
+    fn hear_stranger(&mut self, wire: &mut Wire, buffer: &mut [u8]) -> Result<(), Ending> {
+        if self.ended[0] || self.to_web.len() >= WAITING {
+            return Ok(());
+        }
+        let room = buffer.len().min(WAITING);
+        match wire.read(&mut buffer[..room], &mut self.to_web) {
+            Err(Ending::Closed) => self.ended[0] = true,
+            other => other?,
+        }
+        Ok(())
+    }
+
+    fn hear_web(&mut self, buffer: &mut [u8]) -> Result<(), Ending> {
+        if self.ended[1] || self.to_stranger.len() >= WAITING {
+            return Ok(());
+        }
+        let room = buffer.len().min(WAITING);
+        match (&self.web).read(&mut buffer[..room]) {
+            Ok(0) => self.ended[1] = true,
+            Ok(length) => self.to_stranger.extend_from_slice(&buffer[..length]),
+            // It is not connected yet.
+            Err(error) if is_passing(&error) || error.kind() == ErrorKind::NotConnected => {}
+            Err(error) => return Err(Ending::Broken(error)),
+        }
+        Ok(())
+    }
+
+    fn drain(&mut self, wire: &mut Wire) -> Result<(), Ending> {
+        let to_web = &mut self.to_web;
+        write_out(to_web, |bytes| (&self.web).write(bytes)).map_err(Ending::Broken)?;
+        if self.ended[0] && self.to_web.is_empty() && !self.is_told {
+            self.is_told = self.web.shutdown(Shutdown::Write).is_ok();
+        }
+        wire.push().map_err(Ending::Broken)?;
+        let to_stranger = &mut self.to_stranger;
+        write_out(to_stranger, |bytes| wire.write(&[IoSlice::new(bytes)])).map_err(Ending::Broken)
+    }
+
+    /// Watches both sides for what they are waited for.
+    fn watch(&mut self, wire: &Wire, poller: &Poller) -> io::Result<()> {
+        let wanted = [
+            Interest {
+                read: !self.ended[0] && self.to_web.len() < WAITING,
+                write: !self.to_stranger.is_empty() || wire.has_unsent(),
+            },
+            Interest {
+                read: !self.ended[1] && self.to_stranger.len() < WAITING,
+                write: !self.to_web.is_empty(),
+            },
+        ];
+        if wanted[0] != self.interests[0] {
+            poller.change(wire, self.tokens[0], wanted[0])?;
+        }
+        if wanted[1] != self.interests[1] {
+            poller.change(&self.web, self.tokens[1], wanted[1])?;
+        }
+        self.interests = wanted;
+        Ok(())
+    }
+}
+
+impl AsFd for Relay {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.web.as_fd()
+    }
+}
+
+/// Writes `bytes` as far as there is room, and removes what was taken.
+fn write_out(
+    bytes: &mut Vec<u8>,
+    mut write: impl FnMut(&[u8]) -> io::Result<usize>,
+) -> io::Result<()> {
+    let mut taken = 0;
+    let outcome = loop {
+        if taken == bytes.len() {
+            break Ok(());
+        }
+        match write(&bytes[taken..]) {
+            Ok(more) => taken += more,
+            Err(error) if is_passing(&error) || error.kind() == ErrorKind::NotConnected => {
+                break Ok(());
+            }
+            Err(error) => break Err(error),
+        }
+    };
+    bytes.drain(..taken);
+    outcome
+}
+
+/// A connection that does not block is made later.
+fn is_under_way(error: &io::Error) -> bool {
+    error.raw_os_error() == Some(libc::EINPROGRESS)
+}

@@ -1,0 +1,102 @@
+//! When a circuit is so slow that another one is better.
+
+use std::time::Duration;
+
+use anabranch_multipath::Time;
+use anabranch_tunnel::LONGEST_PATIENCE;
+
+/// Time for which a circuit is too slow before another one replaces it.
+const PATIENCE: Duration = Duration::from_secs(10);
+/// It doubles with each replacement up to this: where all circuits are slow, a new one does not
+/// help, and each costs the onion network work.
+const LONGEST: Duration = Duration::from_secs(640);
+/// A circuit that was fast for this long begins with [`PATIENCE`] again.
+const FAST: Duration = Duration::from_secs(60);
+
+/// What is known of one circuit's delay.
+#[derive(Debug, Default)]
+pub(super) struct Slow {
+    /// Since when it is too slow.
+    since: Option<Time>,
+    /// Since when it is not.
+    fast: Option<Time>,
+    /// Replacements since it was fast for long.
+    replaced: u32,
+}
+
+impl Slow {
+    /// Takes how much later than on the fastest path datagrams arrive. The lag that has lasted too
+    /// long: the far end does not wait for datagrams that are later than [`LONGEST_PATIENCE`], so
+    /// what such a circuit carries is out of order.
+    pub(super) fn note(&mut self, now: Time, lag: Option<Duration>) -> Option<Duration> {
+        let lag = lag?;
+        if lag <= LONGEST_PATIENCE {
+            self.since = None;
+            if now.since(*self.fast.get_or_insert(now)) >= FAST {
+                self.replaced = 0;
+            }
+            return None;
+        }
+        self.fast = None;
+        let since = *self.since.get_or_insert(now);
+        (now.since(since) >= self.patience()).then_some(lag)
+    }
+
+    /// Time for which it may be too slow.
+    pub(super) fn patience(&self) -> Duration {
+        (PATIENCE * (1 << self.replaced.min(6))).min(LONGEST)
+    }
+
+    /// Another circuit replaces it.
+    pub(super) fn replaced(&mut self) {
+        self.replaced = self.replaced.saturating_add(1);
+        self.forget();
+    }
+
+    /// Another connection follows, of which nothing is known.
+    pub(super) fn forget(&mut self) {
+        (self.since, self.fast) = (None, None);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const MS: Duration = Duration::from_millis(1);
+
+    /// Seconds until a circuit with this lag is replaced, from `begin` on; at most 2,000.
+    fn lasts(slow: &mut Slow, begin: u64, lag: Duration) -> Option<u64> {
+        let mut seconds = begin..begin + 2_000;
+        let end = seconds.find(|&second| slow.note(Time::from_secs(second), Some(lag)).is_some());
+        end.map(|end| end - begin)
+    }
+
+    #[test]
+    fn a_circuit_is_replaced_after_ten_seconds_and_each_further_one_later() {
+        let mut slow = Slow::default();
+        let found: Vec<_> = (0..8u64)
+            .map(|n| {
+                let lasted = lasts(&mut slow, n * 10_000, MS * 251);
+                slow.replaced();
+                lasted.unwrap()
+            })
+            .collect();
+        assert_eq!(found, [10, 20, 40, 80, 160, 320, 640, 640]);
+        assert_eq!(lasts(&mut slow, 100_000, MS * 250), None, "the far end waits for these");
+        assert_eq!(lasts(&mut slow, 200_000, MS * 251), Some(10), "it was fast for long");
+    }
+
+    #[test]
+    fn a_moment_of_speed_begins_the_wait_again_and_what_is_not_known_ends_none() {
+        let mut slow = Slow::default();
+        let at = Time::from_secs;
+        assert_eq!(slow.note(at(0), Some(MS * 400)), None);
+        assert_eq!(slow.note(at(9), Some(MS * 20)), None);
+        assert_eq!(slow.note(at(11), Some(MS * 400)), None);
+        assert_eq!(slow.note(at(20), None), None);
+        assert_eq!(slow.note(at(21), Some(MS * 400)), Some(MS * 400));
+        slow.forget();
+        assert_eq!(slow.note(at(40), Some(MS * 400)), None);
+    }
+}

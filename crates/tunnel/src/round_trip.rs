@@ -1,0 +1,71 @@
+//! A path's round trip, and the time in which an answer is awaited (RFC 6298).
+
+use std::time::Duration;
+
+/// Timeout of a path at most: no answer is under way longer.
+const LONGEST_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// Samples before which the smoothed round trip says little: the first one counts whole.
+const FEW: u8 = 5;
+
+/// Samples of one path.
+#[derive(Clone, Copy, Default)]
+pub(crate) struct RoundTrip {
+    last: Option<Duration>,
+    samples: u8,
+    /// `SRTT` and `RTTVAR`.
+    smoothed: Option<(Duration, Duration)>,
+}
+
+impl RoundTrip {
+    /// Takes a sample.
+    pub(crate) fn note(&mut self, sample: Duration) {
+        self.last = Some(sample);
+        self.samples = self.samples.saturating_add(1);
+        self.smoothed = Some(match self.smoothed {
+            None => (sample, sample / 2),
+            Some((srtt, rttvar)) => {
+                ((srtt * 7 + sample) / 8, (rttvar * 3 + srtt.abs_diff(sample)) / 4)
+            }
+        });
+    }
+
+    /// The last sample.
+    pub(crate) fn last(self) -> Option<Duration> {
+        self.last
+    }
+
+    /// `SRTT`, from [`FEW`] samples on.
+    pub(crate) fn smoothed(self) -> Option<Duration> {
+        self.smoothed.filter(|_| self.samples >= FEW).map(|(srtt, _)| srtt)
+    }
+
+    /// `SRTT` + 4 `RTTVAR`, at most [`LONGEST_TIMEOUT`]; zero before the first sample.
+    pub(crate) fn timeout(self) -> Duration {
+        let timeout = self.smoothed.map(|(srtt, rttvar)| srtt + rttvar * 4);
+        timeout.unwrap_or_default().min(LONGEST_TIMEOUT)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const MS: Duration = Duration::from_millis(1);
+
+    #[test]
+    fn a_timeout_is_that_of_rfc_6298() {
+        let mut trip = RoundTrip::default();
+        assert_eq!((trip.last(), trip.smoothed(), trip.timeout()), (None, None, Duration::ZERO));
+        trip.note(MS * 800);
+        assert_eq!((trip.smoothed(), trip.timeout()), (None, MS * 2_400));
+        trip.note(MS * 1_600);
+        // RTTVAR = 3/4 · 400 + 1/4 · 800, with the SRTT before the sample; SRTT = 900.
+        assert_eq!(trip.timeout(), MS * 2_900);
+        (0..100).for_each(|_| trip.note(MS * 20));
+        assert!(trip.smoothed().is_some_and(|srtt| srtt < MS * 21), "{:?}", trip.smoothed());
+        assert!(trip.timeout() < MS * 25, "{:?}", trip.timeout());
+        trip.note(MS * 60_000);
+        assert_eq!((trip.last(), trip.timeout()), (Some(MS * 60_000), LONGEST_TIMEOUT));
+    }
+}
