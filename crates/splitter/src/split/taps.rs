@@ -206,7 +206,9 @@ mod tests {
         let error = taps(before, &[("--trace t", Some("full")), ("--pcap d", None)]).finish();
         let text = error.unwrap_err().to_string();
         assert!(text.starts_with("writing --pcap c stopped ("), "{text}");
-        assert!(text.ends_with("; writing --trace t stopped (full); what was written before is kept"));
+        assert!(
+            text.ends_with("; writing --trace t stopped (full); what was written before is kept")
+        );
         assert!(!text.contains("--pcap d"), "{text}");
         taps(Vec::new(), &[("--trace t", None)]).finish().unwrap();
     }
