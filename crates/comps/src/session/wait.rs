@@ -9,10 +9,6 @@ use anabranch_multipath::Time;
 pub(super) const FIRST: Duration = Duration::from_secs(10);
 /// The longest pause between two reports of one session; each is twice as long as the one before.
 const LONGEST: Duration = Duration::from_secs(640);
-/// Part of a pause after which the client must have sent again: a program that ends sends its last
-/// acknowledgements and its close within a round trip, and no server answers these (RFC 9000,
-/// section 10.2). A client that waits repeats itself, at most twice as late each time.
-const AGAIN: u32 = 8;
 /// A client that was quiet for longer waits for nothing older: keep-alives of NATs, which nobody
 /// answers, are further apart (RFC 3948, section 4: 20 s).
 const GAP: Duration = Duration::from_secs(10);
@@ -54,12 +50,12 @@ impl Wait {
     }
 
     /// How long the wait has lasted, if that is to be reported now: it is time to, and the client
-    /// has asked again, an [`AGAIN`]th of the pause or more after it was last looked at.
+    /// has asked again since it was last looked at.
     pub(super) fn overdue(&mut self, now: Time) -> Option<Duration> {
         if self.due().is_none_or(|due| now < due) {
             return None;
         }
-        let goes_on = self.asked > self.looked + self.pause / AGAIN;
+        let goes_on = self.asked > self.looked;
         self.pause = (self.pause * 2).min(LONGEST);
         self.looked = now;
         self.reported |= goes_on;
@@ -101,25 +97,6 @@ mod tests {
     fn a_client_that_has_given_up_is_told_no_more() {
         assert_eq!(reports(1, 0), [0; 0]);
         assert_eq!(reports(1, 40), [10, 30, 70]);
-    }
-
-    #[test]
-    fn a_program_that_ends_waits_for_nothing() {
-        let mut wait = Wait::new(Time::ZERO);
-        wait.on_asked(Time::ZERO);
-        wait.on_asked(Time::from_millis(3));
-        assert_eq!(wait.overdue(Time::from_secs(10)), None);
-        assert_eq!(wait.reported(), None);
-    }
-
-    #[test]
-    fn retransmissions_that_back_off_wait() {
-        let mut wait = Wait::new(Time::ZERO);
-        // Probe timeouts of QUIC: 300 ms, each twice the one before (RFC 9002, section 6.2.1).
-        for millis in [0, 300, 900, 2_100, 4_500, 9_300] {
-            wait.on_asked(Time::from_millis(millis));
-        }
-        assert!(wait.overdue(Time::from_secs(10)).is_some());
     }
 
     #[test]
