@@ -13,7 +13,7 @@ import pytest
 from conftest import Results
 from harness.losing import LENGTHS, LIMIT, PATIENCE, Losing
 from harness.tornet import TorNetwork
-from harness.torours import BACK, OurClient, OurRelay
+from harness.torours import OurClient, OurRelay
 from harness.webfiles import fetch_all
 
 pytestmark = [pytest.mark.links, pytest.mark.timeout(LIMIT)]
@@ -75,8 +75,7 @@ def check(world: World) -> None:
     """Nobody complains of anybody."""
     assert world.network.complaints() == []
     for relay in world.ours.values():
-        told = {event["what"] for event in relay.events("violation")}
-        assert told <= {BACK}, relay.name
+        assert relay.violations() == [], relay.name
 
 
 def test_relays_tell_which_tap_is_at_work(world: World) -> None:

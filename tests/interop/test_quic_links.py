@@ -16,7 +16,7 @@ from harness.losing import LENGTHS, LIMIT, LONGEST, PATIENCE, Losing, Reordering
 from harness.seeded import MIB
 from harness.tools import wait_for
 from harness.tornet import TorNetwork
-from harness.torours import BACK, OurClient, OurRelay
+from harness.torours import OurClient, OurRelay
 from harness.webfiles import fetch_all
 
 pytestmark = [pytest.mark.links, pytest.mark.timeout(LIMIT)]
@@ -166,8 +166,7 @@ def check(world: World) -> None:
     complaints = world.network.complaints()
     assert [line for line in complaints if not any(what in line for what in STALLED)] == []
     for relay in world.ours.values():
-        told = {event["what"] for event in relay.events("violation")}
-        assert told <= {BACK}, relay.name
+        assert relay.violations() == [], relay.name
 
 
 @pytest.mark.parametrize("path", PATHS)

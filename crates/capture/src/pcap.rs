@@ -220,9 +220,10 @@ impl PathFiles {
         Ok(())
     }
 
-    /// Passes the data to the kernel, if it has a packet.
+    /// Passes the data to the kernel. The first file needs no packet for that: under its temporary
+    /// name it would remain if the program was killed.
     fn show(&mut self) -> io::Result<()> {
-        if !self.has_packets {
+        if !self.has_packets && self.number > 1 {
             return Ok(());
         }
         if !replace(&mut self.has_begun, true) {
@@ -279,9 +280,9 @@ impl Sink for PcapSink {
         ended.into_iter().collect()
     }
 
-    /// Writes each file; an error in one does not affect the others.
+    /// Writes each file that has a packet; an error in one does not affect the others.
     fn keep(&mut self) {
-        for files in &mut self.files {
+        for files in self.files.iter_mut().filter(|files| files.has_packets) {
             let _ = files.show();
         }
     }
@@ -473,16 +474,20 @@ mod tests {
     #[test]
     fn an_abandoned_capture_keeps_what_it_saw_and_leaves_nothing_where_that_was_nothing() {
         let folder = tempfile::tempdir().unwrap();
+        let count = || fs::read_dir(folder.path()).unwrap().count();
+        drop(tap(folder.path()));
+        assert_eq!(count(), 0);
         let mut tap = tap(folder.path());
-        assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 2);
+        assert_eq!(count(), 2);
         for _ in 0..50 {
             tap.seen(&seen(1, true, &[0; 60_000], 1200)).unwrap();
         }
         drop(tap);
-        let names: Vec<_> = fs::read_dir(folder.path()).unwrap().collect();
-        assert_eq!(names.len(), 1, "{names:?}");
+        assert_eq!(count(), 2);
         // Batches of 1 MiB: what was not full yet is lost with the tap.
         assert!(packets(&folder.path().join("lte.pcapng"), "lte").len() >= 1700);
+        // Under a hidden name it would stay after SIGKILL.
+        assert_eq!(packets(&folder.path().join("wlan.pcapng"), "wlan"), []);
     }
 
     #[test]

@@ -217,6 +217,11 @@ class OurRelay(Closing):
         """Returns its events so far, of one kind or all."""
         return events_of(self.process, kind)
 
+    def violations(self) -> list[str]:
+        """What its neighbours did wrong, but for :data:`BACK`; each names the neighbour."""
+        told = [str(event["what"]) for event in self.events("violation")]
+        return [what for what in told if not what.startswith(BACK)]
+
     def number(self, name: str) -> int:
         """Returns the last value of a counter."""
         numbers = self.events("numbers")

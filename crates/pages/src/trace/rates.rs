@@ -20,7 +20,8 @@ pub(super) fn figure(part: &Part<'_>) -> Markup {
                 @if let Some(text) = in_clear(part.facts) {
                     p {
                         strong { "Not hidden:" } " " (text)
-                        " So every observer learns the shape of the grey area, in packets."
+                        " In sessions of this kind every observer learns the shape of the grey area, in \
+                         packets."
                     }
                 }
                 p {

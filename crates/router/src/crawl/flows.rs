@@ -396,19 +396,25 @@ pub(super) mod tests {
 
     /// A capture of segments: milliseconds, whether the client sends, sequence number, payload.
     pub(in super::super) fn capture(segments: &[(u64, bool, u32, &[u8])]) -> Vec<u8> {
-        capture_of((DataLink::RAW, b""), segments)
+        capture_at(40_000, segments)
+    }
+
+    /// The same of a client at this port.
+    pub(in super::super) fn capture_at(port: u16, segments: &[(u64, bool, u32, &[u8])]) -> Vec<u8> {
+        capture_of((DataLink::RAW, b""), port, segments)
     }
 
     /// The same of a link of this kind, whose packets begin with `front`.
     fn capture_of(
         (datalink, front): (DataLink, &[u8]),
+        port: u16,
         segments: &[(u64, bool, u32, &[u8])],
     ) -> Vec<u8> {
         let header = PcapHeader { datalink, ..PcapHeader::default() };
         let mut writer = PcapWriter::with_header(Vec::new(), header).unwrap();
         for &(millis, up, sequence, payload) in segments {
             let (from, to) = if up { (1, 2) } else { (2, 1) };
-            let (near, far) = if up { (40_000, 80) } else { (80, 40_000) };
+            let (near, far) = if up { (port, 80) } else { (80, port) };
             let builder = PacketBuilder::ipv4([192, 0, 2, from], [192, 0, 2, to], 64);
             let mut bytes = front.to_vec();
             builder.tcp(near, far, sequence, 9_000).write(&mut bytes, payload).unwrap();
@@ -458,12 +464,16 @@ pub(super) mod tests {
             (DataLink::LINUX_SLL2, &cooked_2),
             (DataLink::RAW, &[]),
         ] {
-            let file = capture_of((link, front), &[(1, true, 1, b"ask"), (2, false, 1, b"answer")]);
+            let file = capture_of(
+                (link, front),
+                40_000,
+                &[(1, true, 1, b"ask"), (2, false, 1, b"answer")],
+            );
             let Capture { flows, skipped, .. } = read(&*file).unwrap();
             assert_eq!((flows.len(), skipped), (1, 0), "{link:?}");
             assert_eq!(flows[0].said, [b"ask".to_vec(), b"answer".to_vec()]);
         }
-        let radio = capture_of((DataLink::IEEE802_11, &[]), &[(1, true, 1, b"ask")]);
+        let radio = capture_of((DataLink::IEEE802_11, &[]), 40_000, &[(1, true, 1, b"ask")]);
         let Capture { flows, skipped, .. } = read(&*radio).unwrap();
         assert_eq!((flows.len(), skipped), (0, 1));
     }

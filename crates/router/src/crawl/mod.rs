@@ -182,8 +182,7 @@ fn of_file(source: impl io::BufRead, host: Option<&str>) -> Result<Found, String
 }
 
 /// Returns the shapes of the TCP connections in `captures` (pcap or pcapng, perhaps compressed with
-/// gzip), named after their files. Also returns a message for each capture that ends within a
-/// packet.
+/// gzip), named after their files, and a message for each reason to leave something out.
 ///
 /// # Errors
 /// One line: a file cannot be read, is no capture, or has no connection that can be replayed.
@@ -191,32 +190,40 @@ pub fn shapes(captures: &[PathBuf]) -> Result<(Shapes, Vec<String>), CrawlError>
     let (mut all, mut notes) = (Vec::new(), Vec::new());
     for path in captures {
         let told = |why: String| CrawlError::Source(path.clone(), why);
-        let (found, cut) = shapes_of(path, open_file(path)?).map_err(told)?;
+        let (found, left_out) = shapes_of(path, open_file(path)?).map_err(told)?;
         all.extend(found);
-        notes.extend(cut.then(|| format!("{}: left out: {CUT}", path.display())));
+        notes.extend(left_out.iter().map(|why| format!("{}: left out: {why}", path.display())));
     }
     let none = |fault: ShapeFault| CrawlError::Source(PathBuf::from("shapes"), fault.to_string());
     Ok((Shapes::new(all).map_err(none)?, notes))
 }
 
-/// Returns the shapes in `capture`, named after `path`, and whether it ends within a packet.
-fn shapes_of(path: &Path, capture: impl io::BufRead) -> Result<(Vec<Shape>, bool), String> {
+/// Returns the shapes in `capture`, named after `path`, and the reasons to leave parts of it out.
+fn shapes_of(path: &Path, capture: impl io::BufRead) -> Result<(Vec<Shape>, Vec<String>), String> {
     let stem = path.file_stem().unwrap_or_default().to_string_lossy().into_owned();
     let stem = stem.trim_end_matches(".pcapng").trim_end_matches(".pcap");
     let plain = |letter: char| letter.is_ascii_alphanumeric() || "-_.".contains(letter);
     let stem: String = stem.chars().map(|one| if plain(one) { one } else { '-' }).collect();
     let stem: String = stem.chars().take(56).collect();
     let flows::Capture { flows, skipped, cut, .. } = flows::read(packed::unpacked(capture)?)?;
-    let (mut shapes, mut why) =
-        (Vec::new(), format!("it has no TCP connection ({skipped} other packets)"));
+    let (mut shapes, mut faults) = (Vec::new(), Vec::new());
     for flow in &flows {
         let name = if flows.len() == 1 { stem.clone() } else { format!("{stem}-{}", shapes.len()) };
         match Shape::of_record(&name, &flow.passed) {
             Ok(shape) => shapes.push(shape),
-            Err(fault) => why = fault.to_string(),
+            Err(fault) => faults.push(fault.to_string()),
         }
     }
-    if shapes.is_empty() { Err(why) } else { Ok((shapes, cut)) }
+    let last = faults.last().map(|fault| {
+        format!("{} of {} connections, the last one: {fault}", faults.len(), flows.len())
+    });
+    match (shapes.is_empty(), last) {
+        (true, Some(why)) => Err(format!("no connection can be played: {why}")),
+        (true, None) => Err(format!("it has no TCP connection ({skipped} other packets)")),
+        (false, last) => {
+            Ok((shapes, last.into_iter().chain(cut.then(|| CUT.to_owned())).collect()))
+        }
+    }
 }
 
 /// Opens the file `path` for buffered reading, unless it is larger than `LARGEST`.
@@ -274,5 +281,40 @@ pub fn fuzz(bytes: &[u8]) {
     if let Ok(found) = found {
         let judged = judge(&found);
         assert!(judged.kept.len() <= found.objects.len());
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::flows::tests::{capture, capture_at};
+    use super::*;
+
+    const ASK: &[u8] = &[1; 700];
+    const ANSWER: &[u8] = &[2; 900];
+
+    #[test]
+    fn a_capture_without_a_connection_that_can_be_played_is_refused_with_its_reason() {
+        let short = capture(&[(1, true, 1, b"ask"), (2, false, 1, ANSWER)]);
+        let why = shapes_of(Path::new("a.pcap"), &*short).unwrap_err();
+        assert!(
+            why.starts_with("no connection can be played: 1 of 1 connections, the last one: "),
+            "{why}"
+        );
+        let none = shapes_of(Path::new("a.pcap"), &*capture(&[])).unwrap_err();
+        assert_eq!(none, "it has no TCP connection (0 other packets)");
+    }
+
+    #[test]
+    fn what_is_left_out_of_a_capture_is_named() {
+        let good = capture(&[(1, true, 1, ASK), (2, false, 1, ANSWER)]);
+        let (shapes, left_out) = shapes_of(Path::new("a.pcap"), &*good).unwrap();
+        assert_eq!((shapes.len(), left_out.len()), (1, 0));
+        let mut two = capture(&[(1, true, 1, ASK), (2, false, 1, ANSWER)]);
+        two.extend(&capture_at(41_000, &[(3, true, 1, b"ask"), (4, false, 1, ANSWER)])[24..]);
+        two.truncate(two.len() - 10);
+        let (shapes, left_out) = shapes_of(Path::new("a.pcap"), &*two).unwrap();
+        assert_eq!(shapes.len(), 1);
+        assert!(left_out[0].starts_with("1 of 2 connections, the last one: "), "{left_out:?}");
+        assert_eq!(left_out[1..], [CUT.to_owned()]);
     }
 }

@@ -22,8 +22,8 @@ struct Capture {
 /// All captures of a run.
 pub(super) struct Taps {
     taps: Vec<Capture>,
-    /// Why the first that failed did.
-    failed: Option<io::Error>,
+    /// Why those that failed did.
+    failed: Vec<io::Error>,
     /// The paths by their numbers in the captures, which stay.
     names: Vec<String>,
     /// Those numbers by the paths' numbers of now.
@@ -52,7 +52,7 @@ impl Taps {
             let tap = Box::new(TraceTap::create(file, &facts, RowLabels::default())?);
             taps.push(Capture { name: format!("--trace {}", file.display()), tap });
         }
-        Ok(Taps { taps, failed: None, names, numbers })
+        Ok(Taps { taps, failed: Vec::new(), names, numbers })
     }
 
     /// Whether the captures, if any are written, can go on under `settings`.
@@ -122,11 +122,9 @@ impl Taps {
         self.taps.retain_mut(|Capture { name, tap }| match work(&mut **tap) {
             Ok(()) => true,
             Err(error) => {
-                let kind = error.kind();
-                let text =
-                    format!("writing {name} stopped ({error}); what was written before is kept");
-                screen.warn(&text);
-                failed.get_or_insert(io::Error::new(kind, text));
+                let error = stopped(name, &error);
+                screen.warn(&error.to_string());
+                failed.push(error);
                 false
             }
         });
@@ -142,12 +140,21 @@ impl Taps {
     /// Completes all captures, whichever of them fails.
     ///
     /// # Errors
-    /// The first error, of this or of an earlier moment.
+    /// All errors, of this and of earlier moments: a full disk may end several captures.
     pub(super) fn finish(self) -> io::Result<()> {
-        let ended: Vec<_> = self.taps.into_iter().map(|capture| capture.tap.finish()).collect();
-        self.failed.map_or(Ok(()), Err)?;
-        ended.into_iter().collect()
+        let end = |Capture { name, tap }| tap.finish().err().map(|error| stopped(&name, &error));
+        let mut failed = self.failed;
+        failed.extend(self.taps.into_iter().filter_map(end));
+        let Some(first) = failed.first() else { return Ok(()) };
+        let texts: Vec<String> = failed.iter().map(io::Error::to_string).collect();
+        Err(io::Error::new(first.kind(), texts.join("; ")))
     }
+}
+
+/// The error of a capture that `error` ended.
+fn stopped(name: &str, error: &io::Error) -> io::Error {
+    let text = format!("writing {name} stopped ({error}); what was written before is kept");
+    io::Error::new(error.kind(), text)
 }
 
 /// The schedule as the command line has it.
@@ -161,4 +168,48 @@ fn schedule(settings: &Settings) -> String {
 
 fn names(settings: &Settings) -> Vec<String> {
     settings.specs.iter().map(|spec| spec.name.clone()).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A capture that fails when it is completed, with `why`.
+    struct Fails(Option<&'static str>);
+
+    impl Tap for Fails {
+        fn seen(&mut self, _: &ObservedBatch<'_>) -> io::Result<()> {
+            Ok(())
+        }
+
+        fn flush(&mut self, _: Time) -> io::Result<()> {
+            Ok(())
+        }
+
+        fn finish(self: Box<Self>) -> io::Result<()> {
+            self.0.map_or(Ok(()), |why| Err(io::Error::new(io::ErrorKind::StorageFull, why)))
+        }
+    }
+
+    fn taps(failed: Vec<io::Error>, all: &[(&str, Option<&'static str>)]) -> Taps {
+        let capture = |&(name, why): &(&str, Option<&'static str>)| Capture {
+            name: name.to_owned(),
+            tap: Box::new(Fails(why)),
+        };
+        let taps = all.iter().map(capture).collect();
+        Taps { taps, failed, names: Vec::new(), numbers: Vec::new() }
+    }
+
+    #[test]
+    fn every_capture_that_failed_is_named_at_the_end() {
+        let before = vec![stopped("--pcap c", &io::ErrorKind::StorageFull.into())];
+        let error = taps(before, &[("--trace t", Some("full")), ("--pcap d", None)]).finish();
+        let text = error.unwrap_err().to_string();
+        assert!(text.starts_with("writing --pcap c stopped ("), "{text}");
+        assert!(
+            text.ends_with("; writing --trace t stopped (full); what was written before is kept")
+        );
+        assert!(!text.contains("--pcap d"), "{text}");
+        taps(Vec::new(), &[("--trace t", None)]).finish().unwrap();
+    }
 }

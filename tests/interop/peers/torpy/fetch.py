@@ -13,8 +13,13 @@ import sys
 from types import SimpleNamespace
 from urllib.parse import urlsplit
 
+from torpy.cell_socket import TorCellSocket
 from torpy.documents.network_status import Router
 from torpy.guard import TorGuard
+
+# torpy waits for its socket and then reads 4,094 bytes: what else a TLS record holds stays in the
+# TLS library until more comes, and the end of a download never does. Our records have up to 16 kB.
+TorCellSocket.RECV_BUFF_SIZE = 1 << 14
 
 
 class Hop(Router):
