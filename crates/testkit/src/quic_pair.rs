@@ -35,7 +35,11 @@ pub fn head(bytes: &[u8], _: bool) -> Option<Head> {
 }
 
 /// How such units are read.
-pub const UNITS: Units = Units { head, end, longest: 4_000, longest_of_lane: UNIT };
+pub const UNITS: Units = Units { head, end, longest: 4_000, longest_of_lane: UNIT, lossy: 0 };
+/// Bytes of a lossy unit.
+pub const LOSSY: usize = 518;
+/// How such units are read where there are lossy ones too.
+pub const WITH_LOSSY: Units = Units { lossy: LOSSY, ..UNITS };
 
 fn end(lane: u32) -> Vec<u8> {
     unit(lane, ENDS, 0)
@@ -59,6 +63,22 @@ pub fn units_of(came: &[u8]) -> Vec<(u32, u8, u32)> {
     came.chunks(UNIT).map(read).collect()
 }
 
+/// A lossy unit that tells itself from others.
+pub fn lossy_unit(number: u32) -> Vec<u8> {
+    every_link::unit(0, DATA, number, LOSSY)
+}
+
+/// The number of each lossy unit.
+pub fn lossy_units_of(came: &[u8]) -> Vec<u32> {
+    assert_eq!(came.len() % LOSSY, 0, "units come whole");
+    let read = |unit: &[u8]| {
+        let number = u32::from_be_bytes(*unit[5..].first_chunk().unwrap());
+        assert!(unit == lossy_unit(number), "a unit that nobody sent");
+        number
+    };
+    came.chunks(LOSSY).map(read).collect()
+}
+
 /// A datagram under way: from whom, and its bytes.
 type Way = netem::Link<(SocketAddr, Vec<u8>)>;
 
@@ -74,6 +94,10 @@ pub struct QuicPair {
     pub ids: [Option<ConnId>; 2],
     /// What came to each.
     pub came: [Vec<u8>; 2],
+    /// What came to each by datagrams.
+    pub came_lossy: [Vec<u8>; 2],
+    /// Nobody reads what comes by datagrams.
+    pub is_unread: bool,
     /// Datagrams that each has sent.
     pub sent: [u64; 2],
     /// Datagrams to lose: the end, and the number.
@@ -131,6 +155,8 @@ impl QuicPair {
             ways,
             ids: [None, None],
             came: [Vec::new(), Vec::new()],
+            came_lossy: [Vec::new(), Vec::new()],
+            is_unread: false,
             sent: [0; 2],
             lose: Vec::new(),
             bytes: [0; 2],
@@ -170,6 +196,13 @@ impl QuicPair {
     /// Writes units at an end, and sends them.
     pub fn write(&mut self, end: usize, units: &[u8]) {
         self.link(end).write(units).unwrap();
+        self.send(end, self.ids[end].unwrap());
+    }
+
+    /// Writes a lossy unit at an end, and sends it.
+    pub fn write_lossy(&mut self, end: usize, number: u32) {
+        let now = self.now;
+        self.link(end).write_lossy(now, &lossy_unit(number)).unwrap();
         self.send(end, self.ids[end].unwrap());
     }
 
@@ -239,6 +272,9 @@ impl QuicPair {
             let mut over = false;
             if let Some(link) = self.ends[end].link(id) {
                 over = link.read(&mut self.came[end]).is_err();
+                if !self.is_unread {
+                    over |= link.read_lossy(&mut self.came_lossy[end]).is_err();
+                }
             }
             if over {
                 self.ends[end].close(self.now, id);

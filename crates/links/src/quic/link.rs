@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::fmt;
 use std::net::SocketAddr;
 
-use anabranch_multipath::LinkView;
+use anabranch_multipath::{LinkView, Time};
 use bytes::Bytes;
 use quinn_proto::{
     Connection, ConnectionError, Dir, Event, FinishError, StreamEvent, StreamId, VarInt, WriteError,
@@ -12,6 +12,7 @@ use quinn_proto::{
 use rustls::pki_types::CertificateDer;
 
 use super::lanes::Lanes;
+use super::lossy::{Lossy, LossyCounts};
 use super::units::{Head, UnitReader, Units, fault};
 use crate::{Fault, Link, Promises, State};
 
@@ -57,6 +58,7 @@ pub struct QuicLink {
     /// those that there is no room for.
     unopened: VecDeque<(u32, Bytes)>,
     refused: Vec<u8>,
+    lossy: Lossy,
 }
 
 #[derive(Debug, Default)]
@@ -92,6 +94,7 @@ impl QuicLink {
             pending_bytes: 0,
             unopened: VecDeque::new(),
             refused: Vec::new(),
+            lossy: Lossy::new(units.lossy),
         }
     }
 
@@ -148,6 +151,40 @@ impl QuicLink {
             State::Open => MOST_PENDING.saturating_sub(self.pending_bytes),
             _ => 0,
         }
+    }
+
+    /// Whether lossy units may be written: the link is open, and the peer accepts them.
+    #[must_use]
+    pub fn takes_lossy(&mut self) -> bool {
+        self.state == State::Open && !self.closed && self.lossy.is_granted(&mut self.connection)
+    }
+
+    /// Takes whole lossy units for the peer. They are sent as far as congestion control permits.
+    /// Those that wait too long, or beyond 256, are dropped and counted.
+    ///
+    /// # Errors
+    /// [`Fault::Misuse`] unless [`QuicLink::takes_lossy`], and for what is no whole unit.
+    pub fn write_lossy(&mut self, now: Time, units: &[u8]) -> Result<(), Fault> {
+        if !self.takes_lossy() {
+            return Err(Fault::Misuse("the link carries no lossy cells"));
+        }
+        self.lossy.write(now, units)
+    }
+
+    /// Appends the lossy units that have arrived, and returns how many bytes that was. Those that
+    /// arrived before [`QuicLink::admit_lanes`] are dropped.
+    ///
+    /// # Errors
+    /// [`Fault::Peer`] for a datagram that is not of one or two whole units: the link is to be
+    /// closed.
+    pub fn read_lossy(&mut self, into: &mut Vec<u8>) -> Result<usize, Fault> {
+        self.lossy.read(&mut self.connection, self.admits, into)
+    }
+
+    /// Numbers of lossy units so far.
+    #[must_use]
+    pub fn lossy_counts(&self) -> LossyCounts {
+        self.lossy.counts(&self.connection)
     }
 
     /// Whether the connection is to be closed: the owner has closed the link.
@@ -242,7 +279,8 @@ impl QuicLink {
     }
 
     /// Writes what waited for room, as far as there is.
-    pub(super) fn flush(&mut self) {
+    pub(super) fn flush(&mut self, now: Time) {
+        self.lossy.flush(now, &mut self.connection);
         self.connection.set_send_window(self.connection.congestion_state().window() + SLACK);
         for (stream, mut waiting) in std::mem::take(&mut self.pending) {
             for chunk in &waiting.chunks {

@@ -7,6 +7,9 @@
 //! ([`Units`] tells which these are). Units of a lane arrive in order, units of different lanes in
 //! whatever order the network brings them.
 //!
+//! If both ends configure it ([`Units::lossy`]), a link also carries *lossy units*: in datagrams
+//! alongside the streams, each at most once, and never sent again.
+//!
 //! * [`Endpoint`]: one UDP socket's links. It is handed datagrams and gives datagrams.
 //! * [`QuicLink`]: one of them: units in, units out.
 //! * [`Place`]: which of several sockets at one address an endpoint has.
@@ -21,11 +24,13 @@ mod endpoint;
 mod epoch;
 mod lanes;
 mod link;
+mod lossy;
 mod place;
 mod units;
 
 pub use config::Congestion;
 pub use endpoint::{Arrival, ConnId, Endpoint, EndpointCounts, Packets};
 pub use link::QuicLink;
+pub use lossy::LossyCounts;
 pub use place::Place;
 pub use units::{Head, UnitReader, Units};

@@ -28,6 +28,8 @@ pub struct Units {
     /// Nor one of any other lane: as long is what a peer may have each of many lanes keep of a unit
     /// that is not whole.
     pub longest_of_lane: usize,
+    /// Bytes of a lossy unit. 0: the link carries none, and accepts no datagrams (RFC 9221).
+    pub lossy: usize,
 }
 
 /// The units of one stream, in one direction.
