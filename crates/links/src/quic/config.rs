@@ -39,7 +39,7 @@ pub enum Congestion {
     Bbr,
 }
 
-/// The settings of a connection; `datagrams` says that it may carry any.
+/// Settings of a connection, which carries DATAGRAM frames with `datagrams` only.
 fn transport(congestion: Congestion, datagrams: bool) -> Result<Arc<TransportConfig>, SetupError> {
     let mut transport = TransportConfig::default();
     match congestion {

@@ -103,7 +103,7 @@ impl LossyRelay {
         LossyRelay { layer: LossyRelayLayer::new(keys), sent: Sent::default(), outward, inward }
     }
 
-    /// Takes a cell that arrived from the client's side. `is_last` says that the circuit ends here.
+    /// Takes a cell that arrived from the client's side; with `is_last` the circuit ends here.
     ///
     /// # Errors
     /// The [`Refusal`]; the body is unspecified then.

@@ -189,6 +189,18 @@ fn a_leap_is_dropped_and_moves_nothing() {
     assert_eq!(pass(&mut relays, counter, &mut body), Ok(()));
 }
 
+#[test]
+fn the_window_has_the_edges_of_the_specification() {
+    let mut arrivals = Arrivals::default();
+    assert_eq!(arrivals.accept(65_536), Err(Refusal::TooFarAhead));
+    assert_eq!(arrivals.accept(50_000), Ok(()));
+    assert_eq!(arrivals.accept(50_000 - 16_384), Err(Refusal::Replayed));
+    assert_eq!(arrivals.accept(50_000 - 16_383), Ok(()));
+    assert_eq!(arrivals.accept(50_000 - 16_383), Err(Refusal::Replayed));
+    assert_eq!(arrivals.accept(50_000 + 65_537), Err(Refusal::TooFarAhead));
+    assert_eq!(arrivals.accept(50_000 + 65_536), Ok(()));
+}
+
 /// Sets what was sent, and what has arrived, to just before `counter`.
 fn move_to(counter: u32, (client, relays): (&mut LossyClient, &mut [LossyRelay])) {
     client.sent.next = counter.into();
