@@ -174,6 +174,7 @@ PARSERS = {
     "crates/onion/src/handshake/fast.rs": "onion_messages",
     "crates/onion/src/handshake/ntor.rs": "onion_messages",
     "crates/onion/src/handshake/ntor_v3.rs": "onion_messages",
+    "crates/onion/src/crypto/lossy.rs": "lossy_cells",
     "crates/onion/src/wire/cell.rs": "onion_cells",
     "crates/onion/src/wire/ancestors.rs": "conflux",
     "crates/onion/src/wire/conflux.rs": "conflux",

@@ -20,7 +20,6 @@ use anabranch_onion::directory::policy::ExitPolicy;
 use anabranch_onion::directory::reply::{Encoding, Reply};
 use anabranch_onion::handshake::{Kind, ntor, ntor_v3};
 use anabranch_onion::wire::ancestors::{Ancestor, AncestorLink};
-use anabranch_onion::wire::cell::{self, Command, Width};
 use anabranch_onion::wire::conflux::{ConfluxLink, DesiredUx, put_switch};
 use anabranch_onion::wire::crypto::CurveKeys;
 use anabranch_onion::wire::extend::{Extend, Target, put_create2};
@@ -33,6 +32,8 @@ use anabranch_os::packet::write as write_packet;
 use anabranch_testkit::authority::{Authority, Listed, exit_microdescriptor, unsigned_consensus};
 use anabranch_testkit::onion_service;
 
+#[path = "seeds/cells.rs"]
+mod cells;
 #[path = "seeds/proxies.rs"]
 mod proxies;
 #[path = "seeds/tcp.rs"]
@@ -60,8 +61,9 @@ fn main() -> Outcome {
     write(&corpus.join("ip_packets"), &ip_packets()?)?;
     write(&corpus.join("socks"), &proxies())?;
     write(&corpus.join("proxy_clients"), &proxies::answers())?;
+    write(&corpus.join("lossy_cells"), &cells::lossy())?;
     write(&corpus.join("mosh_login"), &logins())?;
-    write(&corpus.join("onion_cells"), &cells())?;
+    write(&corpus.join("onion_cells"), &cells::of_a_link())?;
     write(&corpus.join("pluggable"), &pluggable())?;
     write(&corpus.join("proxy_requests"), &proxy_requests())?;
     write(&corpus.join("onion_legs"), &legs())?;
@@ -414,27 +416,6 @@ fn moves() -> Seeds {
         ("forged-list", forged(&list)),
         ("forged-cells", forged(&[0, 1, 0, 1, 0, 1, 5, 5, 1, 1, 9, 0])),
         ("altered", [&[1], &write(1)[..], &fetch(1), &[9, 1, 0, 0, 2], &deliver(0, 0)].concat()),
-    ]
-}
-
-/// Cells as they come over a link, behind a byte that says how wide circuit IDs are.
-fn cells() -> Seeds {
-    let mut versions = vec![1];
-    cell::put_variable(&mut versions, Width::Two, Command::VERSIONS, &[0, 4, 0, 5]);
-    let mut handshake = vec![0];
-    cell::put_variable(&mut handshake, Width::Four, Command::CERTS, &[0; 40]);
-    cell::put_variable(&mut handshake, Width::Four, Command::AUTH_CHALLENGE, &[0; 36]);
-    cell::put_fixed(&mut handshake, 0, Command::NETINFO, &[0; 12]);
-    let mut circuit = vec![0];
-    cell::put_fixed(&mut circuit, 0x8000_0001, Command::CREATE2, &[0, 2, 0, 84]);
-    cell::put_fixed(&mut circuit, 0x8000_0001, Command::DESTROY, &[0]);
-    let cut = circuit[..600].to_vec();
-    vec![
-        ("versions", versions),
-        ("handshake", handshake),
-        ("circuit", circuit),
-        ("cut", cut),
-        ("too-long", b"\0\0\0\0\0\x81\xff\xff".to_vec()),
     ]
 }
 

@@ -19,6 +19,7 @@ pub mod dns_wireguard_mosh;
 pub mod documents;
 mod input;
 pub mod ip_packets;
+pub mod lossy_cells;
 pub mod mosh_login;
 pub mod onion_cells;
 pub mod onion_legs;
@@ -61,6 +62,7 @@ pub const TARGETS: &[(&str, Check)] = &[
     ("dns_wireguard_mosh", dns_wireguard_mosh::check),
     ("documents", documents::check),
     ("ip_packets", ip_packets::check),
+    ("lossy_cells", lossy_cells::check),
     ("mosh_login", mosh_login::check),
     ("onion_cells", onion_cells::check),
     ("onion_legs", onion_legs::check),

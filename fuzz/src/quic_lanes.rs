@@ -1,8 +1,8 @@
 //! Streams and datagrams of a QUIC link, from any peer: units are the same for all pieces.
-//! Whatever strangers send and lines change, a link delivers the sent units, in order in each
-//! lane.
+//! Whatever strangers send and lines change, a link delivers the sent units, in order in each lane,
+//! and each lossy unit at most once.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::OnceLock;
 use std::time::Duration;
@@ -19,7 +19,7 @@ use crate::input::Input;
 const UNIT: usize = 9;
 const MAKES: u8 = 10;
 const ENDS: u8 = 4;
-const UNITS: Units = Units { head, end, longest: 100, longest_of_lane: 60 };
+const UNITS: Units = Units { head, end, longest: 100, longest_of_lane: 60, lossy: UNIT };
 
 /// Parses the head of a unit; commands from 128 are followed by a length.
 fn head(bytes: &[u8], first: bool) -> Option<Head> {
@@ -98,6 +98,8 @@ struct Play {
     under_way: Vec<(usize, Vec<u8>)>,
     /// By lane: the units sent, the units received, and whether it has ended.
     said: BTreeMap<u32, (u32, u32, bool)>,
+    /// How many lossy units were said, and those that came.
+    lossy: (u32, BTreeSet<u32>),
 }
 
 fn address(end: usize) -> SocketAddr {
@@ -120,8 +122,8 @@ impl Play {
         let mut ends = [0, 1].map(|end| make(end).expect("settings hold"));
         let now = Time::from_secs(1);
         let id = ends[0].connect(now, address(1), None).expect("an address");
-        let (under_way, said) = (Vec::new(), BTreeMap::new());
-        Play { now, ends, ids: [Some(id), None], under_way, said }
+        let (under_way, said, lossy) = Default::default();
+        Play { now, ends, ids: [Some(id), None], under_way, said, lossy }
     }
 
     fn run(mut self, mut input: Input<'_>) {
@@ -158,6 +160,17 @@ impl Play {
         let command = if number == 0 { MAKES } else { [3, ENDS][usize::from(ends)] };
         *over = command == ENDS;
         self.write(&unit(lane, command, number));
+        self.say_lossy();
+    }
+
+    /// One more lossy unit.
+    fn say_lossy(&mut self) {
+        let link = self.ids[0].and_then(|id| self.ends[0].link(id));
+        let Some(link) = link.filter(|link| link.state() == State::Open) else { return };
+        assert!(link.takes_lossy(), "both ends accept lossy units");
+        link.write_lossy(self.now, &unit(0, 3, self.lossy.0)).expect("a whole unit");
+        self.lossy.0 += 1;
+        self.look();
     }
 
     fn write(&mut self, bytes: &[u8]) {
@@ -190,18 +203,28 @@ impl Play {
         for end in 0..2 {
             while let Some(id) = self.ends[end].next_touched() {
                 self.ids[end].get_or_insert(id);
-                let (mut came, mut out) = (Vec::new(), Vec::new());
+                let (mut came, mut lossy, mut out) = (Vec::new(), Vec::new(), Vec::new());
                 if let Some(link) = self.ends[end].link(id) {
                     link.admit_lanes();
                     link.read(&mut came).expect("an honest peer");
+                    link.read_lossy(&mut lossy).expect("an honest peer");
                 }
                 self.take(end, &came);
+                self.take_lossy(&lossy);
                 while let Some(packets) = self.ends[end].transmit(self.now, id, &mut out) {
                     let stride = if packets.stride == 0 { out.len() } else { packets.stride };
                     self.under_way.extend(out.chunks(stride).map(|bytes| (end, bytes.to_vec())));
                 }
             }
             while self.ends[end].answer().is_some() {}
+        }
+    }
+
+    fn take_lossy(&mut self, came: &[u8]) {
+        for came in came.chunks(UNIT) {
+            let number = u32::from_be_bytes(*came[5..].first_chunk().expect("a unit"));
+            assert!(number < self.lossy.0 && came == unit(0, 3, number), "nothing false");
+            assert!(self.lossy.1.insert(number), "a unit that came twice");
         }
     }
 

@@ -1,13 +1,14 @@
 //! What a middle relay cannot do without, alone: one layer of AES-CTR on each cell, AES-GCM on each
 //! record twice, and TCP in and out. The sum is what this machine leaves for no relay to beat.
-//! Beside it, what other choices cost, and the layers of Counter Galois Onion.
+//! Other choices are measured too: the layers of Counter Galois Onion, and those of lossy cells.
 
 use std::io::{self, Read, Write};
 use std::net::{TcpListener, TcpStream};
 use std::thread;
 
 use anabranch_onion::crypto::counter::KeyStream;
-use anabranch_onion::crypto::{CgoClient, CgoRelay, ClientLayer, RelayLayer, cgo};
+use anabranch_onion::crypto::lossy::{LossyClient, LossyKeys, LossyRelay};
+use anabranch_onion::crypto::{CgoClient, CgoRelay, ClientLayer, RelayLayer, cgo, lossy};
 use anabranch_onion::wire::cell::{BODY, CELL, Command};
 use anabranch_onion::wire::crypto::Aes128Ctr;
 use aws_lc_rs::aead::{AES_256_GCM, Aad, LessSafeKey, Nonce, UnboundKey};
@@ -40,12 +41,15 @@ type Part = fn(usize) -> io::Result<f64>;
 
 /// What there is to measure, and whether a relay cannot do without it: the others show what a
 /// choice costs.
-const PARTS: [(&str, bool, Part); 9] = [
+const PARTS: [(&str, bool, Part); 12] = [
     ("AES-CTR", true, layers),
     ("AES-CTR by the library's counter mode", false, library),
     ("CGO, a relay passes on", false, passed_on),
     ("CGO, a relay speaks", false, spoken),
     ("CGO, a client hears (with what the relay spoke)", false, heard),
+    ("lossy cells, a relay passes on", false, lossy_passed_on),
+    ("lossy cells, a relay speaks", false, lossy_spoken),
+    ("lossy cells, a client hears (with what the relay spoke)", false, lossy_heard),
     ("AES-GCM twice, records of 16 KiB", true, |cells| records(cells, RECORD)),
     ("AES-GCM twice, records of 4 KiB", false, |cells| records(cells, RECORD / 4)),
     ("AES-GCM twice, a record for each cell", false, |cells| records(cells, CELL)),
@@ -117,6 +121,52 @@ fn heard(cells: usize) -> io::Result<f64> {
         }
     });
     if known { Ok(ms) } else { Err(io::Error::other("a client took a cell for another's")) }
+}
+
+/// The keys of a hop's lossy cells.
+fn lossy_keys() -> LossyKeys {
+    LossyKeys::from(&[1; lossy::KEY_BYTES])
+}
+
+/// One layer on `cells` lossy cells that are for another hop, with the check of their counters.
+fn lossy_passed_on(cells: usize) -> io::Result<f64> {
+    let mut relay = LossyRelay::new(&lossy_keys());
+    let mut body = [0; BODY];
+    let mut passed = 0;
+    let ms = timed(|| {
+        for counter in (0..).take(cells) {
+            let cell = (Command::RELAY, counter);
+            passed += usize::from(relay.inward(cell, std::hint::black_box(&mut body)).is_ok());
+        }
+    });
+    if passed == cells { Ok(ms) } else { Err(io::Error::other("a relay dropped a lossy cell")) }
+}
+
+/// `cells` lossy cells from their relay.
+fn lossy_spoken(cells: usize) -> io::Result<f64> {
+    let mut relay = LossyRelay::new(&lossy_keys());
+    let mut body = [0; BODY];
+    Ok(timed(|| {
+        for _ in 0..cells {
+            relay.originate(Command::RELAY, std::hint::black_box(&mut body));
+        }
+    }))
+}
+
+/// The same, and then by the client that they are for.
+fn lossy_heard(cells: usize) -> io::Result<f64> {
+    let keys = lossy_keys();
+    let (mut relay, mut client) = (LossyRelay::new(&keys), LossyClient::new(&[keys]));
+    let mut body = [0; BODY];
+    let mut heard = 0;
+    let ms = timed(|| {
+        for _ in 0..cells {
+            let counter = relay.originate(Command::RELAY, &mut body).unwrap_or(0);
+            let cell = (Command::RELAY, counter);
+            heard += usize::from(client.inward(cell, std::hint::black_box(&mut body)).is_ok());
+        }
+    });
+    if heard == cells { Ok(ms) } else { Err(io::Error::other("a client dropped a lossy cell")) }
 }
 
 /// Opening and sealing the records of this length that so many cells fill.

@@ -2,13 +2,16 @@
 //! hop.
 //!
 //! Layers work on a cell's body where it lies. `tor1` is the construction that all relays speak;
-//! [`cgo`] stands beside it behind the same two traits.
+//! [`cgo`] has the same two traits. Both need cells in order and without losses. [`lossy`] does
+//! not; it is experimental.
 
 use crate::wire::cell::{Body, Command};
 use crate::wire::message::Format;
 
 pub mod cgo;
 pub mod counter;
+pub mod hctr2;
+pub mod lossy;
 #[cfg(any(test, feature = "elide"))]
 mod null;
 mod tor1;

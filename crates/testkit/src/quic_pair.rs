@@ -35,7 +35,11 @@ pub fn head(bytes: &[u8], _: bool) -> Option<Head> {
 }
 
 /// Parser of such units.
-pub const UNITS: Units = Units { head, end, longest: 4_000, longest_of_lane: UNIT };
+pub const UNITS: Units = Units { head, end, longest: 4_000, longest_of_lane: UNIT, lossy: 0 };
+/// Length of a lossy unit, in bytes.
+pub const LOSSY: usize = 518;
+/// Parser of such units and of lossy ones.
+pub const WITH_LOSSY: Units = Units { lossy: LOSSY, ..UNITS };
 
 fn end(lane: u32) -> Vec<u8> {
     unit(lane, ENDS, 0)
@@ -59,6 +63,22 @@ pub fn units_of(came: &[u8]) -> Vec<(u32, u8, u32)> {
     came.chunks(UNIT).map(read).collect()
 }
 
+/// Returns the lossy unit with this `number`.
+pub fn lossy_unit(number: u32) -> Vec<u8> {
+    every_link::unit(0, DATA, number, LOSSY)
+}
+
+/// Returns the number of each lossy unit in `came`.
+pub fn lossy_units_of(came: &[u8]) -> Vec<u32> {
+    assert_eq!(came.len() % LOSSY, 0, "units come whole");
+    let read = |unit: &[u8]| {
+        let number = u32::from_be_bytes(*unit[5..].first_chunk().unwrap());
+        assert!(unit == lossy_unit(number), "a unit that nobody sent");
+        number
+    };
+    came.chunks(LOSSY).map(read).collect()
+}
+
 /// A line for datagrams, each with its source address.
 type Way = netem::Link<(SocketAddr, Vec<u8>)>;
 
@@ -74,6 +94,10 @@ pub struct QuicPair {
     pub ids: [Option<ConnId>; 2],
     /// Bytes received by each end.
     pub came: [Vec<u8>; 2],
+    /// Bytes that each end received in datagrams.
+    pub came_lossy: [Vec<u8>; 2],
+    /// Whether nobody reads the bytes of datagrams.
+    pub is_unread: bool,
     /// Datagrams sent by each end.
     pub sent: [u64; 2],
     /// Datagrams to lose: the end, and the number.
@@ -131,6 +155,8 @@ impl QuicPair {
             ways,
             ids: [None, None],
             came: [Vec::new(), Vec::new()],
+            came_lossy: [Vec::new(), Vec::new()],
+            is_unread: false,
             sent: [0; 2],
             lose: Vec::new(),
             bytes: [0; 2],
@@ -170,6 +196,13 @@ impl QuicPair {
     /// Writes units at an end, and sends them.
     pub fn write(&mut self, end: usize, units: &[u8]) {
         self.link(end).write(units).unwrap();
+        self.send(end, self.ids[end].unwrap());
+    }
+
+    /// Writes the lossy unit `number` at `end`, and sends it.
+    pub fn write_lossy(&mut self, end: usize, number: u32) {
+        let now = self.now;
+        self.link(end).write_lossy(now, &lossy_unit(number)).unwrap();
         self.send(end, self.ids[end].unwrap());
     }
 
@@ -239,6 +272,9 @@ impl QuicPair {
             let mut over = false;
             if let Some(link) = self.ends[end].link(id) {
                 over = link.read(&mut self.came[end]).is_err();
+                if !self.is_unread {
+                    over |= link.read_lossy(&mut self.came_lossy[end]).is_err();
+                }
             }
             if over {
                 self.ends[end].close(self.now, id);

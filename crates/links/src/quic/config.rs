@@ -13,6 +13,7 @@ use rustls::crypto::aws_lc_rs::cipher_suite::TLS13_AES_128_GCM_SHA256;
 use rustls::quic::Suite;
 
 use super::link::LANES;
+use super::lossy;
 use super::place::{Place, PlacedIds};
 use crate::tls::Context;
 use crate::tls::setup::{SetupError, setup};
@@ -39,7 +40,8 @@ pub enum Congestion {
     Bbr,
 }
 
-fn transport(congestion: Congestion) -> Result<Arc<TransportConfig>, SetupError> {
+/// Settings of a connection, which carries DATAGRAM frames with `datagrams` only.
+fn transport(congestion: Congestion, datagrams: bool) -> Result<Arc<TransportConfig>, SetupError> {
     let mut transport = TransportConfig::default();
     match congestion {
         Congestion::Cubic => {
@@ -54,7 +56,8 @@ fn transport(congestion: Congestion) -> Result<Arc<TransportConfig>, SetupError>
         .receive_window(WINDOW.into())
         .max_idle_timeout(Some(IdleTimeout::try_from(IDLE).map_err(setup)?))
         .keep_alive_interval(Some(KEEP_ALIVE))
-        .datagram_receive_buffer_size(None)
+        .datagram_receive_buffer_size(datagrams.then_some(lossy::RECEIVING))
+        .datagram_send_buffer_size(lossy::SENDING)
         // It would show round-trip times to an observer of the line.
         .allow_spin(false);
     Ok(Arc::new(transport))
@@ -74,11 +77,12 @@ pub(super) fn endpoint(seed: [u8; 32], place: Place) -> Arc<EndpointConfig> {
 pub(super) fn client(
     context: &Context,
     congestion: Congestion,
+    datagrams: bool,
 ) -> Result<ClientConfig, SetupError> {
     let crypto =
         QuicClientConfig::with_initial(context.quic().client, initial()?).map_err(setup)?;
     let mut config = ClientConfig::new(Arc::new(crypto));
-    config.transport_config(transport(congestion)?);
+    config.transport_config(transport(congestion, datagrams)?);
     Ok(config)
 }
 
@@ -87,12 +91,14 @@ pub(super) fn server(
     context: &Context,
     seed: [u8; 32],
     congestion: Congestion,
+    datagrams: bool,
 ) -> Result<ServerConfig, SetupError> {
     let crypto =
         QuicServerConfig::with_initial(context.quic().server, initial()?).map_err(setup)?;
     let token = hkdf::Salt::new(hkdf::HKDF_SHA256, b"retry").extract(&seed);
     let mut config = ServerConfig::new(Arc::new(crypto), Arc::new(token));
-    config.transport_config(transport(congestion)?).migration(false).retry_token_lifetime(RETRY);
+    config.transport_config(transport(congestion, datagrams)?);
+    config.migration(false).retry_token_lifetime(RETRY);
     Ok(config)
 }
 

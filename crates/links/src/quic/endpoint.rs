@@ -136,7 +136,9 @@ impl Endpoint {
         takes: Option<Place>,
         congestion: Congestion,
     ) -> Result<Endpoint, SetupError> {
-        let server = takes.map(|_| config::server(context, seed, congestion)).transpose()?;
+        let datagrams = units.lossy > 0;
+        let server =
+            takes.map(|_| config::server(context, seed, congestion, datagrams)).transpose()?;
         let server = server.map(Arc::new);
         let inner = quinn_proto::Endpoint::new(
             config::endpoint(seed, takes.unwrap_or(Place::ONLY)),
@@ -147,7 +149,7 @@ impl Endpoint {
         Ok(Endpoint {
             inner,
             epoch: Epoch::new(),
-            client: config::client(context, congestion)?,
+            client: config::client(context, congestion, datagrams)?,
             own: context.quic().own,
             context: context.clone(),
             units,
@@ -170,11 +172,12 @@ impl Endpoint {
     /// # Errors
     /// [`SetupError`] if the library refuses the settings: the former ones stay.
     pub fn set_context(&mut self, context: &Context) -> Result<(), SetupError> {
+        let datagrams = self.units.lossy > 0;
         if self.takes {
-            let server = config::server(context, self.seed, self.congestion)?;
+            let server = config::server(context, self.seed, self.congestion, datagrams)?;
             self.inner.set_server_config(Some(Arc::new(server)));
         }
-        self.client = config::client(context, self.congestion)?;
+        self.client = config::client(context, self.congestion, datagrams)?;
         (self.context, self.own) = (context.clone(), context.quic().own);
         Ok(())
     }
@@ -358,7 +361,7 @@ impl Endpoint {
         let at = self.epoch.instant(now);
         let entry = self.links.get_mut(&id)?;
         if entry.link.state() == State::Open {
-            entry.link.flush();
+            entry.link.flush(now);
         }
         if entry.link.is_to_close() {
             entry.link.connection.close(at, ENDED, Bytes::new());

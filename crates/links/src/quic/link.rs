@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::fmt;
 use std::net::SocketAddr;
 
-use anabranch_multipath::LinkView;
+use anabranch_multipath::{LinkView, Time};
 use bytes::Bytes;
 use quinn_proto::{
     Connection, ConnectionError, Dir, Event, FinishError, StreamEvent, StreamId, VarInt, WriteError,
@@ -12,6 +12,7 @@ use quinn_proto::{
 use rustls::pki_types::CertificateDer;
 
 use super::lanes::Lanes;
+use super::lossy::{Lossy, LossyCounts};
 use super::units::{Head, UnitReader, Units, fault};
 use crate::{Fault, Link, Promises, State};
 
@@ -59,6 +60,7 @@ pub struct QuicLink {
     /// end the lanes for which there was no room.
     unopened: VecDeque<(u32, Bytes)>,
     refused: Vec<u8>,
+    lossy: Lossy,
 }
 
 #[derive(Debug, Default)]
@@ -94,6 +96,7 @@ impl QuicLink {
             pending_bytes: 0,
             unopened: VecDeque::new(),
             refused: Vec::new(),
+            lossy: Lossy::new(units.lossy),
         }
     }
 
@@ -150,6 +153,40 @@ impl QuicLink {
             State::Open => MOST_PENDING.saturating_sub(self.pending_bytes),
             _ => 0,
         }
+    }
+
+    /// Returns whether lossy units may be written: the link is open, and the peer accepts them.
+    #[must_use]
+    pub fn takes_lossy(&mut self) -> bool {
+        self.state == State::Open && !self.closed && self.lossy.is_granted(&mut self.connection)
+    }
+
+    /// Accepts whole lossy units for the peer, and sends them as far as congestion control permits.
+    /// Units that wait too long, or beyond 256, are dropped and counted.
+    ///
+    /// # Errors
+    /// [`Fault::Misuse`] unless [`QuicLink::takes_lossy`], and if `units` are not whole.
+    pub fn write_lossy(&mut self, now: Time, units: &[u8]) -> Result<(), Fault> {
+        if !self.takes_lossy() {
+            return Err(Fault::Misuse("the link carries no lossy cells"));
+        }
+        self.lossy.write(now, units)
+    }
+
+    /// Appends the received lossy units to `into`, and returns their length in bytes. Units that
+    /// arrived before [`QuicLink::admit_lanes`] are dropped.
+    ///
+    /// # Errors
+    /// [`Fault::Peer`] for a datagram that does not consist of one or two whole units: the caller
+    /// closes the link.
+    pub fn read_lossy(&mut self, into: &mut Vec<u8>) -> Result<usize, Fault> {
+        self.lossy.read(&mut self.connection, self.admits, into)
+    }
+
+    /// Returns the numbers of lossy units so far.
+    #[must_use]
+    pub fn lossy_counts(&self) -> LossyCounts {
+        self.lossy.counts(&self.connection)
     }
 
     /// Returns whether to close the connection because the owner has closed the link.
@@ -246,7 +283,8 @@ impl QuicLink {
     }
 
     /// Writes queued data, as far as there is room.
-    pub(super) fn flush(&mut self) {
+    pub(super) fn flush(&mut self, now: Time) {
+        self.lossy.flush(now, &mut self.connection);
         self.connection.set_send_window(self.connection.congestion_state().window() + SLACK);
         for (stream, mut waiting) in std::mem::take(&mut self.pending) {
             for chunk in &waiting.chunks {

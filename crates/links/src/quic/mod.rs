@@ -7,6 +7,9 @@
 //! ([`Units`] recognises these). Units of a lane arrive in order; units of different lanes arrive
 //! in any order.
 //!
+//! If both ends configure it ([`Units::lossy`]), a link also transfers *lossy units*, in datagrams
+//! alongside the streams: each arrives at most once, and none is sent again.
+//!
 //! * [`Endpoint`]: the links of one UDP socket. It receives and returns datagrams.
 //! * [`QuicLink`]: one link, which receives and returns units.
 //! * [`Place`]: the index of an endpoint's socket among several at one address.
@@ -22,11 +25,13 @@ mod endpoint;
 mod epoch;
 mod lanes;
 mod link;
+mod lossy;
 mod place;
 mod units;
 
 pub use config::Congestion;
 pub use endpoint::{Arrival, ConnId, Endpoint, EndpointCounts, Packets};
 pub use link::QuicLink;
+pub use lossy::LossyCounts;
 pub use place::Place;
 pub use units::{Head, UnitReader, Units};

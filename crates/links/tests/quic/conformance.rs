@@ -17,15 +17,15 @@ const LANES: [u32; 10] =
     [1, 2, 3, 4, 5, 0x8000_0001, 0x8000_0002, 0x8000_0003, 0x8000_0004, 0x8000_0005];
 
 /// What stands between two ends.
-struct Carrier {
-    name: &'static str,
-    settings: LinkSettings,
-    doubles: bool,
+pub(super) struct Carrier {
+    pub(super) name: &'static str,
+    pub(super) settings: LinkSettings,
+    pub(super) doubles: bool,
     /// Of a thousand datagrams, these have a byte changed.
-    changed: u32,
+    pub(super) changed: u32,
 }
 
-fn carriers() -> Vec<Carrier> {
+pub(super) fn carriers() -> Vec<Carrier> {
     let jitter = Duration::from_millis(20);
     let ordered = || line(DELAY);
     let lossy = |of_all| LinkSettings { loss: Loss::Bernoulli(of_all), ..line(DELAY) };

@@ -5,6 +5,7 @@
 
 mod conformance;
 mod hostile;
+mod lossy;
 
 use std::num::NonZeroU64;
 use std::time::Duration;

@@ -8,6 +8,7 @@ use subtle::ConstantTimeEq;
 
 use super::extension::Agreed;
 use super::{Refused, take};
+use crate::crypto::lossy::{self, LossyKeys};
 use crate::crypto::{KEY_BYTES, KeyMaterial, Keys, cgo};
 use crate::wire::crypto::{
     Aes256Ctr, CurveKeys, Sha3_256, Shake256, Shake256Reader, new_curve_keys,
@@ -299,6 +300,15 @@ impl KeyStream {
         self.reader.read(&mut nonce);
         nonce
     }
+
+    /// After keys and nonce were taken: the secrets of the hop's lossy cells
+    /// (`docs/spec/lossy-circuits.md`, "Keys").
+    #[must_use]
+    pub fn lossy(&mut self) -> LossyKeys {
+        let mut bytes = [0; lossy::KEY_BYTES];
+        self.reader.read(&mut bytes);
+        LossyKeys::from(&bytes)
+    }
 }
 
 fn aes256(key: &[u8; 32]) -> Aes256Ctr {
@@ -382,6 +392,8 @@ mod tests {
         let (mut keys, message) = client.finish(&reply).unwrap();
         assert!(keys.of(Agreed::default()) == expected);
         assert_eq!(message, b"Hola Mundo");
+        assert_eq!(keys.nonce(), stream.nonce());
+        assert!(keys.lossy() == stream.lossy());
     }
 
     #[test]

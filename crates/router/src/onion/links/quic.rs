@@ -48,6 +48,7 @@ const CELLS: Units = Units {
     end: destroy,
     longest: cell::VAR_HEADER + 8192,
     longest_of_lane: cell::CELL,
+    lossy: 0,
 };
 
 fn unit(bytes: &[u8], first: bool) -> Option<Head> {

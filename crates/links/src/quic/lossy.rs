@@ -1,0 +1,161 @@
+//! Lossy units: they travel in DATAGRAM frames (RFC 9221), each at most once, in any order, and are
+//! never sent again.
+//!
+//! The connection's congestion control is their ceiling (RFC 8085, section 3.1, requires one). What
+//! exceeds it waits here, and CoDel (RFC 8289) drops from the queue: whoever sends the units has to
+//! slow down.
+
+use std::collections::VecDeque;
+
+use anabranch_multipath::Time;
+use anabranch_multipath::codel::{Codel, Law, Queue};
+use bytes::{Bytes, BytesMut};
+use quinn_proto::Connection;
+
+use super::units::fault;
+use crate::Fault;
+
+/// Units that share a datagram, where they fit. Two cells of 518 bytes fit at every MTU from 1,280
+/// on, three at none below 1,583.
+const TOGETHER: usize = 2;
+/// Units that wait: a bound for bursts. CoDel keeps the queue far below it.
+const MOST_WAITING: usize = 256;
+/// Bytes that the connection holds before they are sent: three datagrams of two cells. More would
+/// wait where CoDel cannot see it.
+pub(super) const SENDING: usize = 4 << 10;
+/// Bytes that the connection holds until they are read: it drops the oldest beyond that.
+pub(super) const RECEIVING: usize = 256 << 10;
+
+/// Numbers of lossy units.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct LossyCounts {
+    /// Units given to the connection.
+    pub sent: u64,
+    /// Units received.
+    pub came: u64,
+    /// Units dropped because they waited too long for the congestion window, or too many did.
+    pub dropped: u64,
+    /// Datagrams that arrived and were not read. They were dropped, except those that wait for the
+    /// next [`QuicLink::read_lossy`](super::QuicLink::read_lossy).
+    pub unread: u64,
+    /// Datagrams dropped because they came before the link's lanes were admitted.
+    pub early: u64,
+}
+
+/// The lossy units of one link.
+#[derive(Debug)]
+pub(super) struct Lossy {
+    /// Bytes of a unit; 0 if there are none.
+    length: usize,
+    waiting: VecDeque<(Time, Bytes)>,
+    law: Law,
+    counts: LossyCounts,
+    /// Datagrams that were read.
+    taken: u64,
+}
+
+impl Lossy {
+    pub(super) fn new(length: usize) -> Lossy {
+        let (waiting, law, counts) = Default::default();
+        Lossy { length, waiting, law, counts, taken: 0 }
+    }
+
+    /// Whether the peer accepts such units.
+    pub(super) fn is_granted(&self, connection: &mut Connection) -> bool {
+        self.length > 0 && self.together(connection) > 0
+    }
+
+    /// Units that fit into a datagram now.
+    fn together(&self, connection: &mut Connection) -> usize {
+        let room = connection.datagrams().max_size().unwrap_or(0);
+        (room / self.length.max(1)).min(TOGETHER)
+    }
+
+    pub(super) fn counts(&self, connection: &Connection) -> LossyCounts {
+        let unread = connection.stats().frame_rx.datagram.saturating_sub(self.taken);
+        LossyCounts { unread, ..self.counts }
+    }
+
+    /// Takes units of the right length for the peer.
+    ///
+    /// # Errors
+    /// [`Fault::Misuse`] if they are not whole.
+    pub(super) fn write(&mut self, now: Time, units: &[u8]) -> Result<(), Fault> {
+        if units.is_empty() || !units.len().is_multiple_of(self.length) {
+            return Err(Fault::Misuse("only whole lossy cells can be written"));
+        }
+        for unit in units.chunks(self.length) {
+            if self.waiting.len() < MOST_WAITING {
+                self.waiting.push_back((now, Bytes::copy_from_slice(unit)));
+            } else {
+                self.counts.dropped += 1;
+            }
+        }
+        Ok(())
+    }
+
+    /// Gives the connection what it has room for.
+    pub(super) fn flush(&mut self, now: Time, connection: &mut Connection) {
+        while !self.waiting.is_empty() {
+            let together = self.together(connection);
+            if together == 0 {
+                // The path takes no unit of this length any more.
+                self.counts.dropped += self.waiting.len() as u64;
+                return self.waiting.clear();
+            }
+            let bytes = together * self.length;
+            if connection.datagrams().send_buffer_space() < bytes {
+                return;
+            }
+            self.drop_old(now);
+            let count = together.min(self.waiting.len());
+            let mut datagram = BytesMut::with_capacity(bytes);
+            for (_, unit) in self.waiting.drain(..count) {
+                datagram.extend_from_slice(&unit);
+            }
+            match connection.datagrams().send(datagram.freeze(), false) {
+                Ok(()) => self.counts.sent += count as u64,
+                // The room was checked: the connection is over.
+                Err(_) => self.counts.dropped += count as u64,
+            }
+        }
+        self.law.empty();
+    }
+
+    /// Drops what CoDel wants dropped, now that the next unit could be sent.
+    fn drop_old(&mut self, now: Time) {
+        let units = self.waiting.iter().map(|(came, unit)| (*came, unit.len()));
+        let bytes = self.waiting.len() * self.length;
+        let queue = Queue { units, bytes, max_unit: TOGETHER * self.length };
+        let drops = self.law.drops(&Codel::default(), now, queue).min(self.waiting.len() - 1);
+        self.waiting.drain(..drops);
+        self.counts.dropped += drops as u64;
+    }
+
+    /// Appends the units that have arrived, if `admits`, and returns their bytes.
+    ///
+    /// # Errors
+    /// [`Fault::Peer`] for a datagram that is not of one or two whole units.
+    pub(super) fn read(
+        &mut self,
+        connection: &mut Connection,
+        admits: bool,
+        into: &mut Vec<u8>,
+    ) -> Result<usize, Fault> {
+        let before = into.len();
+        while let Some(datagram) = connection.datagrams().recv() {
+            self.taken += 1;
+            if !admits {
+                self.counts.early += 1;
+                continue;
+            }
+            let units = datagram.len() / self.length.max(1);
+            if !(1..=TOGETHER).contains(&units) || units * self.length != datagram.len() {
+                return Err(fault("a datagram that is not of one or two lossy cells"));
+            }
+            self.counts.came += units as u64;
+            into.extend_from_slice(&datagram);
+        }
+        Ok(into.len() - before)
+    }
+}

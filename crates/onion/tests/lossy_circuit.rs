@@ -1,0 +1,182 @@
+//! TCP end to end over a lossy circuit: the client's and the exit's connections exchange segments
+//! in lossy cells, which three relays pass over lines that lose, delay and reorder.
+
+#![allow(clippy::unwrap_used, reason = "helpers of tests; clippy only knows the tests themselves")]
+
+use std::net::{IpAddr, Ipv4Addr};
+use std::num::NonZeroU64;
+use std::time::Duration;
+
+use anabranch_multipath::Time;
+use anabranch_multipath::seed::stream;
+use anabranch_netem::{Link, LinkSettings, Loss};
+use anabranch_onion::crypto::lossy::{
+    KEY_BYTES, LossyClient, LossyKeys, LossyRelay, Outward, Refusal, ZEROS,
+};
+use anabranch_onion::wire::cell::{BODY, Body, Command};
+use anabranch_tcp::{Config, Connection, Ending, Ports, Segment, Seq};
+use rand::Rng;
+
+const COMMAND: Command = Command(76);
+const HOPS: usize = 3;
+/// Bytes of a segment's length in a cell.
+const LENGTH: usize = 2;
+/// Bytes of a segment without options, and with timestamps.
+const HEADER: usize = 32;
+/// Bytes of a cell on a line, with circuit ID, command and counter.
+const CELL: usize = BODY + 9;
+/// Segments name no addresses inside a circuit.
+const NOWHERE: IpAddr = IpAddr::V4(Ipv4Addr::UNSPECIFIED);
+
+type Line = Link<(u32, Body)>;
+
+/// A circuit, and a connection between its ends.
+struct Circuit {
+    now: Time,
+    client: LossyClient,
+    relays: Vec<LossyRelay>,
+    /// By the number of the hop that is farther from the client.
+    out: Vec<Line>,
+    back: Vec<Line>,
+    ends: [Option<Connection>; 2],
+    config: Config,
+    /// Cells that a window refused.
+    refused: u64,
+}
+
+impl Circuit {
+    fn new(settings: &LinkSettings, seed: u64) -> Circuit {
+        let keys: Vec<LossyKeys> = (1..=HOPS as u8).map(|hop| (&[hop; KEY_BYTES]).into()).collect();
+        let lines = |first: u64| {
+            (first..).take(HOPS).map(|line| Link::new(settings.clone(), seed, line)).collect()
+        };
+        let mss = (BODY - ZEROS - LENGTH - HEADER + 12) as u16;
+        let config = Config { mss, ..Config::default() };
+        let now = Time::from_secs(1);
+        let ports = Ports { local: 1, remote: 2 };
+        Circuit {
+            now,
+            client: LossyClient::new(&keys),
+            relays: keys.iter().map(LossyRelay::new).collect(),
+            out: lines(0),
+            back: lines(10),
+            ends: [Some(Connection::connect(now, &config, ports, Seq(7))), None],
+            config,
+            refused: 0,
+        }
+    }
+
+    /// Sends what an end's connection has.
+    fn send(&mut self, end: usize) {
+        while let Some(segment) = self.ends[end].as_mut().and_then(|tcp| tcp.poll(self.now)) {
+            let mut bytes = Vec::new();
+            segment.write(NOWHERE, NOWHERE, &mut bytes);
+            let mut body = [0; BODY];
+            body[ZEROS..][..LENGTH].copy_from_slice(&(bytes.len() as u16).to_be_bytes());
+            body[ZEROS + LENGTH..][..bytes.len()].copy_from_slice(&bytes);
+            // A line that drops a cell has lost it.
+            if end == 0 {
+                let counter = self.client.originate(COMMAND, &mut body).unwrap();
+                let _ = self.out[0].push(self.now, (counter, body), CELL);
+            } else {
+                let counter = self.relays[HOPS - 1].originate(COMMAND, &mut body).unwrap();
+                let _ = self.back[HOPS - 1].push(self.now, (counter, body), CELL);
+            }
+        }
+    }
+
+    /// A cell's segment has arrived at an end.
+    fn arrive(&mut self, end: usize, body: &Body) {
+        let length = u16::from_be_bytes([body[ZEROS], body[ZEROS + 1]]);
+        let segment = Segment::parse(&body[ZEROS + LENGTH..][..length.into()]).unwrap();
+        match &mut self.ends[end] {
+            Some(tcp) => tcp.handle(self.now, segment),
+            none => *none = Connection::accept(self.now, &self.config, Seq(9), &segment),
+        }
+    }
+
+    fn carry(&mut self) {
+        for hop in 0..HOPS {
+            while let Some((counter, mut body)) = self.out[hop].pop(self.now) {
+                let is_last = hop == HOPS - 1;
+                match self.relays[hop].outward((COMMAND, counter), &mut body, is_last) {
+                    Ok(Outward::Ours) => self.arrive(1, &body),
+                    Ok(Outward::Onward) => {
+                        let _ = self.out[hop + 1].push(self.now, (counter, body), CELL);
+                    }
+                    Err(Refusal::Replayed) => self.refused += 1,
+                    Err(refusal) => panic!("relay {hop}: {refusal:?}"),
+                }
+            }
+            while let Some((counter, mut body)) = self.back[hop].pop(self.now) {
+                let result = match hop.checked_sub(1) {
+                    None => self.client.inward((COMMAND, counter), &mut body),
+                    Some(relay) => self.relays[relay].inward((COMMAND, counter), &mut body),
+                };
+                match (result, hop.checked_sub(1)) {
+                    (Ok(()), None) => self.arrive(0, &body),
+                    (Ok(()), Some(relay)) => {
+                        let _ = self.back[relay].push(self.now, (counter, body), CELL);
+                    }
+                    (Err(Refusal::Replayed), _) => self.refused += 1,
+                    (Err(refusal), _) => panic!("inward at {hop}: {refusal:?}"),
+                }
+            }
+        }
+    }
+
+    /// Lets time pass until the next event.
+    fn step(&mut self) {
+        (0..2).for_each(|end| self.send(end));
+        let lines = self.out.iter().chain(&self.back).map(Link::next_timeout);
+        let ends = self.ends.iter().flatten().map(Connection::next_timeout);
+        let next = lines.chain(ends).flatten().min().expect("a connection that is not over");
+        self.now = self.now.max(next);
+        self.carry();
+    }
+}
+
+/// Downloads `length` bytes from the exit, for one byte of a request. Returns the time that took.
+fn download(settings: &LinkSettings, length: usize, seed: u64) -> Duration {
+    let mut circuit = Circuit::new(settings, seed);
+    let mut file = vec![0; length];
+    stream(seed, 0, "file").fill_bytes(&mut file);
+    assert_eq!(circuit.ends[0].as_mut().unwrap().write(&[1]), 1);
+    let (mut said, mut came) = (0, Vec::new());
+    let start = circuit.now;
+    while came.len() < length {
+        circuit.step();
+        assert!(circuit.now < start + Duration::from_secs(600), "{} came", came.len());
+        if let Some(exit) = circuit.ends[1].as_mut() {
+            let mut request = Vec::new();
+            exit.read_all(&mut request);
+            if said > 0 || !request.is_empty() {
+                said += exit.write(&file[said..]);
+            }
+        }
+        circuit.ends[0].as_mut().unwrap().read_all(&mut came);
+    }
+    assert!(came == file, "what came is what was sent");
+    assert_eq!(circuit.ends[0].as_ref().unwrap().ending(), None::<Ending>);
+    assert_eq!(circuit.refused, 0, "lines double nothing");
+    circuit.now.since(start)
+}
+
+#[test]
+fn files_of_all_sizes_arrive_whole_with_and_without_losses() {
+    for loss in [0.0, 0.01, 0.05] {
+        for (seed, length) in [(1, 1), (2, 498), (3, 20_000), (4, 320 << 10), (5, 2 << 20)] {
+            let settings = LinkSettings {
+                rate: NonZeroU64::new(50_000_000),
+                delay: Duration::from_millis(15),
+                jitter: Duration::from_millis(10),
+                reorder: true,
+                loss: if loss > 0.0 { Loss::Bernoulli(loss) } else { Loss::None },
+                queue: 200_000,
+                ..LinkSettings::default()
+            };
+            let took = download(&settings, length, seed);
+            println!("{length} bytes at {loss} of each line: {took:?}");
+        }
+    }
+}

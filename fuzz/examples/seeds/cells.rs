@@ -1,0 +1,53 @@
+//! Seeds of `onion_cells` and `lossy_cells`.
+
+use anabranch_onion::wire::cell::{self, Command, Width};
+
+use super::Seeds;
+
+/// Cells as they come over a link, behind a byte that says how wide circuit IDs are.
+pub(super) fn of_a_link() -> Seeds {
+    let mut versions = vec![1];
+    cell::put_variable(&mut versions, Width::Two, Command::VERSIONS, &[0, 4, 0, 5]);
+    let mut handshake = vec![0];
+    cell::put_variable(&mut handshake, Width::Four, Command::CERTS, &[0; 40]);
+    cell::put_variable(&mut handshake, Width::Four, Command::AUTH_CHALLENGE, &[0; 36]);
+    cell::put_fixed(&mut handshake, 0, Command::NETINFO, &[0; 12]);
+    let mut circuit = vec![0];
+    cell::put_fixed(&mut circuit, 0x8000_0001, Command::CREATE2, &[0, 2, 0, 84]);
+    cell::put_fixed(&mut circuit, 0x8000_0001, Command::DESTROY, &[0]);
+    let cut = circuit[..600].to_vec();
+    vec![
+        ("versions", versions),
+        ("handshake", handshake),
+        ("circuit", circuit),
+        ("cut", cut),
+        ("too-long", b"\0\0\0\0\0\x81\xff\xff".to_vec()),
+    ]
+}
+
+/// Scripts about a lossy circuit: see the target `lossy_cells` for what the bytes mean.
+pub(super) fn lossy() -> Seeds {
+    // The first cell of a direction needs no coin.
+    let first = |back: u8| [back, 0];
+    let send = |back: u8| [back, 1, 0];
+    let pass = |back: u8, at: u8| [back, 0, at, 3];
+    let double = |back: u8| [back, 0, 0, 1];
+    let lose = |back: u8| [back, 0, 0, 0];
+    let script = |parts: &[&[u8]]| parts.concat();
+    let through = |back: u8| script(&[&pass(back, 0), &pass(back, 0), &pass(back, 0)]);
+    let forged = |change: &[u8]| {
+        let before = [&first(0)[..], &pass(0, 0), &[0, 0, 0, 2]].concat();
+        [&before[..], change, &pass(0, 0), &pass(0, 0)].concat()
+    };
+    vec![
+        ("out", [&first(0)[..], &through(0)].concat()),
+        ("back", [&first(1)[..], &through(1)].concat()),
+        ("late", script(&[&first(0), &send(0), &send(0), &pass(0, 2), &pass(0, 1), &through(0)])),
+        ("doubled", script(&[&first(1), &double(1), &pass(1, 1), &through(1), &through(1)])),
+        ("lost", script(&[&first(0), &send(0), &lose(0), &through(0)])),
+        ("counter", forged(&[0, 0, 5])),
+        ("leap", forged(&[1, 0xff, 0xff])),
+        ("command", forged(&[2, 1])),
+        ("bit", forged(&[3, 0, 20, 1])),
+    ]
+}
