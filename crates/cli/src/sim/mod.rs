@@ -1,5 +1,6 @@
 //! `anabranch sim`: an onion network in virtual time.
 
+mod drawn;
 mod file;
 
 use std::fs;
@@ -67,7 +68,7 @@ impl SimArgs {
             ScenarioFile::parse(&text, &name).map_err(Failure::misuse)?;
         self.out.as_deref().map_or(Ok(()), writable)?;
         let seeds = self.seed.map_or(seeds, |seed| vec![seed]);
-        let documents = plan.documents();
+        let documents = plan.documents(&plan.keyring());
         let mut results = Vec::new();
         for seed in seeds {
             let begun = Instant::now();
