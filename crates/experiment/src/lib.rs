@@ -15,6 +15,7 @@
 //! * [`Spread`] is a median with its minimum and maximum. [`quartiles`], [`Mean`] and [`Median`]
 //!   summarise rounds.
 //! * [`table`] writes rows as Parquet.
+//! * [`simulated`] runs a simulated onion network; [`sweep`] runs many of them.
 //!
 //! An experiment is a plan (its units in a seeded order), a function that runs one unit, and a
 //! summary of the records. [`overhead`], [`pages`] and [`circumvention`] run on a network of a
@@ -40,8 +41,10 @@ mod programs;
 mod progress;
 mod quic;
 mod runner;
+pub mod simulated;
 mod spread;
 mod stage;
+pub mod sweep;
 pub mod table;
 mod together;
 mod tunnel;

@@ -7,13 +7,13 @@ mod bar;
 mod camouflage;
 mod circuits;
 mod circumvention;
-mod common;
+pub(crate) mod common;
 mod frame;
 mod marks;
 mod numbers;
 mod overhead;
 mod pages;
-mod telling;
+pub(crate) mod telling;
 mod unordered;
 mod view;
 
