@@ -112,3 +112,47 @@ fn a_sweep_has_one_hash_for_any_number_of_workers_and_grows() {
     refused(&["d", "one.toml", "./one.toml"], "two scenarios are called `one`");
     assert!(!at.join("d").exists(), "nothing half written");
 }
+
+/// The larger experiment, with ten clients for ten seconds on one network.
+#[test]
+fn the_wide_experiment_makes_everything_and_goes_on() {
+    let folder = TempDir::new().unwrap();
+    let at = folder.path().join("wide");
+    let notes = folder.path().join("notes.md");
+    let mark = "anabranch experiment wide";
+    let marks = format!(
+        "<!-- {mark}: from here to the end mark, all is generated -->\n\n<!-- end of {mark} -->\n"
+    );
+    fs::write(&notes, marks).unwrap();
+    let run = |words: &[&str]| {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_anabranch"));
+        command.args(["experiment", "wide"]).arg(&at).args(["--into", notes.to_str().unwrap()]);
+        command.args(words).stdin(Stdio::null()).output().unwrap()
+    };
+    let small = ["--clients", "10", "--seconds", "10", "--warm-up", "0", "--two-paths"];
+    let small = [&small[..], &["--networks", "1", "--runs", "1"]].concat();
+    let output = run(&small);
+    assert!(output.status.success(), "{output:?}");
+    let journal = fs::read_to_string(at.join("units.jsonl")).unwrap();
+    // A header, two arms of one path, and five designs with three schedules.
+    assert_eq!(journal.lines().count(), 1 + 2 + 15);
+    for file in ["wide.parquet", "figure-2.svg", "figure-3.svg", "figure-4.svg", "wide.html"] {
+        assert!(fs::metadata(at.join(file)).unwrap().len() > 500, "{file}");
+    }
+    let text = fs::read_to_string(&notes).unwrap();
+    for told in [
+        "cannot be judged: the simulator's link layer has no datagrams",
+        "cannot be judged: no downloads to compare",
+        "Reduced: 10 instead of 228 clients; 10 s instead of two hours",
+        "| tor-fixed |",
+    ] {
+        let text = text.split_whitespace().collect::<Vec<_>>().join(" ");
+        assert!(text.contains(told), "{told}: {text}");
+    }
+    // Nothing is left to do; other settings are refused.
+    assert!(run(&small).status.success());
+    assert_eq!(fs::read_to_string(at.join("units.jsonl")).unwrap(), journal);
+    let output = run(&["--clients", "20"]);
+    assert_eq!(output.status.code(), Some(2), "{output:?}");
+    assert!(String::from_utf8(output.stderr).unwrap().contains("with other settings"));
+}

@@ -21,7 +21,7 @@
 //! summary of the records. [`overhead`], [`pages`] and [`circumvention`] run on a network of a
 //! client, a server and a few paths, with a wireguard-go tunnel where needed. [`circuits`],
 //! [`unordered`] and [`camouflage`] run on small onion networks (`onions`). [`anonymity`] computes
-//! and sends nothing.
+//! and sends nothing; [`wide`] simulates.
 //!
 //! The design and its reasons: `docs/design/experiments.md`.
 
@@ -49,6 +49,7 @@ pub mod table;
 mod together;
 mod tunnel;
 pub mod unordered;
+pub mod wide;
 
 pub use journal::{Journal, JournalError};
 pub use machine::{Disturbance, Probe};
