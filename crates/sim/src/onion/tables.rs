@@ -128,15 +128,16 @@ pub(super) fn core(table: &QuantileTable, network: u64, hosts: usize) -> (Latenc
     }
     let places = hosts.clamp(1, MAX_PLACES);
     let least = table.values().iter().min().copied().unwrap_or_default();
-    let mut delays = vec![vec![Duration::from_nanos(least); places]; places];
-    for to in 1..places {
-        for from in 0..to {
-            let pair = (to * (to - 1) / 2 + from) as u64;
-            let drawn = table.draw(&mut stream(network, pair, "delay of a pair"));
-            delays[from][to] = Duration::from_nanos(drawn);
-            delays[to][from] = delays[from][to];
+    let delay = |from: usize, to: usize| {
+        let (low, high) = (from.min(to), from.max(to));
+        if low == high {
+            return Duration::from_nanos(least);
         }
-    }
+        let pair = (high * (high - 1) / 2 + low) as u64;
+        Duration::from_nanos(table.draw(&mut stream(network, pair, "delay of a pair")))
+    };
+    let row = |from| (0..places).map(|to| delay(from, to)).collect::<Vec<Duration>>();
+    let delays: Vec<Vec<Duration>> = (0..places).map(row).collect();
     let core = Latencies::matrix(&delays).expect("it has as many rows as columns");
     (core, (0..hosts).map(|host| host % places).collect())
 }

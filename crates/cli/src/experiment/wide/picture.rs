@@ -199,7 +199,7 @@ mod tests {
     #[test]
     fn a_distribution_is_scaled_to_the_slowest_curve() {
         let arm = Arm::tor();
-        let quick: Vec<f64> = SHARES.iter().map(|share| *share).collect();
+        let quick: Vec<f64> = SHARES.to_vec();
         let slow: Vec<f64> = SHARES.iter().map(|share| share * 4.0).collect();
         let panel = shares(&[(&arm, quick), (&arm, slow)]);
         let last = |at: usize| *panel.curves[at].points.last().unwrap();
