@@ -6,7 +6,7 @@ PYTHON := $(CACHE)/peers/venv/bin/python
 FUZZ_TARGETS := $(basename $(notdir $(wildcard fuzz/fuzz_targets/*.rs)))
 AREA ?= all
 
-.PHONY: to-add help book build install static reproducible picture demo test screens check package release five-minutes bench bench-wireguard flame accuracy interop soak mixed-soak experiment-overhead experiment-circumvention experiment-circuits experiment-unordered experiment-camouflage experiment-anonymity experiment-pages results reproduce reproduce-index lab-results lab-guards lab-networks lab-ray covertness web fuzz clean
+.PHONY: to-add help book build install static reproducible picture demo test screens check package release five-minutes bench bench-wireguard flame accuracy interop soak mixed-soak experiment-overhead experiment-circumvention experiment-circuits experiment-unordered experiment-camouflage experiment-anonymity experiment-wide experiment-pages results reproduce reproduce-index lab-results lab-guards lab-networks lab-ray covertness web fuzz clean
 
 ##@ General
 # A line `##@ TITLE` begins a group of the list, and ` | ` a new line of a target's text.
@@ -242,6 +242,12 @@ experiment-anonymity:  ## Compute what hostile relays learn about circuits with 
 	scripts/build-release -p anabranch
 	@mkdir -p $(CACHE)/experiments
 	$(CARGO_TARGET_DIR)/release/anabranch experiment anonymity $(or $(FOLDER),$(CACHE)/experiments/anonymity) $(addprefix --consensus ,$(CONSENSUSES)) $(ARGS)
+
+experiment-wide:  ## Compare multi-path designs in a simulated network of 315 nodes. | Many hours on all processors. | ARGS='--networks 1 --seconds 120 --warm-up 60': less.
+	@scripts/need build
+	scripts/build-release -p anabranch
+	@mkdir -p $(CACHE)/experiments
+	$(CARGO_TARGET_DIR)/release/anabranch experiment wide $(or $(FOLDER),$(CACHE)/experiments/wide) $(ARGS)
 
 experiment-pages: web  ## Record page loads in Chromium, split and unsplit, as a data set | (root). Hours. ARGS='--monitored 5 --loads 3'.
 	@scripts/need interop

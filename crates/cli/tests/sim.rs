@@ -59,3 +59,100 @@ fn bad_input_is_refused_before_anything_runs() {
     refused(SCENARIO, &["--out", "mine"], "exists already");
     assert_eq!(fs::read_to_string(folder.path().join("mine")).unwrap(), "mine");
 }
+
+/// Lines and delays from lists, so that networks differ.
+const DRAWN: &str = "duration = '8s'\ndelay = ['5ms', '20ms']\n\
+    [relays]\ncount = 4\nexits = 1\nrate = ['5mbit', '20mbit']\n[clients]\nbulk = 1\n";
+
+fn sweep(folder: &Path, arguments: &[&str]) -> Output {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_anabranch"));
+    command.args(["sim", "sweep"]).args(arguments).current_dir(folder);
+    command.stdin(Stdio::null()).output().unwrap()
+}
+
+/// The last line of a sweep: the number of its runs, and their hash.
+fn swept(folder: &Path, arguments: &[&str]) -> Value {
+    let output = sweep(folder, &[arguments, &["--json"]].concat());
+    assert!(output.status.success(), "{output:?}");
+    let text = String::from_utf8(output.stdout).unwrap();
+    serde_json::from_str(text.lines().last().unwrap()).unwrap()
+}
+
+#[test]
+fn a_sweep_has_one_hash_for_any_number_of_workers_and_grows() {
+    let folder = TempDir::new().unwrap();
+    let at = folder.path();
+    fs::write(at.join("one.toml"), DRAWN).unwrap();
+    fs::write(at.join("two.toml"), format!("{DRAWN}legs = 2\n")).unwrap();
+    let arms = ["one.toml", "two.toml"];
+    let of = |into: &str, more: &[&str]| swept(at, &[&[into], &arms[..], more].concat());
+    let first = of("a", &["--networks", "2", "--workers", "1"]);
+    assert_eq!(first["runs"], 4);
+    assert_eq!(of("b", &["--networks", "2", "--workers", "3"]), first);
+    // Networks are added to what is there; the same command again does nothing.
+    assert_eq!(of("c", &[])["runs"], 2);
+    assert_eq!(of("c", &["--networks", "2"]), first);
+    let before = fs::read(at.join("c/units.jsonl")).unwrap();
+    assert_eq!(of("c", &["--networks", "2"]), first);
+    assert_eq!(fs::read(at.join("c/units.jsonl")).unwrap(), before);
+    let mut files: Vec<_> = fs::read_dir(at.join("c/runs")).unwrap().collect();
+    assert_eq!(files.len(), 4, "{files:?}");
+    assert!(files.remove(0).unwrap().file_name().to_str().unwrap().ends_with(".parquet"));
+    // A folder of another program, and one of other arms.
+    let journal = String::from_utf8(before).unwrap();
+    fs::write(at.join("c/units.jsonl"), journal.replacen("SHA-256 ", "SHA-256 0", 1)).unwrap();
+    let refused = |words: &[&str], told: &str| {
+        let output = sweep(at, words);
+        let message = String::from_utf8(output.stderr).unwrap();
+        assert_eq!(output.status.code(), Some(2), "{message}");
+        assert!(message.contains(told) && message.lines().count() == 1, "{message}");
+    };
+    refused(&["c", "one.toml", "two.toml"], "belongs to an experiment of another build");
+    refused(&["a", "one.toml"], "belongs to an experiment with other settings (arms");
+    refused(&["d", "one.toml", "./one.toml"], "two scenarios are called `one`");
+    assert!(!at.join("d").exists(), "nothing half written");
+}
+
+/// The larger experiment, with ten clients for ten seconds on one network.
+#[test]
+fn the_wide_experiment_makes_everything_and_goes_on() {
+    let folder = TempDir::new().unwrap();
+    let at = folder.path().join("wide");
+    let notes = folder.path().join("notes.md");
+    let mark = "anabranch experiment wide";
+    let marks = format!(
+        "<!-- {mark}: from here to the end mark, all is generated -->\n\n<!-- end of {mark} -->\n"
+    );
+    fs::write(&notes, marks).unwrap();
+    let run = |words: &[&str]| {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_anabranch"));
+        command.args(["experiment", "wide"]).arg(&at).args(["--into", notes.to_str().unwrap()]);
+        command.args(words).stdin(Stdio::null()).output().unwrap()
+    };
+    let small = ["--clients", "10", "--seconds", "10", "--warm-up", "0", "--two-paths"];
+    let small = [&small[..], &["--networks", "1", "--runs", "1"]].concat();
+    let output = run(&small);
+    assert!(output.status.success(), "{output:?}");
+    let journal = fs::read_to_string(at.join("units.jsonl")).unwrap();
+    // A header, two arms of one path, and five designs with three schedules.
+    assert_eq!(journal.lines().count(), 1 + 2 + 15);
+    for file in ["wide.parquet", "figure-2.svg", "figure-3.svg", "figure-4.svg", "wide.html"] {
+        assert!(fs::metadata(at.join(file)).unwrap().len() > 500, "{file}");
+    }
+    let text = fs::read_to_string(&notes).unwrap();
+    for told in [
+        "cannot be judged: the simulator's link layer has no datagrams",
+        "cannot be judged: no downloads to compare",
+        "Reduced: 10 instead of 228 clients; 10 s instead of two hours",
+        "| tor-fixed |",
+    ] {
+        let text = text.split_whitespace().collect::<Vec<_>>().join(" ");
+        assert!(text.contains(told), "{told}: {text}");
+    }
+    // Nothing is left to do; other settings are refused.
+    assert!(run(&small).status.success());
+    assert_eq!(fs::read_to_string(at.join("units.jsonl")).unwrap(), journal);
+    let output = run(&["--clients", "20"]);
+    assert_eq!(output.status.code(), Some(2), "{output:?}");
+    assert!(String::from_utf8(output.stderr).unwrap().contains("with other settings"));
+}

@@ -15,12 +15,13 @@
 //! * [`Spread`] is a median with its minimum and maximum. [`quartiles`], [`Mean`] and [`Median`]
 //!   summarise rounds.
 //! * [`table`] writes rows as Parquet.
+//! * [`simulated`] runs a simulated onion network; [`sweep`] runs many of them.
 //!
 //! An experiment is a plan (its units in a seeded order), a function that runs one unit, and a
 //! summary of the records. [`overhead`], [`pages`] and [`circumvention`] run on a network of a
 //! client, a server and a few paths, with a `wireguard-go` tunnel where needed. [`circuits`],
 //! [`unordered`] and [`camouflage`] run on small onion networks (`onions`). [`anonymity`] computes
-//! and sends nothing.
+//! and sends nothing; [`wide`] simulates.
 //!
 //! The design and its reasons: `docs/design/experiments.md`.
 
@@ -40,12 +41,15 @@ mod programs;
 mod progress;
 mod quic;
 mod runner;
+pub mod simulated;
 mod spread;
 mod stage;
+pub mod sweep;
 pub mod table;
 mod together;
 mod tunnel;
 pub mod unordered;
+pub mod wide;
 
 pub use journal::{Journal, JournalError};
 pub use machine::{Disturbance, Probe};

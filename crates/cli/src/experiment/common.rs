@@ -16,7 +16,7 @@ use super::marks;
 use crate::failure::Failure;
 
 /// File of the measurements: one line for each unit or attempt.
-pub(super) const JOURNAL: &str = "units.jsonl";
+pub(crate) const JOURNAL: &str = "units.jsonl";
 
 /// Options of every experiment: where results go.
 #[derive(Args)]
@@ -173,7 +173,7 @@ fn cannot_write(what: &Path, error: &dyn Display) -> Failure {
 ///
 /// # Errors
 /// Misuse: it cannot be made.
-pub(super) fn make(folder: &Path) -> Result<(), Failure> {
+pub(crate) fn make(folder: &Path) -> Result<(), Failure> {
     let made = fs::DirBuilder::new().recursive(true).mode(0o700).create(folder);
     made.map_err(|e| Failure::misuse(format!("{}: {e}", folder.display())))
 }

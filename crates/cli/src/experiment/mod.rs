@@ -7,15 +7,16 @@ mod bar;
 mod camouflage;
 mod circuits;
 mod circumvention;
-mod common;
+pub(crate) mod common;
 mod frame;
 mod marks;
 mod numbers;
 mod overhead;
 mod pages;
-mod telling;
+pub(crate) mod telling;
 mod unordered;
 mod view;
+mod wide;
 
 use clap::{Args, Subcommand};
 
@@ -42,6 +43,7 @@ enum Which {
     Unordered(Box<unordered::UnorderedArgs>),
     Camouflage(Box<camouflage::CamouflageArgs>),
     Anonymity(Box<anonymity::AnonymityArgs>),
+    Wide(Box<wide::WideArgs>),
 }
 
 impl ExperimentArgs {
@@ -59,6 +61,7 @@ impl ExperimentArgs {
             Which::Unordered(args) => frame::run(&*args),
             Which::Camouflage(args) => frame::run(&*args),
             Which::Anonymity(args) => frame::run(&*args),
+            Which::Wide(args) => frame::run(&*args),
         }
     }
 }

@@ -15,7 +15,7 @@ use crate::screen::has_terminal;
 use crate::screen::live::LiveView;
 
 /// Reports the progress of an experiment: to people by a view or a bar, to programs by JSON lines.
-pub(super) struct Teller<R> {
+pub(crate) struct Teller<R> {
     face: Face,
     outcome: fn(&R) -> String,
 }
@@ -29,7 +29,7 @@ enum Face {
 
 impl<R: Record> Teller<R> {
     /// Creates a reporter for the experiment `name`; `outcome` describes a record.
-    pub(super) fn new(name: &'static str, json: bool, outcome: fn(&R) -> String) -> Teller<R> {
+    pub(crate) fn new(name: &'static str, json: bool, outcome: fn(&R) -> String) -> Teller<R> {
         let face = match json {
             true => Face::Json,
             false if has_terminal() && io::stderr().is_terminal() => Face::view(name),
@@ -39,7 +39,7 @@ impl<R: Record> Teller<R> {
     }
 
     /// Reports an event.
-    pub(super) fn hear<U: Unit>(&mut self, progress: &Progress, event: Event<'_, U, R>) {
+    pub(crate) fn hear<U: Unit>(&mut self, progress: &Progress, event: Event<'_, U, R>) {
         if let Face::View(live) = &mut self.face
             && live.view().is_none()
         {
@@ -72,7 +72,7 @@ impl<R: Record> Teller<R> {
     }
 
     /// Moves the cursor to the start of a line.
-    pub(super) fn end(self) {
+    pub(crate) fn end(self) {
         match self.face {
             Face::Json => {}
             Face::Bar(bar) => bar.end(),
@@ -97,7 +97,7 @@ impl Face {
 ///
 /// # Errors
 /// Trouble: the handlers cannot be installed.
-pub(super) fn told_to_stop() -> Result<Arc<AtomicBool>, Failure> {
+pub(crate) fn told_to_stop() -> Result<Arc<AtomicBool>, Failure> {
     let stop = Arc::new(AtomicBool::new(false));
     for signal in [SIGINT, SIGTERM, SIGHUP] {
         signal_hook::flag::register(signal, Arc::clone(&stop)).map_err(Failure::trouble)?;

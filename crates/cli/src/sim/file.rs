@@ -1,6 +1,5 @@
 //! Scenario files.
 
-use std::num::NonZeroU64;
 use std::ops::Range;
 use std::time::Duration;
 
@@ -8,24 +7,47 @@ use anabranch_emulator::Span;
 use anabranch_onion::circuitmux::Kind;
 use anabranch_onion::conflux::{Dealing, Design};
 use anabranch_os::toml_keys::{self, Section, TomlError};
-use anabranch_sim::onion::{Common, Cpu, Crypto, NetworkPlan, PlanError};
+use anabranch_sim::onion::{Common, Cpu, Crypto, LineRates, NetworkPlan, PlanError};
 use serde::Deserialize;
 use toml::Spanned;
+
+use super::drawn::{Delays, Rates};
 
 const KEYS: &[Section<'_>] = &[
     Section {
         path: "",
         keys: &[
-            "seeds", "duration", "warm-up", "crypto", "delay", "queue", "relays", "servers",
+            "seeds",
+            "network",
+            "duration",
+            "warm-up",
+            "crypto",
+            "delay",
+            "queue",
+            "congestion-control",
+            "relays",
+            "servers",
             "clients",
         ],
     },
     Section {
         path: "relays",
-        keys: &["count", "exits", "rate", "circuitmux", "cell-time", "circuit-time"],
+        keys: &["count", "exits", "rate", "link", "circuitmux", "cell-time", "circuit-time"],
     },
     Section { path: "servers", keys: &["count", "rate"] },
-    Section { path: "clients", keys: &["web", "bulk", "rate", "legs", "multipath", "schedule"] },
+    Section {
+        path: "clients",
+        keys: &["web", "bulk", "rate", "selection", "legs", "multipath", "schedule"],
+    },
+];
+
+/// Designs of the literature that need more than the simulator has: the name, and what which layer
+/// lacks.
+const NOT_BUILT: [(&str, &str); 4] = [
+    ("udp-or", "the link layer of the simulator has no datagrams"),
+    ("mudp-or", "the link layer of the simulator has no datagrams"),
+    ("more", "the circuit layer has no circuits whose relays change with each message"),
+    ("utor", "the link layer of the simulator delivers in order only"),
 ];
 
 /// Most circuits of a set (`cfx_max_legs_set` allows no more).
@@ -36,12 +58,16 @@ const MAX_LEGS: i64 = 8;
 struct RawScenario {
     #[serde(default = "first_seed")]
     seeds: Spanned<Vec<u64>>,
+    #[serde(default = "first_network")]
+    network: u64,
     duration: Span,
     warm_up: Option<Spanned<Span>>,
     #[serde(default)]
     crypto: RawCrypto,
-    delay: Span,
+    delay: Delays,
     queue: Option<Span>,
+    #[serde(default)]
+    congestion_control: RawCongestionControl,
     relays: RawRelays,
     #[serde(default)]
     servers: RawServers,
@@ -50,6 +76,18 @@ struct RawScenario {
 
 fn first_seed() -> Spanned<Vec<u64>> {
     Spanned::new(0..0, vec![1])
+}
+
+fn first_network() -> u64 {
+    1
+}
+
+#[derive(Clone, Copy, Default, Deserialize, PartialEq, Eq)]
+#[serde(rename_all = "kebab-case")]
+enum RawCongestionControl {
+    #[default]
+    Vegas,
+    Fixed,
 }
 
 #[derive(Clone, Copy, Default, Deserialize)]
@@ -66,7 +104,8 @@ struct RawRelays {
     count: Spanned<usize>,
     exits: Spanned<usize>,
     #[serde(default = "relay_rate")]
-    rate: LineRate,
+    rate: Rates,
+    link: Option<Spanned<String>>,
     circuitmux: Option<Spanned<String>>,
     cell_time: Option<Span>,
     circuit_time: Option<Span>,
@@ -77,7 +116,7 @@ struct RawServers {
     #[serde(default = "one_server")]
     count: Spanned<usize>,
     #[serde(default = "server_rate")]
-    rate: LineRate,
+    rate: Spanned<Rates>,
 }
 
 impl Default for RawServers {
@@ -93,7 +132,8 @@ struct RawClients {
     #[serde(default)]
     bulk: usize,
     #[serde(default = "client_rate")]
-    rate: LineRate,
+    rate: Spanned<Rates>,
+    selection: Option<Spanned<String>>,
     legs: Option<Spanned<i64>>,
     multipath: Option<Spanned<String>>,
     schedule: Option<Spanned<String>>,
@@ -103,50 +143,16 @@ fn one_server() -> Spanned<usize> {
     Spanned::new(0..0, 1)
 }
 
-fn relay_rate() -> LineRate {
-    LineRate(const { NonZeroU64::new(100_000_000).unwrap() })
+fn relay_rate() -> Rates {
+    Rates::all(100)
 }
 
-fn server_rate() -> LineRate {
-    LineRate(const { NonZeroU64::new(1_000_000_000).unwrap() })
+fn server_rate() -> Spanned<Rates> {
+    Spanned::new(0..0, Rates::all(1000))
 }
 
-fn client_rate() -> LineRate {
-    LineRate(const { NonZeroU64::new(50_000_000).unwrap() })
-}
-
-/// Bits per second, as in `100mbit`.
-#[derive(Clone, Copy, Deserialize)]
-#[serde(try_from = "Written")]
-struct LineRate(NonZeroU64);
-
-/// A value as it stands in the file: a number is refused in the same words as a text.
-#[derive(Deserialize)]
-#[serde(untagged)]
-enum Written {
-    Text(String),
-    Integer(i64),
-    Other(serde::de::IgnoredAny),
-}
-
-impl TryFrom<Written> for LineRate {
-    type Error = String;
-
-    fn try_from(written: Written) -> Result<LineRate, String> {
-        let text = match written {
-            Written::Text(text) => text,
-            Written::Integer(number) => number.to_string(),
-            Written::Other(_) => "...".to_owned(),
-        };
-        let units = [("gbit", 1e9), ("mbit", 1e6), ("kbit", 1e3)];
-        let rate = units.iter().find_map(|(unit, factor)| {
-            let number: f64 = text.strip_suffix(unit)?.trim_end().parse().ok()?;
-            // What is no number of bits becomes 0, which is refused.
-            NonZeroU64::new((number * factor) as u64)
-        });
-        let problem = "is not the rate of a line, which is above zero; write `100mbit`, `1.5gbit`";
-        rate.map(LineRate).ok_or_else(|| format!("`{text}` {problem}"))
-    }
+fn client_rate() -> Spanned<Rates> {
+    Spanned::new(0..0, Rates::all(50))
 }
 
 /// A scenario file as it was read.
@@ -178,6 +184,8 @@ impl RawScenario {
         at: &dyn Fn(Range<usize>, String) -> TomlError,
     ) -> Result<NetworkPlan, TomlError> {
         let (relays, servers, clients) = (&self.relays, &self.servers, self.clients.get_ref());
+        relays.check_link(at)?;
+        clients.check_selection(at)?;
         let usual = Cpu::default();
         let cpu = Cpu {
             cell: relays.cell_time.map_or(usual.cell, |time| time.0),
@@ -203,11 +211,29 @@ impl RawScenario {
             servers: *servers.count.get_ref(),
             web: clients.web,
             bulk: clients.bulk,
-            rates: [relays.rate.0, servers.rate.0, clients.rate.0],
+            network: self.network,
+            rates: self.rates(at)?,
             queue: self.queue.map_or(Duration::from_millis(50), |time| time.0),
-            delay: self.delay.0,
+            delays: self.delay.0.clone(),
+            congestion_control: self.congestion_control == RawCongestionControl::Vegas,
             duration: self.duration.0,
             warm_up: self.warm_up.as_ref().map_or(Duration::ZERO, |time| time.get_ref().0),
+        })
+    }
+
+    fn rates(
+        &self,
+        at: &dyn Fn(Range<usize>, String) -> TomlError,
+    ) -> Result<LineRates, TomlError> {
+        let others = |rates: &Spanned<Rates>| {
+            rates.get_ref().of_others().map_err(|message| at(rates.span(), message))
+        };
+        let [relays, exits] = self.relays.rate.of_relays();
+        Ok(LineRates {
+            relays,
+            exits,
+            servers: others(&self.servers.rate)?,
+            clients: others(&self.clients.get_ref().rate)?,
         })
     }
 
@@ -217,13 +243,37 @@ impl RawScenario {
             PlanError::NoExit => self.relays.exits.span(),
             PlanError::NoServer => self.servers.count.span(),
             PlanError::NoClient => self.clients.span(),
+            PlanError::NoCongestionControl(_) => {
+                let clients = self.clients.get_ref();
+                clients.multipath.as_ref().map_or(self.clients.span(), Spanned::span)
+            }
             PlanError::WarmUp => self.warm_up.as_ref().map_or(0..0, Spanned::span),
             _ => self.relays.count.span(),
         }
     }
 }
 
+/// Refuses what a layer does not have; `None` is the only thing that it has.
+fn only(
+    written: Option<&Spanned<String>>,
+    (key, known, lacks): (&str, &str, &str),
+    at: &dyn Fn(Range<usize>, String) -> TomlError,
+) -> Result<(), TomlError> {
+    match written.filter(|written| written.get_ref() != known) {
+        None => Ok(()),
+        Some(other) => Err(at(
+            other.span(),
+            format!("`{}` cannot be built: {lacks}; write `{key} = \"{known}\"`", other.get_ref()),
+        )),
+    }
+}
+
 impl RawRelays {
+    fn check_link(&self, at: &dyn Fn(Range<usize>, String) -> TomlError) -> Result<(), TomlError> {
+        let lacks = "the link layer of the simulator has ordered TLS links over TCP only";
+        only(self.link.as_ref(), ("link", "tls", lacks), at)
+    }
+
     fn policy(&self, at: &dyn Fn(Range<usize>, String) -> TomlError) -> Result<Kind, TomlError> {
         let Some(name) = &self.circuitmux else { return Ok(Kind::Kist) };
         let known = [
@@ -245,6 +295,14 @@ impl RawRelays {
 }
 
 impl RawClients {
+    fn check_selection(
+        &self,
+        at: &dyn Fn(Range<usize>, String) -> TomlError,
+    ) -> Result<(), TomlError> {
+        let lacks = "the circuit manager chooses relays by bandwidth only";
+        only(self.selection.as_ref(), ("selection", "bandwidth", lacks), at)
+    }
+
     fn legs(&self, at: &dyn Fn(Range<usize>, String) -> TomlError) -> Result<usize, TomlError> {
         let Some(legs) = &self.legs else { return Ok(1) };
         let count = *legs.get_ref();
@@ -256,10 +314,15 @@ impl RawClients {
 
     fn design(&self, at: &dyn Fn(Range<usize>, String) -> TomlError) -> Result<Design, TomlError> {
         let Some(name) = &self.multipath else { return Ok(Design::default()) };
+        if let Some((design, lacks)) = NOT_BUILT.iter().find(|(known, _)| known == name.get_ref()) {
+            let built = Design::ALL.map(Design::name).join(", ");
+            let message = format!("`{design}` cannot be built: {lacks}; there are {built}");
+            return Err(at(name.span(), message));
+        }
         name.get_ref().parse().map_err(|error| at(name.span(), format!("{error}")))
     }
 
-    /// The schedule, with the length of its runs behind a space where it is not the schedule's own.
+    /// The schedule, with the length of its runs after a space where it is not the schedule's own.
     fn dealing(
         &self,
         at: &dyn Fn(Range<usize>, String) -> TomlError,
@@ -289,7 +352,26 @@ mod tests {
         assert_eq!((plan.relays, plan.exits, plan.servers, plan.web, plan.bulk), (6, 2, 1, 3, 0));
         assert_eq!(seeds, [1]);
         assert_eq!(plan.common.crypto, Crypto::Elided);
-        assert_eq!(plan.rates.map(NonZeroU64::get), [100_000_000, 1_000_000_000, 50_000_000]);
+        let LineRates { relays, exits, servers, clients } = plan.rates;
+        let rates = [relays, exits, servers, clients].map(|table| table.values().to_vec());
+        assert_eq!(rates, [100, 100, 1000, 50].map(|megabits| vec![megabits * 1_000_000]));
+        assert_eq!((plan.network, plan.congestion_control), (1, true));
+    }
+
+    #[test]
+    fn rates_and_delays_are_one_value_a_list_or_a_named_table() {
+        let of = |rate: &str, delay: &str| {
+            let text = GOOD.replace("'100mbit'", rate).replace("'20ms'", delay);
+            ScenarioFile::parse(&text, "s.toml").map(|file| file.plan)
+        };
+        let plan = of("['1mbit', '2mbit']", "['5ms', '7ms', '9ms']").unwrap();
+        assert_eq!(plan.rates.relays.values(), [1_000_000, 2_000_000]);
+        assert_eq!(plan.rates.exits, plan.rates.relays);
+        assert_eq!(plan.delays.values(), [5_000_000, 7_000_000, 9_000_000]);
+        let plan = of("'tor-2018-spare'", "'planetlab'").unwrap();
+        assert_eq!([&plan.rates.relays, &plan.rates.exits].map(|t| t.values().len()), [100, 100]);
+        assert_ne!(plan.rates.exits, plan.rates.relays);
+        assert_eq!(plan.delays.values().len(), 100);
     }
 
     #[test]
@@ -300,7 +382,35 @@ mod tests {
             ("web = 3", "web = -3", "s.toml:9: "),
             ("'100mbit'", "'0mbit'", "s.toml:7: "),
             ("'100mbit'", "0", "s.toml:7: "),
-            ("'20ms'", "'-20ms'", "s.toml:2: "),
+            ("'20ms'", "'-20ms'", "s.toml:2: `delay`: `-20ms` is not a delay; write `20ms`"),
+            ("'20ms'", "[]", "s.toml:2: `delay`: the list is empty"),
+            ("'20ms'", "['20ms', 20]", "s.toml:2: `delay`: `20` is not a delay"),
+            ("'100mbit'", "['1mbit', '0mbit']", "`0mbit` is not the rate of a line"),
+            ("'100mbit'", "'tor-2019'", "`tor-2019` is not the rate of a line"),
+            ("web = 3", "web = 3\nrate = 'tor-2018'", "s.toml:10: `tor-2018` are rates of relays"),
+            (
+                "web = 3",
+                "web = 3\nmultipath = 'mudp-or'",
+                "s.toml:10: `mudp-or` cannot be built: the link layer of the simulator has no",
+            ),
+            (
+                "web = 3",
+                "web = 3\nmultipath = 'more'",
+                "s.toml:10: `more` cannot be built: the cir",
+            ),
+            (
+                "web = 3",
+                "web = 3\nselection = 'rtt'",
+                "s.toml:10: `rtt` cannot be built: the circuit manager chooses relays by bandwidth",
+            ),
+            ("count = 6", "count = 6\nlink = 'quic'", "s.toml:6: `quic` cannot be built: the link"),
+            (
+                "duration",
+                "congestion-control = 'fixed'\nduration",
+                "`conflux` cannot be built: the circuit layer has no round-trip times",
+            ),
+            ("duration", "congestion-control = 'x'\nduration", "s.toml:1: "),
+            ("duration", "network = -1\nduration", "s.toml:1: "),
             ("exits = 2", "exits = 0", "s.toml:6: circuits end at an exit"),
             ("count = 6", "count = 1", "s.toml:5: these circuits need at least 2 relays"),
             ("count = 6", "count = 30000", "s.toml:5: there may be at most"),
@@ -313,8 +423,11 @@ mod tests {
             ("delay = '20ms'", "", "is missing"),
             ("duration", "seeds = []\nduration", "s.toml:1: no seed; write `seeds = [1]`"),
         ] {
-            let text = GOOD.replacen(written, instead, 1);
+            let mut text = GOOD.replacen(written, instead, 1);
             assert_ne!(text, GOOD);
+            if instead.contains("'fixed'") {
+                text += "legs = 2\n";
+            }
             let error = ScenarioFile::parse(&text, "s.toml").map(|_| ()).unwrap_err().to_string();
             assert!(error.contains(told), "{instead}: {error}");
             assert!(!error.contains('\n') && !error.contains("usize"), "{error}");

@@ -1,15 +1,18 @@
 //! `anabranch sim`: an onion network in virtual time.
 
+mod drawn;
 mod file;
+mod sweep;
 
 use std::fs;
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-use anabranch_experiment::table::{self, Rows};
-use anabranch_sim::onion::{DownloadRecord, PlannedRun, quantiles};
-use clap::Args;
+use anabranch_experiment::simulated::{DownloadRow, Simulated, columns};
+use anabranch_experiment::table;
+use anabranch_sim::onion::{DownloadRecord, quantiles};
+use clap::{Args, Subcommand};
 use serde_json::{Value, json};
 
 use self::file::ScenarioFile;
@@ -21,10 +24,13 @@ use crate::failure::Failure;
 /// rate. Results depend on the scenario, its seeds and the version of this program alone, not on
 /// the machine. A scenario is a TOML file (docs/simulator.md).
 #[derive(Args, Debug)]
+#[command(args_conflicts_with_subcommands = true, subcommand_negates_reqs = true)]
 pub(crate) struct SimArgs {
+    #[command(subcommand)]
+    many: Option<Many>,
     /// Read the scenario from this TOML file.
-    #[arg(value_name = "SCENARIO.toml")]
-    scenario: PathBuf,
+    #[arg(value_name = "SCENARIO.toml", required = true)]
+    scenario: Option<PathBuf>,
     /// Run with this seed, instead of those of the scenario.
     #[arg(long, value_name = "N")]
     seed: Option<u64>,
@@ -40,40 +46,40 @@ pub(crate) struct SimArgs {
     quiet: bool,
 }
 
-/// A download of a run.
-struct Row {
-    seed: u64,
-    client: usize,
-    bulk: bool,
-    download: DownloadRecord,
+#[derive(Subcommand, Debug)]
+enum Many {
+    Sweep(sweep::SweepArgs),
 }
 
 /// The results of a run.
 struct RunResult {
     seed: u64,
-    hash: u64,
-    events: u64,
-    rows: Vec<Row>,
+    run: Simulated,
     /// Time on the wall.
     took: Duration,
 }
 
 impl SimArgs {
     pub(crate) fn run(self) -> Result<(), Failure> {
-        let name = self.scenario.display().to_string();
-        let text = fs::read_to_string(&self.scenario)
+        if let Some(Many::Sweep(sweep)) = self.many {
+            return sweep.run();
+        }
+        let scenario = self.scenario.as_deref().unwrap_or(Path::new(""));
+        let name = scenario.display().to_string();
+        let text = fs::read_to_string(scenario)
             .map_err(|error| Failure::misuse(format!("{name}: {error}")))?;
         let ScenarioFile { plan, seeds } =
             ScenarioFile::parse(&text, &name).map_err(Failure::misuse)?;
         self.out.as_deref().map_or(Ok(()), writable)?;
         let seeds = self.seed.map_or(seeds, |seed| vec![seed]);
-        let documents = plan.documents();
+        let documents = plan.documents(&plan.keyring());
         let mut results = Vec::new();
         for seed in seeds {
             let begun = Instant::now();
             let mut progress = self.progress(seed, plan.duration);
             let run = plan.run(seed, &documents, &mut progress);
-            results.push(RunResult::new(seed, &run, begun.elapsed()));
+            let run = Simulated::of(&run, (plan.network, seed));
+            results.push(RunResult { seed, run, took: begun.elapsed() });
         }
         if let Some(out) = &self.out {
             write_table(out, &text, &results)?;
@@ -120,30 +126,6 @@ fn writable(file: &Path) -> Result<(), Failure> {
     Ok(())
 }
 
-impl RunResult {
-    fn new(seed: u64, run: &PlannedRun, took: Duration) -> RunResult {
-        let row = |(client, bulk, download): (usize, bool, &DownloadRecord)| Row {
-            seed,
-            client,
-            bulk,
-            download: *download,
-        };
-        let trace = run.network.trace();
-        RunResult {
-            seed,
-            hash: trace.hash(),
-            events: trace.events(),
-            rows: run.downloads().map(row).collect(),
-            took,
-        }
-    }
-
-    /// The downloads of web clients, or those of bulk clients.
-    fn of(&self, bulk: bool) -> impl Iterator<Item = &DownloadRecord> + Clone {
-        self.rows.iter().filter(move |row| row.bulk == bulk).map(|row| &row.download)
-    }
-}
-
 /// Quantiles that are shown.
 const SHARES: [f64; 3] = [0.1, 0.5, 0.9];
 
@@ -155,7 +137,7 @@ fn times<'a>(downloads: impl Iterator<Item = &'a DownloadRecord> + Clone) -> [[f
 }
 
 fn print(out: &mut impl Write, run: &RunResult, simulated: Duration) -> io::Result<()> {
-    let RunResult { seed, hash, events, took, .. } = run;
+    let RunResult { seed, run: Simulated { hash, events, loads, .. }, took } = run;
     let speed = simulated.as_secs_f64() / took.as_secs_f64();
     writeln!(
         out,
@@ -163,12 +145,14 @@ fn print(out: &mut impl Write, run: &RunResult, simulated: Duration) -> io::Resu
         simulated.as_secs(),
         took.as_secs_f64()
     )?;
+    let [relays, exits] = loads.map(|load| load * 100.0);
+    writeln!(out, "load of the lines: relays {relays:.0} %, exits {exits:.0} %")?;
     writeln!(
         out,
         "      downloads  failed  first byte p10/p50/p90 (s)  last byte p10/p50/p90 (s)"
     )?;
     for (name, bulk) in [("web", false), ("bulk", true)] {
-        let downloads = run.of(bulk);
+        let downloads = run.run.of_load(bulk);
         let failed = downloads.clone().filter(|download| !download.complete).count();
         let [first, last] = times(downloads.clone());
         let shown = |times: [f64; 3]| times.map(|time| format!("{time:.3}")).join(" / ");
@@ -185,11 +169,11 @@ fn print(out: &mut impl Write, run: &RunResult, simulated: Duration) -> io::Resu
 
 /// The results for machines (docs/formats.md). Nothing in them depends on the machine.
 fn as_json(results: &[RunResult]) -> Value {
-    let class = |run: &RunResult, bulk| {
-        let [first, last] = times(run.of(bulk));
+    let class = |run: &Simulated, bulk| {
+        let [first, last] = times(run.of_load(bulk));
         json!({
-            "downloads": run.of(bulk).count(),
-            "failed": run.of(bulk).filter(|download| !download.complete).count(),
+            "downloads": run.of_load(bulk).count(),
+            "failed": run.of_load(bulk).filter(|download| !download.complete).count(),
             "quantiles": SHARES,
             "time_to_first_byte": first,
             "time_to_last_byte": last,
@@ -198,34 +182,24 @@ fn as_json(results: &[RunResult]) -> Value {
     let run = |run: &RunResult| {
         json!({
             "seed": run.seed,
-            "hash": format!("{:016x}", run.hash),
-            "events": run.events,
-            "web": class(run, false),
-            "bulk": class(run, true),
+            "hash": format!("{:016x}", run.run.hash),
+            "events": run.run.events,
+            "loads": run.run.loads,
+            "web": class(&run.run, false),
+            "bulk": class(&run.run, true),
         })
     };
     json!({ "runs": results.iter().map(run).collect::<Vec<_>>() })
 }
 
 fn write_table(out: &Path, scenario: &str, results: &[RunResult]) -> Result<(), Failure> {
-    let rows: Vec<&Row> = results.iter().flat_map(|run| &run.rows).collect();
-    let rows = Rows(&rows);
-    let seconds = |time: Option<Duration>| time.map_or(f64::NAN, |time| time.as_secs_f64());
-    let columns = [
-        rows.long("seed", |row| row.seed),
-        rows.int("client", |row| row.client as u32),
-        rows.text("load", |row| if row.bulk { "bulk" } else { "web" }.to_owned()),
-        rows.double("asked", |row| row.download.asked.secs_f64()),
-        rows.double("time_to_first_byte", |row| seconds(row.download.ttfb())),
-        rows.double("time_to_last_byte", |row| seconds(row.download.ttlb())),
-        rows.long("bytes", |row| row.download.received),
-        rows.bool("complete", |row| row.download.complete),
-    ];
-    let hashes: Vec<String> = results.iter().map(|run| format!("{:016x}", run.hash)).collect();
+    let rows: Vec<DownloadRow> = results.iter().flat_map(|run| run.run.rows.clone()).collect();
+    let hashes = results.iter().map(|run| format!("{:016x}", run.run.hash));
+    let hashes: Vec<String> = hashes.collect();
     let facts = [
         ("anabranch.scenario", scenario.to_owned()),
         ("anabranch.version", env!("CARGO_PKG_VERSION").to_owned()),
         ("anabranch.hashes", hashes.join(" ")),
     ];
-    table::write(out, &columns, &facts).map_err(Failure::trouble)
+    table::write(out, &columns(&rows), &facts).map_err(Failure::trouble)
 }

@@ -56,8 +56,25 @@ impl Papers {
     }
 }
 
-/// The relays of a network and what an authority says of them. Keys cost seconds, and are the same
-/// in all runs: seeds decide what happens, not who the relays are.
+/// Long-term keys of relays by place. They cost seconds, and are the same in all runs: seeds decide
+/// what happens, not who the relays are.
+pub struct Keyring {
+    keys: Vec<RelayKeys>,
+}
+
+impl Keyring {
+    /// The keys of the first `count` relays.
+    pub fn new(count: usize) -> Keyring {
+        Keyring { keys: (0..count).map(relay_keys).collect() }
+    }
+
+    /// Number of relays.
+    pub fn count(&self) -> usize {
+        self.keys.len()
+    }
+}
+
+/// The relays of a network and what an authority says of them.
 #[derive(Clone)]
 pub struct NetworkDocuments {
     pub(super) network: Arc<Network>,
@@ -72,9 +89,21 @@ impl NetworkDocuments {
     /// # Panics
     /// There are more than [`MAX_RELAYS`].
     pub fn new(relays: &[RelayDescription], params: &BTreeMap<String, i32>) -> NetworkDocuments {
+        NetworkDocuments::with_keys(&Keyring::new(relays.len()), relays, params)
+    }
+
+    /// The same with keys that exist already.
+    ///
+    /// # Panics
+    /// There are more than [`MAX_RELAYS`], or more than the keyring has.
+    pub fn with_keys(
+        keys: &Keyring,
+        relays: &[RelayDescription],
+        params: &BTreeMap<String, i32>,
+    ) -> NetworkDocuments {
         assert!(relays.len() <= MAX_RELAYS, "{} relays", relays.len());
-        let keys: Vec<RelayKeys> = (0..relays.len()).map(relay_keys).collect();
-        let network = network(relays, &keys, params);
+        let keys = &keys.keys[..relays.len()];
+        let network = network(relays, keys, params);
         let papers = keys.iter().enumerate().map(|(place, keys)| Papers::new(place, keys));
         NetworkDocuments {
             network: Arc::new(network),

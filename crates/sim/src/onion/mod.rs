@@ -12,12 +12,14 @@ mod links;
 mod plan;
 mod records;
 mod relay;
+mod tables;
 mod web;
 mod world;
 
 pub use client::{ClientHost, ClientLoad, DownloadRecord};
-pub use documents::{MAX_RELAYS, NetworkDocuments, RelayDescription, START};
+pub use documents::{Keyring, MAX_RELAYS, NetworkDocuments, RelayDescription, START};
 pub use plan::{NetworkPlan, PlanError, PlannedRun, quantiles};
 pub use relay::{Cpu, RelayHost};
+pub use tables::{LineRates, PublicRates, QuantileTable, planetlab_delays};
 pub use web::WebServer;
 pub use world::{ClientHostSettings, Common, Crypto, OnionHost, OnionNetwork, Scenario};

@@ -1,18 +1,22 @@
 //! Networks by counts.
 
+use std::collections::BTreeMap;
 use std::num::NonZeroU64;
 use std::time::Duration;
 
 use anabranch_multipath::Time;
+use anabranch_onion::conflux::Design;
 
 use super::client::{ClientLoad, DownloadRecord};
-use super::documents::{MAX_RELAYS, NetworkDocuments, RelayDescription};
+use super::documents::{Keyring, MAX_RELAYS, NetworkDocuments, RelayDescription};
+use super::tables::{self, LineRates, QuantileTable};
 use super::world::{ClientHostSettings, Common, OnionNetwork, Scenario};
-use crate::latency::Latencies;
 use crate::line::LineSettings;
 use crate::network::HostSettings;
+use crate::queue::HostId;
 
-/// A network in which all relays have lines of one kind, and so have all servers and all clients.
+/// A network by counts. Rates of its lines and delays are drawn from tables: `network` decides the
+/// draws, the seed of a run decides what happens.
 #[derive(Clone, Debug)]
 pub struct NetworkPlan {
     /// What all nodes have in common. Its seed is replaced by that of each run.
@@ -27,12 +31,17 @@ pub struct NetworkPlan {
     pub web: usize,
     /// Clients with the load [`ClientLoad::bulk`].
     pub bulk: usize,
-    /// Rates of lines in bits per second: of relays, servers, clients.
-    pub rates: [NonZeroU64; 3],
+    /// Number of the drawn network.
+    pub network: u64,
+    /// Rates of lines.
+    pub rates: LineRates,
     /// The longest time that a packet waits in the queue of a line.
     pub queue: Duration,
-    /// One-way delay between any two hosts.
-    pub delay: Duration,
+    /// One-way delays between hosts, in nanoseconds.
+    pub delays: QuantileTable,
+    /// Whether circuits have the congestion control of proposal 324 (`cc_alg`), or windows of
+    /// 1,000 cells.
+    pub congestion_control: bool,
     /// How long a run is, in simulated time.
     pub duration: Duration,
     /// Downloads that end before this do not count.
@@ -58,6 +67,8 @@ pub enum PlanError {
     NoClient,
     /// The warm-up is not shorter than the run.
     WarmUp,
+    /// The design of sets needs circuits with congestion control, which gives it round-trip times.
+    NoCongestionControl(Design),
 }
 
 impl std::fmt::Display for PlanError {
@@ -71,6 +82,13 @@ impl std::fmt::Display for PlanError {
             PlanError::NoServer => out.write_str("clients download from a server; add one"),
             PlanError::NoClient => out.write_str("nothing happens without clients; add one"),
             PlanError::WarmUp => out.write_str("the warm-up must be shorter than the duration"),
+            PlanError::NoCongestionControl(design) => write!(
+                out,
+                "`{}` cannot be built: the circuit layer has no round-trip times without \
+                 congestion control; write `congestion-control = \"vegas\"`, or `conflux-2013`, \
+                 `mtor`",
+                design.name()
+            ),
         }
     }
 }
@@ -83,6 +101,8 @@ pub struct PlannedRun {
     pub network: OnionNetwork,
     web: usize,
     warm_up: Time,
+    /// Hosts that are relays but no exits, and exits, with the bits per second of their lines.
+    relays: [Vec<(HostId, u64)>; 2],
 }
 
 impl NetworkPlan {
@@ -102,33 +122,75 @@ impl NetworkPlan {
             (self.servers == 0, PlanError::NoServer),
             (self.web.saturating_add(self.bulk) == 0, PlanError::NoClient),
             (self.warm_up >= self.duration, PlanError::WarmUp),
+            (self.lacks_congestion_control(), PlanError::NoCongestionControl(self.common.design)),
         ];
         faults.into_iter().find(|(is_so, _)| *is_so).map_or(Ok(()), |(_, fault)| Err(fault))
     }
 
-    /// Makes the documents of the relays, which serve all runs. It takes seconds.
-    pub fn documents(&self) -> NetworkDocuments {
-        let bandwidth = self.rates[0].get() / 8;
-        let describe = |exit| RelayDescription { exit, bandwidth };
-        let relays = std::iter::repeat_n(describe(false), self.relays);
-        let exits = std::iter::repeat_n(describe(true), self.exits);
-        let described: Vec<RelayDescription> = relays.chain(exits).collect();
-        NetworkDocuments::new(&described, &Default::default())
+    fn lacks_congestion_control(&self) -> bool {
+        let needs = self.common.design.has_congestion_control() && self.common.legs > 1;
+        needs && !self.congestion_control
+    }
+
+    /// The rate of each relay's line: those that are no exits come first.
+    fn relay_rates(&self) -> Vec<NonZeroU64> {
+        let rates = &self.rates;
+        let of = |place| tables::rate(&rates.relays, (self.network, place), "relay line");
+        let exit = |place| tables::rate(&rates.exits, (self.network, place), "exit line");
+        (0..self.relays).map(of).chain((0..self.exits).map(exit)).collect()
+    }
+
+    /// Makes keys for the relays. It takes seconds.
+    pub fn keyring(&self) -> Keyring {
+        Keyring::new(self.relays + self.exits)
+    }
+
+    /// Makes the documents of the relays, which serve all runs of this network. Relays count with
+    /// the rates of their lines when clients choose paths.
+    ///
+    /// # Panics
+    /// The keyring is of fewer relays.
+    pub fn documents(&self, keys: &Keyring) -> NetworkDocuments {
+        let rates = self.relay_rates();
+        let describe = |(place, rate): (usize, &NonZeroU64)| RelayDescription {
+            exit: place >= self.relays,
+            bandwidth: rate.get() / 8,
+        };
+        let described: Vec<RelayDescription> = rates.iter().enumerate().map(describe).collect();
+        // 2 is Vegas, 0 are fixed windows (proposal 324).
+        let algorithm = if self.congestion_control { 2 } else { 0 };
+        let params = BTreeMap::from([("cc_alg".to_owned(), algorithm)]);
+        NetworkDocuments::with_keys(keys, &described, &params)
     }
 
     /// The network as a scenario.
     pub fn scenario(&self, seed: u64, documents: &NetworkDocuments) -> Scenario {
-        let host = |rate| HostSettings::symmetric(LineSettings::with_queue(rate, self.queue));
-        let [relay, server, client] = self.rates.map(host);
-        let loads = std::iter::repeat_n(ClientLoad::web(), self.web);
-        let loads = loads.chain(std::iter::repeat_n(ClientLoad::bulk(), self.bulk));
+        let clients = self.web + self.bulk;
+        let relays = self.relays + self.exits;
+        let (core, places) =
+            tables::core(&self.delays, self.network, relays + self.servers + clients);
+        let host = |rate, place: usize| HostSettings {
+            place: places[place],
+            ..HostSettings::symmetric(LineSettings::with_queue(rate, self.queue))
+        };
+        let server =
+            |place| tables::rate(&self.rates.servers, (self.network, place), "server line");
+        let client =
+            |place| tables::rate(&self.rates.clients, (self.network, place), "client line");
+        let load = |place| if place < self.web { ClientLoad::web() } else { ClientLoad::bulk() };
+        let rates = self.relay_rates();
         Scenario {
             common: Common { seed, ..self.common.clone() },
             documents: documents.clone(),
-            relays: vec![relay; self.relays + self.exits],
-            servers: vec![server; self.servers],
-            clients: loads.map(|load| ClientHostSettings { host: client, load }).collect(),
-            latencies: Latencies::uniform(self.delay),
+            relays: rates.iter().enumerate().map(|(place, rate)| host(*rate, place)).collect(),
+            servers: (0..self.servers).map(|place| host(server(place), relays + place)).collect(),
+            clients: (0..clients)
+                .map(|place| ClientHostSettings {
+                    host: host(client(place), relays + self.servers + place),
+                    load: load(place),
+                })
+                .collect(),
+            latencies: core,
         }
     }
 
@@ -140,14 +202,36 @@ impl NetworkPlan {
         documents: &NetworkDocuments,
         progress: &mut dyn FnMut(Duration),
     ) -> PlannedRun {
+        let run = self.run_while(seed, documents, &mut |passed| {
+            progress(passed);
+            true
+        });
+        run.expect("it is not stopped")
+    }
+
+    /// The same, until `goes_on` returns false; `None` if it did.
+    pub fn run_while(
+        &self,
+        seed: u64,
+        documents: &NetworkDocuments,
+        goes_on: &mut dyn FnMut(Duration) -> bool,
+    ) -> Option<PlannedRun> {
         let mut network = OnionNetwork::new(&self.scenario(seed, documents));
         let mut passed = Duration::ZERO;
         while passed < self.duration {
             passed = (passed + Duration::from_secs(1)).min(self.duration);
             network.run_until(Time::ZERO + passed);
-            progress(passed);
+            if !goes_on(passed) {
+                return None;
+            }
         }
-        PlannedRun { network, web: self.web, warm_up: Time::ZERO + self.warm_up }
+        let rates = self.relay_rates();
+        let hosts = rates.iter().enumerate();
+        let mut relays: Vec<_> =
+            hosts.map(|(place, rate)| (HostId(place as u32), rate.get())).collect();
+        let exits = relays.split_off(self.relays);
+        let warm_up = Time::ZERO + self.warm_up;
+        Some(PlannedRun { network, web: self.web, warm_up, relays: [relays, exits] })
     }
 }
 
@@ -161,6 +245,21 @@ impl PlannedRun {
             downloads.map(move |download| (client, client >= self.web, download))
         })
     }
+
+    /// Load of the relays that are no exits, and of the exits: bytes that their lines carried, in
+    /// the fuller direction of each, relative to the bytes that they could have carried.
+    pub fn loads(&self) -> [f64; 2] {
+        self.relays.each_ref().map(|lines| used(&self.network, lines))
+    }
+}
+
+/// Share of what lines could have carried in the whole run.
+fn used(network: &OnionNetwork, lines: &[(HostId, u64)]) -> f64 {
+    let sent = |(host, _): &(HostId, u64)| {
+        network.simulation().stats(*host).map(|line| line.bytes).into_iter().max().unwrap_or(0)
+    };
+    let bits = 8.0 * lines.iter().map(sent).sum::<u64>() as f64;
+    bits / (lines.iter().map(|(_, rate)| *rate as f64).sum::<f64>() * network.now().secs_f64())
 }
 
 /// Quantiles of times, each the smallest that at least this share of `times` does not exceed.
@@ -177,7 +276,7 @@ mod tests {
     use super::*;
 
     fn plan() -> NetworkPlan {
-        let rate = NonZeroU64::new(10_000_000).unwrap();
+        let rate = || QuantileTable::one(10_000_000);
         NetworkPlan {
             common: Common::default(),
             relays: 4,
@@ -185,9 +284,11 @@ mod tests {
             servers: 1,
             web: 1,
             bulk: 0,
-            rates: [rate; 3],
+            network: 1,
+            rates: LineRates { relays: rate(), exits: rate(), servers: rate(), clients: rate() },
             queue: Duration::from_millis(50),
-            delay: Duration::from_millis(10),
+            delays: QuantileTable::one(10_000_000),
+            congestion_control: true,
             duration: Duration::from_secs(10),
             warm_up: Duration::ZERO,
         }
@@ -197,18 +298,35 @@ mod tests {
     fn what_makes_no_network_is_refused() {
         assert_eq!(plan().check(), Ok(()));
         type Spoil = fn(&mut NetworkPlan);
-        let bad: [(Spoil, PlanError); 6] = [
+        let bad: [(Spoil, PlanError); 7] = [
             (|plan| plan.relays = 1, PlanError::TooFewRelays { needed: 2 }),
             (|plan| plan.common.legs = 3, PlanError::TooFewRelays { needed: 6 }),
             (|plan| plan.exits = 0, PlanError::NoExit),
             (|plan| plan.servers = 0, PlanError::NoServer),
             (|plan| plan.web = 0, PlanError::NoClient),
             (|plan| plan.warm_up = plan.duration, PlanError::WarmUp),
+            (
+                |plan| {
+                    (plan.common.legs, plan.congestion_control) = (2, false);
+                },
+                PlanError::NoCongestionControl(Design::Conflux),
+            ),
         ];
         for (spoil, wanted) in bad {
             let mut plan = plan();
             spoil(&mut plan);
             assert_eq!(plan.check(), Err(wanted));
+        }
+    }
+
+    #[test]
+    fn designs_with_windows_and_circuits_alone_need_no_congestion_control() {
+        let ancestor: Design = "mtor".parse().unwrap();
+        for (legs, design) in [(1, Design::Conflux), (2, ancestor)] {
+            let mut plan = plan();
+            plan.congestion_control = false;
+            (plan.common.legs, plan.common.design) = (legs, design);
+            assert_eq!(plan.check(), Ok(()), "{legs} legs");
         }
     }
 

@@ -1,0 +1,185 @@
+//! The results in words that page, Markdown and terminal share.
+
+use std::collections::BTreeSet;
+
+use anabranch_experiment::Mean;
+use anabranch_experiment::wide::claims::{Claim, MEASURES, Verdict};
+use anabranch_experiment::wide::summary::{Ratio, by_run, mean, of};
+use anabranch_experiment::wide::{Arm, Measured, arms};
+use anabranch_pages::figures::grouped;
+use serde_json::Value;
+
+/// The subject of page, pictures and Markdown.
+pub(super) struct Subject<'a> {
+    /// The journal's first line.
+    pub(super) header: &'a Value,
+    /// All runs.
+    pub(super) records: &'a [Measured],
+    /// The paper's claims.
+    pub(super) claims: &'a [Claim],
+    /// Clients of Figures 2 and 3.
+    pub(super) clients: usize,
+}
+
+impl Subject<'_> {
+    /// Arms with runs.
+    pub(super) fn arms(&self) -> Vec<Arm> {
+        let has = |arm: &Arm| of(self.records, arm, self.clients).next().is_some();
+        arms().into_iter().filter(has).collect()
+    }
+
+    /// Numbers of clients with runs.
+    pub(super) fn steps(&self) -> BTreeSet<usize> {
+        self.records.iter().map(|run| run.clients).collect()
+    }
+}
+
+/// A run in a few words.
+pub(super) fn outcome(run: &Measured) -> String {
+    let (web, bulk) = (&run.web, &run.bulk);
+    let speed = run.bulk.last_median().map_or("–".to_owned(), |time| format!("{time:.1} s"));
+    format!(
+        "{} downloads, {} failed, bulk median {speed}, exits at {:.0} %",
+        web.downloads + bulk.downloads,
+        web.failed + bulk.failed,
+        run.loads[1] * 100.0
+    )
+}
+
+/// The experiment in a few sentences.
+pub(super) fn what(subject: &Subject<'_>) -> String {
+    let number = |key: &str| grouped(subject.header[key].as_u64().unwrap_or(0));
+    let seconds = |key: &str| subject.header[key].as_u64().unwrap_or(0);
+    let lines = match subject.header["lines"].as_str() {
+        Some("tor-2018") => "the whole lines of relays of 2018",
+        _ => "the part of their lines that relays of 2018 had free",
+    };
+    let events: u64 = subject.records.iter().map(|run| run.events).sum();
+    format!(
+        "{} runs on {} drawn networks with {} seeds each, up to {} clients; {} simulated seconds \
+         after a warm-up of {} s; relays have {lines}; {} events",
+        grouped(subject.records.len() as u64),
+        number("networks"),
+        number("seeds"),
+        number("clients"),
+        grouped(seconds("seconds").saturating_sub(seconds("warm_up"))),
+        number("warm_up"),
+        grouped(events),
+    )
+}
+
+/// The settings that are smaller than those of the paper or of the usual experiment.
+pub(super) fn reduced(subject: &Subject<'_>) -> String {
+    let of = |key: &str| subject.header[key].as_u64().unwrap_or(0);
+    let measured = of("seconds").saturating_sub(of("warm_up"));
+    let all = [
+        (of("clients") < 228, format!("{} instead of 228 clients", of("clients"))),
+        (measured < 7200, format!("{measured} s instead of two hours for each run")),
+        (of("warm_up") < 300, format!("a warm-up of {} s instead of 300 s", of("warm_up"))),
+        (of("networks") < 5, format!("{} instead of 5 drawn networks", of("networks"))),
+        (of("seeds") < 2, format!("{} instead of 2 seeds", of("seeds"))),
+        (subject.header["three_paths"] == false, "no designs with three paths".to_owned()),
+    ];
+    let told: Vec<String> = all.into_iter().filter(|(is, _)| *is).map(|(_, text)| text).collect();
+    format!("Reduced: {}", told.join("; "))
+}
+
+fn interval(mean: Mean, digits: usize) -> String {
+    match mean.half.is_finite() {
+        true => format!("{:.digits$} ± {:.digits$}", mean.mean, mean.half),
+        false => format!("{:.digits$}", mean.mean),
+    }
+}
+
+fn ratio(ratio: Option<Ratio>) -> String {
+    match ratio {
+        None => "–".to_owned(),
+        Some(ratio) if ratio.networks < 2 => format!("{:.2}", ratio.ratio),
+        Some(Ratio { ratio, low, high, .. }) => format!("{ratio:.2} ({low:.2} to {high:.2})"),
+    }
+}
+
+/// Columns of claims.
+pub(super) const CLAIM_HEAD: [&str; 5] =
+    ["the paper says", "figure", "design", "our ratio", "verdict"];
+
+/// The claims as rows.
+pub(super) fn claim_rows(claims: &[Claim]) -> Vec<Vec<String>> {
+    let row = |claim: &Claim| {
+        vec![
+            claim.said.to_owned(),
+            claim.figure.to_owned(),
+            claim.design.clone(),
+            ratio(claim.ours),
+            claim.verdict.words(),
+        ]
+    };
+    claims.iter().map(row).collect()
+}
+
+/// Number of claims with each verdict: hold, do not hold, open.
+pub(super) fn counts(claims: &[Claim]) -> String {
+    let count = |is: fn(Verdict) -> bool| claims.iter().filter(|one| is(one.verdict)).count();
+    format!(
+        "Of {} rows {} hold, {} do not hold, and {} cannot be judged.",
+        claims.len(),
+        count(|one| one == Verdict::Holds),
+        count(|one| one == Verdict::HoldsNot),
+        count(|one| matches!(one, Verdict::Open(_)))
+    )
+}
+
+/// Columns of arms.
+pub(super) fn arm_head(first: &str) -> Vec<String> {
+    let measures = MEASURES.map(|(name, _)| name.to_owned());
+    let head = [first.to_owned()].into_iter().chain(measures);
+    head.chain(["failed", "load of exits", "runs"].map(str::to_owned)).collect()
+}
+
+fn row(subject: &Subject<'_>, (arm, clients): (&Arm, usize), first: String) -> Vec<String> {
+    let runs = || of(subject.records, arm, clients);
+    let cells = MEASURES.map(|(name, measure)| {
+        let digits = if name.starts_with("first") { 2 } else { 0 };
+        let found = mean(&by_run(subject.records, (arm, clients), measure));
+        found.map_or("–".to_owned(), |mean| interval(mean, digits))
+    });
+    let all: usize = runs().map(|run| run.web.downloads + run.bulk.downloads).sum();
+    let failed: usize = runs().map(|run| run.web.failed + run.bulk.failed).sum();
+    let count = runs().count();
+    let load = runs().map(|run| run.loads[1]).sum::<f64>() / count.max(1) as f64;
+    let failed = format!("{:.1} %", 100.0 * failed as f64 / all.max(1) as f64);
+    let rest = [failed, format!("{:.0} %", load * 100.0), count.to_string()];
+    [first].into_iter().chain(cells).chain(rest).collect()
+}
+
+/// Figures 2 and 3 as rows: all designs with all clients.
+pub(super) fn arm_rows(subject: &Subject<'_>) -> Vec<Vec<String>> {
+    let arms = subject.arms();
+    arms.iter().map(|arm| row(subject, (arm, subject.clients), arm.to_string())).collect()
+}
+
+/// Figure 4 as rows: a design with each number of clients.
+pub(super) fn growth_rows(subject: &Subject<'_>) -> Vec<Vec<String>> {
+    let (arms, steps) = (subject.arms(), subject.steps());
+    let has = |arm: &Arm, step: usize| of(subject.records, arm, step).next().is_some();
+    let grown = |arm: &&Arm| steps.iter().filter(|step| has(arm, **step)).count() > 1;
+    let each = arms.iter().filter(grown).flat_map(|arm| steps.iter().map(move |step| (arm, *step)));
+    each.filter(|(arm, step)| has(arm, *step))
+        .map(|(arm, step)| row(subject, (arm, step), format!("{arm}: {step} clients")))
+        .collect()
+}
+
+/// The results for a terminal.
+pub(super) fn plain(subject: &Subject<'_>) -> String {
+    let line = |claim: &Claim| {
+        format!(
+            "{} [{}]: {}, {}\n",
+            claim.said,
+            claim.design,
+            ratio(claim.ours),
+            claim.verdict.words()
+        )
+    };
+    let claims: String = subject.claims.iter().map(line).collect();
+    format!("{claims}{}\n{}", counts(subject.claims), what(subject))
+}

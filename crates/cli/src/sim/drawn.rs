@@ -1,0 +1,148 @@
+//! Rates and delays of a scenario file: one for all hosts, a list, or a named table.
+
+use std::num::NonZeroU64;
+
+use anabranch_emulator::Span;
+use anabranch_sim::onion::{PublicRates, QuantileTable, planetlab_delays};
+use serde::Deserialize;
+use serde::de::IntoDeserializer;
+use serde::de::value::Error;
+
+/// The name of the table of delays.
+const PLANETLAB: &str = "planetlab";
+
+/// Rates of lines as a scenario has them: `"100mbit"`, a list of such, or the name of a table.
+#[derive(Clone, Debug, Deserialize, PartialEq, Eq)]
+#[serde(try_from = "OneOrMany")]
+pub(super) enum Rates {
+    /// These, in bits per second.
+    Table(QuantileTable),
+    /// Those of the public network's relays.
+    Public(PublicRates),
+}
+
+/// One-way delays as a scenario has them: `"20ms"`, a list of such, or `"planetlab"`.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(try_from = "OneOrMany")]
+pub(super) struct Delays(pub(super) QuantileTable);
+
+#[derive(Deserialize)]
+#[serde(untagged)]
+enum OneOrMany {
+    Many(Vec<Written>),
+    One(Written),
+}
+
+/// A value as it stands in the file: a number is refused in the same words as a text.
+#[derive(Deserialize)]
+#[serde(untagged)]
+enum Written {
+    Text(String),
+    Integer(i64),
+    Other(serde::de::IgnoredAny),
+}
+
+impl Written {
+    fn text(self) -> String {
+        match self {
+            Written::Text(text) => text,
+            Written::Integer(number) => number.to_string(),
+            Written::Other(_) => "...".to_owned(),
+        }
+    }
+}
+
+impl Rates {
+    /// The same rate for all: `megabits` Mbit/s.
+    pub(super) fn all(megabits: u64) -> Rates {
+        Rates::Table(QuantileTable::one(megabits * 1_000_000))
+    }
+
+    /// The rates of relays that are no exits, and those of exits.
+    pub(super) fn of_relays(&self) -> [QuantileTable; 2] {
+        match self {
+            Rates::Table(table) => [table.clone(), table.clone()],
+            Rates::Public(public) => public.tables(),
+        }
+    }
+
+    /// The rates of hosts that are no relays.
+    ///
+    /// # Errors
+    /// They are those of relays.
+    pub(super) fn of_others(&self) -> Result<QuantileTable, String> {
+        match self {
+            Rates::Table(table) => Ok(table.clone()),
+            Rates::Public(public) => Err(format!(
+                "`{}` are rates of relays, not of these hosts; write a rate, or a list of rates",
+                public.name()
+            )),
+        }
+    }
+}
+
+/// Bits per second.
+fn rate(text: &str) -> Result<u64, String> {
+    let units = [("gbit", 1e9), ("mbit", 1e6), ("kbit", 1e3)];
+    let rate = units.iter().find_map(|(unit, factor)| {
+        let number: f64 = text.strip_suffix(unit)?.trim_end().parse().ok()?;
+        // What is no number of bits becomes 0, which is refused.
+        NonZeroU64::new((number * factor) as u64)
+    });
+    let tables = PublicRates::ALL.map(|table| format!("`{}`", table.name())).join(", ");
+    rate.map(NonZeroU64::get).ok_or_else(|| {
+        format!(
+            "`{text}` is not the rate of a line, which is above zero; write `100mbit`, `1.5gbit`, \
+             a list of them, or for relays {tables}"
+        )
+    })
+}
+
+/// Nanoseconds.
+fn delay(text: &str) -> Result<u64, String> {
+    let span: Result<Span, Error> = Span::deserialize(text.into_deserializer());
+    let nanos = span.ok().and_then(|span| u64::try_from(span.0.as_nanos()).ok());
+    nanos.ok_or_else(|| {
+        format!("`{text}` is not a delay; write `20ms`, a list of delays, or `{PLANETLAB}`")
+    })
+}
+
+fn table(
+    many: Vec<Written>,
+    read: fn(&str) -> Result<u64, String>,
+) -> Result<QuantileTable, String> {
+    let values: Result<Vec<u64>, String> =
+        many.into_iter().map(|written| read(&written.text())).collect();
+    QuantileTable::new(values?).ok_or_else(|| "the list is empty; write one value or more".into())
+}
+
+impl TryFrom<OneOrMany> for Rates {
+    type Error = String;
+
+    fn try_from(written: OneOrMany) -> Result<Rates, String> {
+        let text = match written {
+            OneOrMany::Many(many) => return table(many, rate).map(Rates::Table),
+            OneOrMany::One(one) => one.text(),
+        };
+        match PublicRates::ALL.into_iter().find(|public| public.name() == text) {
+            Some(public) => Ok(Rates::Public(public)),
+            None => rate(&text).map(|rate| Rates::Table(QuantileTable::one(rate))),
+        }
+    }
+}
+
+impl TryFrom<OneOrMany> for Delays {
+    type Error = String;
+
+    fn try_from(written: OneOrMany) -> Result<Delays, String> {
+        match written {
+            OneOrMany::Many(many) => table(many, delay).map(Delays),
+            OneOrMany::One(Written::Text(text)) if text == PLANETLAB => {
+                Ok(Delays(planetlab_delays()))
+            }
+            OneOrMany::One(one) => {
+                delay(&one.text()).map(|delay| Delays(QuantileTable::one(delay)))
+            }
+        }
+    }
+}

@@ -1,0 +1,188 @@
+//! `anabranch sim sweep`: many scenarios on many networks, with many seeds.
+
+use std::fs;
+use std::io::{self, Write};
+use std::num::NonZero;
+use std::path::{Path, PathBuf};
+use std::thread;
+
+use anabranch_experiment::sweep::{Arm, Sweep, SweepRecord, SweepUnit, sweep_hash};
+use anabranch_experiment::{
+    Event, Journal, Origin, Programs, Progress, Turns, Unit as _, carry_out_together,
+};
+use clap::Args;
+use serde_json::{Value, json};
+
+use super::file::ScenarioFile;
+use crate::experiment::common::{JOURNAL, make};
+use crate::experiment::telling::{Teller, told_to_stop};
+use crate::failure::Failure;
+
+/// Longest name of an arm.
+const LONGEST_NAME: usize = 64;
+
+/// Simulate many scenarios, each on several drawn networks with several seeds, on all processors.
+///
+/// FOLDER gets units.jsonl (one line for each run) and runs/ (a Parquet file with the downloads of
+/// each run). Run the same command again to continue a sweep that was stopped; more networks and
+/// seeds may be added. The results do not depend on the number of workers.
+#[derive(Args, Debug)]
+pub(crate) struct SweepArgs {
+    /// Folder of the results; created if missing.
+    #[arg(value_name = "FOLDER")]
+    folder: PathBuf,
+    /// Simulate these scenarios. The name of a file, without its extension, names its runs.
+    #[arg(value_name = "SCENARIO.toml", required = true)]
+    scenarios: Vec<PathBuf>,
+    /// Draw the networks 1 to N, instead of those that the scenarios name.
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u64).range(1..=1000))]
+    networks: u64,
+    /// Use the seeds 1 to N, instead of those of the scenarios.
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u64).range(1..=1000))]
+    seeds: u64,
+    /// Run N simulations at the same time [default: one for each processor].
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1024))]
+    workers: Option<u32>,
+    /// Print events and the hash of all runs as JSON, one object per line.
+    #[arg(long)]
+    json: bool,
+}
+
+impl SweepArgs {
+    pub(super) fn run(self) -> Result<(), Failure> {
+        let sweep = Sweep {
+            arms: arms(&self.scenarios)?,
+            networks: self.networks,
+            seeds: self.seeds,
+            folder: self.folder.clone(),
+        };
+        make(&self.folder)?;
+        let header = origin(sweep.header())?;
+        let journal = self.folder.join(JOURNAL);
+        let mut journal: Journal<SweepRecord> =
+            Journal::open(&journal, &header).map_err(Failure::misuse)?;
+        let units = sweep.units();
+        let whole = self.carry_out(&sweep, &units, &mut journal)?;
+        let wanted: Vec<SweepRecord> = of_plan(&units, journal.records());
+        self.conclude(&wanted).map_err(Failure::trouble)?;
+        match whole {
+            true => Ok(()),
+            false => Err(Failure::trouble(format!(
+                "stopped with {} of {} runs done; run the same command again to continue",
+                wanted.len(),
+                units.len()
+            ))),
+        }
+    }
+
+    /// Carries out the runs that the journal lacks; false if it was stopped before.
+    fn carry_out(
+        &self,
+        sweep: &Sweep,
+        units: &[SweepUnit],
+        journal: &mut Journal<SweepRecord>,
+    ) -> Result<bool, Failure> {
+        let all = || thread::available_parallelism().map_or(1, NonZero::get) as u32;
+        let workers = self.workers.unwrap_or_else(all);
+        let stop = told_to_stop()?;
+        let keys = sweep.keyring();
+        let mut teller = Teller::new("sim sweep", self.json, outcome);
+        let hear = |progress: &Progress, event: Event<'_, SweepUnit, SweepRecord>| {
+            teller.hear(progress, event);
+        };
+        let work = |turns: &Turns<'_, SweepUnit, SweepRecord>| sweep.work(turns, &keys, &stop);
+        let whole = carry_out_together(units, journal, &stop, (workers, 1), work, hear);
+        teller.end();
+        whole.map_err(Failure::trouble)
+    }
+
+    fn conclude(&self, records: &[SweepRecord]) -> io::Result<()> {
+        let (mut out, hash) = (io::stdout().lock(), sweep_hash(records));
+        match self.json {
+            true => writeln!(out, "{}", json!({"runs": records.len(), "hash": hash})),
+            false => {
+                writeln!(out, "{} runs, hash {hash}; {}", records.len(), self.folder.display())
+            }
+        }
+    }
+}
+
+/// Records of these runs, and not of others that the folder may have.
+fn of_plan(units: &[SweepUnit], records: &[SweepRecord]) -> Vec<SweepRecord> {
+    let ids: std::collections::BTreeSet<String> = units.iter().map(SweepUnit::id).collect();
+    records.iter().filter(|record| ids.contains(&record.unit)).cloned().collect()
+}
+
+/// The header with the build: results of two builds are not mixed. The machine does not matter.
+fn origin(mut header: Value) -> Result<Value, Failure> {
+    let own = std::env::current_exe().map_err(Failure::trouble)?;
+    let origin = Origin::of(anabranch_pages::GENERATOR, &own, &Programs::new(None));
+    header["program"] = origin.map_err(Failure::misuse)?.join(json!({}))["program"].take();
+    Ok(header)
+}
+
+fn arms(files: &[PathBuf]) -> Result<Vec<Arm>, Failure> {
+    let mut arms: Vec<Arm> = Vec::new();
+    for file in files {
+        let arm = arm(file)?;
+        if arms.iter().any(|other| other.name == arm.name) {
+            return Err(Failure::misuse(format!(
+                "two scenarios are called `{}`; rename one of the files",
+                arm.name
+            )));
+        }
+        arms.push(arm);
+    }
+    Ok(arms)
+}
+
+fn arm(file: &Path) -> Result<Arm, Failure> {
+    let path = file.display().to_string();
+    let name = file.file_stem().and_then(|stem| stem.to_str()).unwrap_or_default().to_owned();
+    let fits = |letter: char| letter.is_ascii_alphanumeric() || "-_.".contains(letter);
+    if name.is_empty() || name.len() > LONGEST_NAME || !name.chars().all(fits) {
+        return Err(Failure::misuse(format!(
+            "{path}: the name of a scenario in a sweep has 1 to {LONGEST_NAME} letters, digits, \
+             `-`, `_` and `.`; rename the file"
+        )));
+    }
+    let text =
+        fs::read_to_string(file).map_err(|error| Failure::misuse(format!("{path}: {error}")))?;
+    let plan = ScenarioFile::parse(&text, &path).map_err(Failure::misuse)?.plan;
+    Ok(Arm { name, text, plan })
+}
+
+fn outcome(record: &SweepRecord) -> String {
+    format!(
+        "{} downloads, {} failed, hash {}, {:.0} s",
+        record.downloads, record.failed, record.hash, record.took
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn arms_are_named_by_their_files_and_names_differ() {
+        let folder = tempfile::tempdir().unwrap();
+        let text = "duration = '9s'\ndelay = '20ms'\n[relays]\ncount = 2\nexits = 1\n\
+                    [clients]\nweb = 1\n";
+        let write = |name: &str, text: &str| {
+            let file = folder.path().join(name);
+            fs::create_dir_all(file.parent().unwrap()).unwrap();
+            fs::write(&file, text).unwrap();
+            file
+        };
+        let files = [write("tor.toml", text), write("b/two-legs.toml", text)];
+        let names: Vec<String> = arms(&files).unwrap().into_iter().map(|arm| arm.name).collect();
+        assert_eq!(names, ["tor", "two-legs"]);
+        let refused = |files: &[PathBuf]| arms(files).unwrap_err().to_string();
+        let twice = [write("tor.toml", text), write("b/tor.toml", text)];
+        assert!(refused(&twice).contains("two scenarios are called `tor`; rename"));
+        assert!(refused(&[write("a b.toml", text)]).contains("letters, digits"));
+        let bad = [write("bad.toml", &text.replace("web = 1", "web = 0"))];
+        assert!(refused(&bad).contains("bad.toml:6: nothing happens without clients"));
+        assert!(refused(&[folder.path().join("none.toml")]).contains("none.toml: "));
+    }
+}

@@ -1,0 +1,102 @@
+//! Runs of simulated onion networks, for sweeps and experiments.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use anabranch_sim::onion::{DownloadRecord, Keyring, NetworkPlan, PlannedRun};
+
+use super::table::{Column, Rows};
+
+/// A download of a run.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct DownloadRow {
+    /// Number of the drawn network.
+    pub network: u64,
+    /// Seed of the run.
+    pub seed: u64,
+    /// Number of the client, from 0; web clients come first.
+    pub client: usize,
+    /// Whether it is a bulk client.
+    pub bulk: bool,
+    /// The download.
+    pub download: DownloadRecord,
+}
+
+/// The results of a run.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Simulated {
+    /// Hash of all events.
+    pub hash: u64,
+    /// Number of events.
+    pub events: u64,
+    /// Share of the lines' capacity that was used: of relays that are no exits, of exits.
+    pub loads: [f64; 2],
+    /// Downloads that ended after the warm-up.
+    pub rows: Vec<DownloadRow>,
+}
+
+impl Simulated {
+    /// The results of `run`, a run of this network with this seed.
+    #[must_use]
+    pub fn of(run: &PlannedRun, (network, seed): (u64, u64)) -> Simulated {
+        let row = |(client, bulk, download): (usize, bool, &DownloadRecord)| DownloadRow {
+            network,
+            seed,
+            client,
+            bulk,
+            download: *download,
+        };
+        let trace = run.network.trace();
+        Simulated {
+            hash: trace.hash(),
+            events: trace.events(),
+            loads: run.loads(),
+            rows: run.downloads().map(row).collect(),
+        }
+    }
+
+    /// Downloads of web clients, or those of bulk clients.
+    pub fn of_load(&self, bulk: bool) -> impl Iterator<Item = &DownloadRecord> + Clone {
+        self.rows.iter().filter(move |row| row.bulk == bulk).map(|row| &row.download)
+    }
+
+    /// Downloads that failed.
+    #[must_use]
+    pub fn failed(&self) -> usize {
+        self.rows.iter().filter(|row| !row.download.complete).count()
+    }
+}
+
+/// Runs `plan` with its network and this seed; `None` if `stop` was set before its end.
+///
+/// # Panics
+/// The keyring is of fewer relays than the plan has.
+#[must_use]
+pub fn simulate(
+    plan: &NetworkPlan,
+    seed: u64,
+    keys: &Keyring,
+    stop: &AtomicBool,
+) -> Option<Simulated> {
+    let goes_on = &mut |_| !stop.load(Ordering::Relaxed);
+    let run = plan.run_while(seed, &plan.documents(keys), goes_on)?;
+    Some(Simulated::of(&run, (plan.network, seed)))
+}
+
+/// A row for each download.
+#[must_use]
+pub fn columns(rows: &[DownloadRow]) -> Vec<Column> {
+    let rows = Rows(rows);
+    let seconds = |time: Option<Duration>| time.map_or(f64::NAN, |time| time.as_secs_f64());
+    vec![
+        rows.long("network", |row| row.network),
+        rows.long("seed", |row| row.seed),
+        rows.int("client", |row| u32::try_from(row.client).unwrap_or(u32::MAX)),
+        rows.text("load", |row| if row.bulk { "bulk" } else { "web" }.to_owned()),
+        rows.double("asked", |row| row.download.asked.secs_f64()),
+        rows.double("time_to_first_byte", |row| seconds(row.download.ttfb())),
+        rows.double("time_to_last_byte", |row| seconds(row.download.ttlb())),
+        rows.long("bytes", |row| row.download.received),
+        rows.bool("complete", |row| row.download.complete),
+    ]
+}

@@ -1,0 +1,288 @@
+//! Many simulations: each scenario (an *arm*) on each drawn network with each seed.
+//!
+//! A run is a unit of a [`Journal`](super::Journal), and has its downloads in a file of its own.
+//! The runs are shared among threads; their results do not depend on the number of threads.
+
+use std::fmt::Write as _;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::AtomicBool;
+use std::time::{Duration, Instant};
+
+use anabranch_sim::onion::{Keyring, NetworkPlan};
+use serde::{Deserialize, Serialize};
+use serde_json::{Value, json};
+
+use super::origin::digest;
+use super::simulated::{Simulated, columns, simulate};
+use super::{Attempt, Record, Turns, Unit, table};
+
+/// Folder of the downloads of single runs.
+const RUNS: &str = "runs";
+
+/// A scenario of a sweep.
+#[derive(Clone, Debug)]
+pub struct Arm {
+    /// The name, which is part of the names of files.
+    pub name: String,
+    /// The scenario as it was written.
+    pub text: String,
+    /// The scenario. Its network is replaced by that of each run.
+    pub plan: NetworkPlan,
+}
+
+/// A sweep.
+#[derive(Clone, Debug)]
+pub struct Sweep {
+    /// The scenarios. Their names differ.
+    pub arms: Vec<Arm>,
+    /// Networks 1 to this number.
+    pub networks: u64,
+    /// Seeds 1 to this number.
+    pub seeds: u64,
+    /// Folder of the results.
+    pub folder: PathBuf,
+}
+
+/// A run of a sweep.
+#[derive(Clone, Debug)]
+pub struct SweepUnit {
+    arm: String,
+    seed: u64,
+    plan: NetworkPlan,
+}
+
+/// The results of a run, without its downloads.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct SweepRecord {
+    /// The run.
+    pub unit: String,
+    /// Hash of all events, 16 hexadecimal digits.
+    pub hash: String,
+    /// Number of events.
+    pub events: u64,
+    /// Downloads that ended after the warm-up.
+    pub downloads: usize,
+    /// Downloads that failed.
+    pub failed: usize,
+    /// Share of the lines' capacity that was used: of relays that are no exits, of exits.
+    pub loads: [f64; 2],
+    /// Seconds that the run took.
+    pub took: f64,
+}
+
+impl Unit for SweepUnit {
+    fn id(&self) -> String {
+        format!("{}-n{}-s{}", self.arm, self.plan.network, self.seed)
+    }
+
+    fn lasts(&self) -> Duration {
+        cost(&self.plan)
+    }
+}
+
+/// About the time that a run takes: bytes of all downloads, at 5 ms for a megabyte.
+pub(super) fn cost(plan: &NetworkPlan) -> Duration {
+    // Bytes per second of a web client (320 KiB in some 12 s) and of a bulk client.
+    let rate = plan.web as f64 * 27e3 + plan.bulk as f64 * 500e3;
+    plan.duration.mul_f64(rate * 5e-9).max(Duration::from_millis(1))
+}
+
+impl Record for SweepRecord {
+    fn unit(&self) -> &str {
+        &self.unit
+    }
+}
+
+impl Attempt for SweepRecord {
+    fn failed(&self) -> Option<&str> {
+        None
+    }
+}
+
+impl Sweep {
+    /// Settings that must not change while a sweep continues. Networks and seeds may be added.
+    #[must_use]
+    pub fn header(&self) -> Value {
+        let arms =
+            self.arms.iter().map(|arm| (arm.name.clone(), digest(arm.text.as_bytes()).into()));
+        let arms: serde_json::Map<String, Value> = arms.collect();
+        json!({ "experiment": "sweep", "version": 1, "arms": arms })
+    }
+
+    /// All runs. Those of one network and seed follow each other, so that arms can be compared
+    /// early.
+    #[must_use]
+    pub fn units(&self) -> Vec<SweepUnit> {
+        let rounds = (1..=self.networks)
+            .flat_map(|network| (1..=self.seeds).map(move |seed| (network, seed)));
+        let unit = |arm: &Arm, (network, seed): (u64, u64)| SweepUnit {
+            arm: arm.name.clone(),
+            seed,
+            plan: NetworkPlan { network, ..arm.plan.clone() },
+        };
+        rounds.flat_map(|round| self.arms.iter().map(move |arm| unit(arm, round))).collect()
+    }
+
+    /// Makes keys for the relays of all arms. It takes seconds.
+    #[must_use]
+    pub fn keyring(&self) -> Keyring {
+        let relays = self.arms.iter().map(|arm| arm.plan.relays + arm.plan.exits);
+        Keyring::new(relays.max().unwrap_or_default())
+    }
+
+    /// Carries out runs until there are no more: the work of one thread.
+    pub fn work(
+        &self,
+        turns: &Turns<'_, SweepUnit, SweepRecord>,
+        keys: &Keyring,
+        stop: &AtomicBool,
+    ) {
+        while let Some((unit, _)) = turns.next() {
+            let begun = Instant::now();
+            let Some(run) = simulate(&unit.plan, unit.seed, keys, stop) else { return };
+            if let Err(why) = self.store(unit, &run) {
+                return turns.give_up(&unit.id(), why);
+            }
+            let took = begun.elapsed();
+            turns.done(unit, record(unit, &run, took), took);
+        }
+    }
+
+    /// Writes the downloads of a run.
+    fn store(&self, unit: &SweepUnit, run: &Simulated) -> Result<(), String> {
+        let folder = self.folder.join(RUNS);
+        let told = |path: &Path, error| format!("cannot write {}: {error}", path.display());
+        fs::create_dir_all(&folder).map_err(|error| told(&folder, error))?;
+        let target = folder.join(format!("{}.parquet", unit.id()));
+        let text = self.arms.iter().find(|arm| arm.name == unit.arm).map(|arm| arm.text.clone());
+        let facts = [
+            ("anabranch.scenario", text.unwrap_or_default()),
+            ("anabranch.version", env!("CARGO_PKG_VERSION").to_owned()),
+            ("anabranch.hashes", format!("{:016x}", run.hash)),
+        ];
+        table::write(&target, &columns(&run.rows), &facts).map_err(|error| told(&target, error))
+    }
+}
+
+fn record(unit: &SweepUnit, run: &Simulated, took: Duration) -> SweepRecord {
+    SweepRecord {
+        unit: unit.id(),
+        hash: format!("{:016x}", run.hash),
+        events: run.events,
+        downloads: run.rows.len(),
+        failed: run.failed(),
+        loads: run.loads,
+        took: took.as_secs_f64(),
+    }
+}
+
+/// The hash of a sweep: of all its runs, whatever their order.
+#[must_use]
+pub fn sweep_hash(records: &[SweepRecord]) -> String {
+    let mut records: Vec<&SweepRecord> = records.iter().collect();
+    records.sort_by(|one, other| one.unit.cmp(&other.unit));
+    let mut text = String::new();
+    for record in records {
+        writeln!(text, "{} {}", record.unit, record.hash)
+            .expect("strings take all that is written");
+    }
+    digest(text.as_bytes())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::OnceLock;
+    use std::sync::atomic::Ordering;
+
+    use anabranch_sim::onion::{Common, Crypto, LineRates, QuantileTable};
+
+    use super::*;
+    use crate::{Event, Journal, Progress, carry_out_together};
+
+    fn plan(legs: usize) -> NetworkPlan {
+        let rate = |megabits: u64| {
+            QuantileTable::new(vec![megabits * 1_000_000, megabits * 2_000_000]).unwrap()
+        };
+        NetworkPlan {
+            common: Common { legs, crypto: Crypto::Elided, ..Common::default() },
+            relays: 4,
+            exits: 1,
+            servers: 1,
+            web: 0,
+            bulk: 1,
+            network: 1,
+            rates: LineRates {
+                relays: rate(5),
+                exits: rate(5),
+                servers: rate(100),
+                clients: rate(20),
+            },
+            queue: Duration::from_millis(50),
+            delays: QuantileTable::one(10_000_000),
+            congestion_control: true,
+            duration: Duration::from_secs(8),
+            warm_up: Duration::ZERO,
+        }
+    }
+
+    fn sweep(folder: &Path) -> Sweep {
+        let arm = |(name, legs): (&str, usize)| Arm {
+            name: name.to_owned(),
+            text: format!("legs = {legs}"),
+            plan: plan(legs),
+        };
+        let arms = [("one", 1), ("two", 2)].map(arm).to_vec();
+        Sweep { arms, networks: 2, seeds: 2, folder: folder.to_owned() }
+    }
+
+    /// The keys of the relays of [`sweep`].
+    fn keys() -> &'static Keyring {
+        static MADE: OnceLock<Keyring> = OnceLock::new();
+        MADE.get_or_init(|| plan(1).keyring())
+    }
+
+    /// Carries out what is left, on `workers` threads, until `most` runs are done.
+    fn carry(sweep: &Sweep, workers: u32, most: usize) -> Vec<SweepRecord> {
+        let path = sweep.folder.join("units.jsonl");
+        let mut journal = Journal::open(&path, &sweep.header()).unwrap();
+        let (stop, mut done) = (AtomicBool::new(false), 0);
+        let tell = |_: &Progress, event: Event<'_, SweepUnit, SweepRecord>| {
+            done += usize::from(matches!(event, Event::Done(..)));
+            stop.store(done >= most, Ordering::Relaxed);
+        };
+        let work = |turns: &Turns<'_, SweepUnit, SweepRecord>| sweep.work(turns, keys(), &stop);
+        carry_out_together(&sweep.units(), &mut journal, &stop, (workers, 1), work, tell).unwrap();
+        journal.records().to_vec()
+    }
+
+    #[test]
+    fn the_hash_is_the_same_for_any_number_of_workers_and_after_a_stop() {
+        let folders = [0; 3].map(|_| tempfile::tempdir().unwrap());
+        let [one, three, stopped] = folders.each_ref().map(|folder| sweep(folder.path()));
+        let records = carry(&one, 1, usize::MAX);
+        assert_eq!(records.len(), 8);
+        assert!(records.iter().all(|record| record.downloads > 0), "{records:?}");
+        let hashes: std::collections::BTreeSet<&str> =
+            records.iter().map(|record| record.hash.as_str()).collect();
+        assert_eq!(hashes.len(), 8, "arms, networks and seeds differ");
+        assert_eq!(sweep_hash(&carry(&three, 3, usize::MAX)), sweep_hash(&records));
+        assert_eq!(carry(&stopped, 1, 3).len(), 3);
+        assert_eq!(sweep_hash(&carry(&stopped, 2, usize::MAX)), sweep_hash(&records));
+        let files = fs::read_dir(stopped.folder.join(RUNS)).unwrap().count();
+        assert_eq!(files, 8, "each run has its downloads");
+    }
+
+    #[test]
+    fn a_folder_of_other_arms_is_refused_and_more_seeds_are_not() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("units.jsonl");
+        let mut sweep = sweep(folder.path());
+        drop(Journal::<SweepRecord>::open(&path, &sweep.header()).unwrap());
+        sweep.seeds = 9;
+        drop(Journal::<SweepRecord>::open(&path, &sweep.header()).unwrap());
+        sweep.arms[1].text = "legs = 3".to_owned();
+        let error = Journal::<SweepRecord>::open(&path, &sweep.header()).unwrap_err().to_string();
+        assert!(error.contains("arms") && error.contains("name another folder"), "{error}");
+    }
+}

@@ -1,0 +1,317 @@
+//! The paper's claims of Figures 2, 3 and 4, and whether they hold here.
+//!
+//! A verdict is computed from the results by the rule that stands at each claim: nothing is judged
+//! by hand.
+
+use std::collections::BTreeSet;
+
+use super::summary::{
+    ByRun, Measure, Ratio, bulk_first, bulk_speed, by_run, paired, web_first, web_speed,
+};
+use super::{ARMS_GROWN, Arm, Measured, Schedule};
+
+/// Networks that an interval needs.
+const FEWEST_NETWORKS: usize = 3;
+/// The number of clients from which speed stays, in the paper.
+const FLOOR: usize = 140;
+/// Ratios within this of 1 are equal.
+const EQUAL: f64 = 0.1;
+
+/// Whether a claim holds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Verdict {
+    /// The whole interval is on the claimed side.
+    Holds,
+    /// The whole interval is on the other side.
+    HoldsNot,
+    /// Neither: why.
+    Open(&'static str),
+}
+
+impl Verdict {
+    /// The verdict in words.
+    #[must_use]
+    pub fn words(self) -> String {
+        match self {
+            Verdict::Holds => "holds".to_owned(),
+            Verdict::HoldsNot => "does not hold".to_owned(),
+            Verdict::Open(why) => format!("cannot be judged: {why}"),
+        }
+    }
+}
+
+/// A claim of the paper for one design.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Claim {
+    /// The claim.
+    pub said: &'static str,
+    /// The figure.
+    pub figure: &'static str,
+    /// The design that it is judged for.
+    pub design: String,
+    /// Our ratio; `None` without runs.
+    pub ours: Option<Ratio>,
+    /// Whether it holds.
+    pub verdict: Verdict,
+    /// What the ratio is.
+    pub rule: &'static str,
+}
+
+const NO_RUNS: &str = "no downloads to compare";
+const FEW_NETWORKS: &str = "an interval needs three networks or more";
+const BOTH_SIDES: &str = "the interval has both sides";
+const NO_DATAGRAMS: &str = "the simulator's link layer has no datagrams, so UDP designs cannot be \
+                            built";
+
+/// All claims, in the order of the figures.
+#[must_use]
+pub fn claims(records: &[Measured], clients: usize) -> Vec<Claim> {
+    let mut claims = open();
+    let sets = ["conflux", "conflux-2013", "mtor", "merged", "anabranch"];
+    let sets = || sets.iter().flat_map(|design| [2, 3].map(|legs| (*design, legs)));
+    let turns = |(design, legs)| Arm::of(design, legs, Schedule::RoundRobin);
+    let own = |(design, legs)| Arm::of(design, legs, Schedule::Own);
+    claims.extend(sets().map(|set| more_help_bulk(records, &turns(set), clients)));
+    claims.extend(sets().map(|set| turns_beat_own(records, [&turns(set), &own(set)], clients)));
+    let fewest = records.iter().map(|run| run.clients).min().unwrap_or(clients);
+    let grown = || ARMS_GROWN.iter().map(|design| (*design, 2));
+    claims.extend(
+        grown().map(|set| own_beats_turns(records, [&own(set), &turns(set)], (fewest, clients))),
+    );
+    let alone = [Arm::tor(), Arm::tor_fixed()];
+    let both = grown().flat_map(|set| [turns(set), own(set)]);
+    let all: Vec<Arm> = alone.into_iter().chain(both).collect();
+    claims.extend(all.iter().map(|arm| floor(records, arm, (fewest, clients))));
+    claims.extend(all[2..].iter().map(|arm| constant(records, arm, clients)));
+    claims
+}
+
+/// Claims of designs that cannot be simulated.
+fn open() -> Vec<Claim> {
+    let claim = |said, figure| Claim {
+        said,
+        figure,
+        design: "mUDP-OR".to_owned(),
+        ours: None,
+        verdict: Verdict::Open(NO_DATAGRAMS),
+        rule: "open",
+    };
+    vec![
+        claim(
+            "UDP-based designs have the shortest time to first byte, and win in nothing else",
+            "2",
+        ),
+        claim("TCP-based designs download faster than UDP-based ones for nearly all clients", "3"),
+        claim("mUDP-OR keeps its time to first byte as clients are added", "4"),
+    ]
+}
+
+/// Verdict on a ratio that should be above 1.
+fn above(ratio: Option<Ratio>) -> Verdict {
+    match ratio {
+        None => Verdict::Open(NO_RUNS),
+        Some(ratio) if ratio.networks < FEWEST_NETWORKS => Verdict::Open(FEW_NETWORKS),
+        Some(ratio) if ratio.low > 1.0 => Verdict::Holds,
+        Some(ratio) if ratio.high < 1.0 => Verdict::HoldsNot,
+        Some(_) => Verdict::Open(BOTH_SIDES),
+    }
+}
+
+/// Verdict on a ratio that should be 1.
+fn equal(ratio: Option<Ratio>) -> Verdict {
+    let (least, most) = (1.0 - EQUAL, 1.0 + EQUAL);
+    match ratio {
+        None => Verdict::Open(NO_RUNS),
+        Some(ratio) if ratio.networks < FEWEST_NETWORKS => Verdict::Open(FEW_NETWORKS),
+        Some(ratio) if ratio.low >= least && ratio.high <= most => Verdict::Holds,
+        Some(ratio) if ratio.high < least || ratio.low > most => Verdict::HoldsNot,
+        Some(_) => Verdict::Open(BOTH_SIDES),
+    }
+}
+
+/// `part / whole` of each run that has both.
+fn quotient(part: &ByRun, whole: &ByRun) -> ByRun {
+    let of = |(run, part): (&(u64, u64), &f64)| Some((*run, part / whole.get(run)?));
+    part.iter().filter_map(of).collect()
+}
+
+/// Values of an arm relative to those of one path.
+fn gain(records: &[Measured], (arm, clients): (&Arm, usize), measure: Measure) -> ByRun {
+    let alone = arm.alone();
+    quotient(
+        &by_run(records, (arm, clients), measure),
+        &by_run(records, (&alone, clients), measure),
+    )
+}
+
+fn more_help_bulk(records: &[Measured], arm: &Arm, clients: usize) -> Claim {
+    let bulk = gain(records, (arm, clients), bulk_speed);
+    let ours = paired(&bulk, &gain(records, (arm, clients), web_speed));
+    Claim {
+        said: "several paths help bulk downloads more than web downloads",
+        figure: "3",
+        design: arm.to_string(),
+        ours,
+        verdict: above(ours),
+        rule: "speed of bulk downloads relative to one path, divided by the same of web downloads",
+    }
+}
+
+fn turns_beat_own(records: &[Measured], [turns, own]: [&Arm; 2], clients: usize) -> Claim {
+    let of = |arm| by_run(records, (arm, clients), bulk_speed);
+    let ours = paired(&of(turns), &of(own));
+    Claim {
+        said: "under load, round robin is faster than the congestion-based rule, most of all for \
+               bulk downloads",
+        figure: "3",
+        design: format!("{} × {}", turns.design, turns.legs),
+        ours,
+        verdict: above(ours),
+        rule: "speed of bulk downloads, round robin relative to the design's own rule, with all \
+               clients",
+    }
+}
+
+fn own_beats_turns(
+    records: &[Measured],
+    [own, turns]: [&Arm; 2],
+    (fewest, most): (usize, usize),
+) -> Claim {
+    let of = |arm| by_run(records, (arm, fewest), bulk_speed);
+    let ours = paired(&of(own), &of(turns)).filter(|_| fewest < most);
+    Claim {
+        said: "in light load the congestion-based rule is faster than round robin",
+        figure: "4",
+        design: format!("{} × {}", own.design, own.legs),
+        ours,
+        verdict: above(ours),
+        rule: "speed of bulk downloads, the design's own rule relative to round robin, with the \
+               fewest clients",
+    }
+}
+
+fn floor(records: &[Measured], arm: &Arm, (fewest, most): (usize, usize)) -> Claim {
+    let of = |clients| by_run(records, (arm, clients), bulk_speed);
+    let ours = paired(&of(most), &of(FLOOR)).filter(|_| most > FLOOR);
+    let falls = above(paired(&of(fewest), &of(FLOOR)).filter(|_| fewest < FLOOR));
+    let verdict = match (falls, equal(ours)) {
+        (Verdict::HoldsNot, _) | (_, Verdict::HoldsNot) => Verdict::HoldsNot,
+        (Verdict::Holds, verdict) => verdict,
+        (open, _) => open,
+    };
+    Claim {
+        said: "speed falls to its least at about 140 clients, and stays there",
+        figure: "4",
+        design: arm.to_string(),
+        ours,
+        verdict,
+        rule: "speed of bulk downloads with all clients relative to 140; it holds if that is 0.9 \
+               to 1.1, and speed is higher with the fewest clients than with 140",
+    }
+}
+
+fn constant(records: &[Measured], arm: &Arm, most: usize) -> Claim {
+    let of = |clients| gain(records, (arm, clients), bulk_speed);
+    let ours = paired(&of(most), &of(FLOOR)).filter(|_| most > FLOOR);
+    Claim {
+        said: "from about 140 clients on, differences between designs are constant",
+        figure: "4",
+        design: arm.to_string(),
+        ours,
+        verdict: equal(ours),
+        rule: "speed of bulk downloads relative to one path, with all clients relative to 140; it \
+               holds if that is 0.9 to 1.1",
+    }
+}
+
+/// A measure of a class of clients, with its name.
+pub const MEASURES: [(&str, Measure); 4] = [
+    ("first byte, web (s)", web_first),
+    ("first byte, bulk (s)", bulk_first),
+    ("speed, web (KiB/s)", web_speed),
+    ("speed, bulk (KiB/s)", bulk_speed),
+];
+
+/// The rules of all claims, each once.
+#[must_use]
+pub fn rules(claims: &[Claim]) -> Vec<(&'static str, &'static str)> {
+    let mut seen = BTreeSet::new();
+    let judged = claims.iter().filter(|claim| claim.rule != "open");
+    judged.filter(|claim| seen.insert(claim.said)).map(|one| (one.said, one.rule)).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::{Class, SHARES};
+    use super::*;
+
+    fn class(last: f64) -> Class {
+        let all = |value: f64| vec![value; SHARES.len()];
+        Class { downloads: 9, failed: 0, first: all(last / 4.0), last: all(last) }
+    }
+
+    /// Runs on three networks in which a download takes so many seconds.
+    fn runs(arm: &Arm, clients: usize, [web, bulk]: [f64; 2]) -> Vec<Measured> {
+        let run = |network: u64| {
+            let slower = 1.0 + network as f64 / 100.0;
+            Measured {
+                unit: format!("{arm} {clients} {network}"),
+                arm: arm.clone(),
+                clients,
+                network,
+                seed: 1,
+                hash: String::new(),
+                events: 1,
+                loads: [0.5; 2],
+                took: 1.0,
+                web: class(web * slower),
+                bulk: class(bulk * slower),
+            }
+        };
+        (1..=3).map(run).collect()
+    }
+
+    fn verdict<'a>(claims: &'a [Claim], said: &str, design: &str) -> &'a Claim {
+        claims.iter().find(|one| one.said.contains(said) && one.design == design).unwrap()
+    }
+
+    #[test]
+    fn verdicts_follow_the_intervals() {
+        let (turns, own) =
+            (Arm::of("conflux", 2, Schedule::RoundRobin), Arm::of("conflux", 2, Schedule::Own));
+        let all = [
+            runs(&Arm::tor(), 228, [2.0, 8.0]),
+            runs(&turns, 228, [1.9, 5.0]),
+            runs(&own, 228, [1.0, 6.0]),
+            runs(&Arm::tor(), 140, [2.0, 8.0]),
+            runs(&Arm::tor(), 20, [1.0, 4.0]),
+            runs(&turns, 140, [1.9, 4.0]),
+            runs(&turns, 20, [1.0, 3.0]),
+            runs(&own, 20, [1.0, 2.0]),
+        ]
+        .concat();
+        let claims = claims(&all, 228);
+        let of = |said, design| verdict(&claims, said, design).verdict;
+        assert_eq!(of("help bulk", "conflux × 2, round robin"), Verdict::Holds);
+        assert_eq!(of("round robin is faster", "conflux × 2"), Verdict::Holds);
+        assert_eq!(of("in light load", "conflux × 2"), Verdict::Holds);
+        assert_eq!(of("falls to its least", "tor"), Verdict::Holds);
+        assert_eq!(of("falls to its least", "conflux × 2, round robin"), Verdict::HoldsNot);
+        assert_eq!(of("are constant", "conflux × 2, round robin"), Verdict::HoldsNot);
+        assert_eq!(of("help bulk", "mtor × 2, round robin"), Verdict::Open(NO_RUNS));
+        assert_eq!(of("shortest time", "mUDP-OR"), Verdict::Open(NO_DATAGRAMS));
+        assert!(rules(&claims).len() >= 5);
+    }
+
+    #[test]
+    fn two_networks_and_intervals_with_both_sides_judge_nothing() {
+        let ratio = |low, high, networks| Some(Ratio { ratio: 1.0, low, high, networks });
+        assert_eq!(above(ratio(1.1, 1.2, 2)), Verdict::Open(FEW_NETWORKS));
+        assert_eq!(above(ratio(0.9, 1.2, 5)), Verdict::Open(BOTH_SIDES));
+        assert_eq!(above(ratio(0.8, 0.9, 5)), Verdict::HoldsNot);
+        assert_eq!(equal(ratio(0.95, 1.05, 5)), Verdict::Holds);
+        assert_eq!(equal(ratio(0.8, 1.05, 5)), Verdict::Open(BOTH_SIDES));
+        assert_eq!(equal(ratio(1.2, 1.3, 5)), Verdict::HoldsNot);
+        assert_eq!(above(None), Verdict::Open(NO_RUNS));
+    }
+}

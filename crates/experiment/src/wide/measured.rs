@@ -1,0 +1,157 @@
+//! The results of a run.
+
+use std::time::Duration;
+
+use anabranch_sim::onion::{ClientLoad, DownloadRecord, quantiles};
+use serde::{Deserialize, Serialize};
+
+use super::super::simulated::Simulated;
+use super::super::table::{Column, Rows};
+use super::super::{Attempt, runner};
+use super::{Arm, Unit};
+
+/// Quantiles that are kept of each run.
+pub const SHARES: [f64; 25] = {
+    let mut shares = [0.0; 25];
+    let mut place = 0;
+    while place < 25 {
+        shares[place] = 0.02 + 0.04 * place as f64;
+        place += 1;
+    }
+    shares
+};
+
+/// Downloads of the web clients of a run, or of its bulk clients.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Class {
+    /// Downloads that ended after the warm-up.
+    pub downloads: usize,
+    /// Downloads that failed. They count with the time after which a client gives up.
+    pub failed: usize,
+    /// Seconds to the first byte at the quantiles [`SHARES`].
+    pub first: Vec<f64>,
+    /// Seconds to the last byte.
+    pub last: Vec<f64>,
+}
+
+/// The results of a run.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Measured {
+    /// The run.
+    pub unit: String,
+    /// The design.
+    pub arm: Arm,
+    /// Clients.
+    pub clients: usize,
+    /// Number of the drawn network.
+    pub network: u64,
+    /// Seed of the run.
+    pub seed: u64,
+    /// Hash of all events, 16 hexadecimal digits.
+    pub hash: String,
+    /// Number of events.
+    pub events: u64,
+    /// Share of the lines' capacity that was used: of relays that are no exits, of exits.
+    pub loads: [f64; 2],
+    /// Seconds that the run took.
+    pub took: f64,
+    /// Downloads of web clients.
+    pub web: Class,
+    /// Downloads of bulk clients.
+    pub bulk: Class,
+}
+
+impl Class {
+    fn of<'a>(
+        downloads: impl Iterator<Item = &'a DownloadRecord> + Clone,
+        load: &ClientLoad,
+    ) -> Class {
+        let seconds = |of: fn(&DownloadRecord) -> Option<Duration>| {
+            let times = downloads.clone().map(|one| of(one).unwrap_or(load.timeout));
+            // Microseconds are enough, and keep the journal short.
+            let round = |time: Duration| (time.as_secs_f64() * 1e6).round() / 1e6;
+            quantiles(times.collect(), SHARES).map(round).to_vec()
+        };
+        Class {
+            downloads: downloads.clone().count(),
+            failed: downloads.clone().filter(|download| !download.complete).count(),
+            first: seconds(DownloadRecord::ttfb),
+            last: seconds(DownloadRecord::ttlb),
+        }
+    }
+
+    /// Median seconds to the first byte; `None` without downloads.
+    #[must_use]
+    pub fn first_median(&self) -> Option<f64> {
+        (self.downloads > 0).then(|| self.first[SHARES.len() / 2])
+    }
+
+    /// Median seconds to the last byte; `None` without downloads.
+    #[must_use]
+    pub fn last_median(&self) -> Option<f64> {
+        (self.downloads > 0).then(|| self.last[SHARES.len() / 2])
+    }
+}
+
+impl Measured {
+    pub(super) fn new(unit: &Unit, run: &Simulated, took: Duration) -> Measured {
+        Measured {
+            unit: runner::Unit::id(unit),
+            arm: unit.arm.clone(),
+            clients: unit.clients,
+            network: unit.network,
+            seed: unit.seed,
+            hash: format!("{:016x}", run.hash),
+            events: run.events,
+            loads: run.loads,
+            took: took.as_secs_f64(),
+            web: Class::of(run.of_load(false), &ClientLoad::web()),
+            bulk: Class::of(run.of_load(true), &ClientLoad::bulk()),
+        }
+    }
+
+    /// The downloads of one kind of client.
+    #[must_use]
+    pub fn class(&self, bulk: bool) -> &Class {
+        if bulk { &self.bulk } else { &self.web }
+    }
+}
+
+impl runner::Record for Measured {
+    fn unit(&self) -> &str {
+        &self.unit
+    }
+}
+
+impl Attempt for Measured {
+    fn failed(&self) -> Option<&str> {
+        None
+    }
+}
+
+/// A row for each quantile of each run.
+#[must_use]
+pub fn columns(records: &[Measured]) -> Vec<Column> {
+    let loads = records.iter().flat_map(|one| [(one, false), (one, true)]);
+    let each = loads.flat_map(|(one, bulk)| (0..SHARES.len()).map(move |at| (one, bulk, at)));
+    let each: Vec<(&Measured, bool, usize)> = each.collect();
+    let rows = Rows(&each);
+    let small = |number: usize| u32::try_from(number).unwrap_or(u32::MAX);
+    vec![
+        rows.text("design", |(one, ..)| one.arm.design.clone()),
+        rows.int("paths", |(one, ..)| small(one.arm.legs)),
+        rows.text("schedule", |(one, ..)| one.arm.schedule.name().to_owned()),
+        rows.int("clients", |(one, ..)| small(one.clients)),
+        rows.long("network", |(one, ..)| one.network),
+        rows.long("seed", |(one, ..)| one.seed),
+        rows.text("hash", |(one, ..)| one.hash.clone()),
+        rows.text("load", |(_, bulk, _)| if *bulk { "bulk" } else { "web" }.to_owned()),
+        rows.int("downloads", |(one, bulk, _)| small(one.class(*bulk).downloads)),
+        rows.int("failed", |(one, bulk, _)| small(one.class(*bulk).failed)),
+        rows.double("relay_load", |(one, ..)| one.loads[0]),
+        rows.double("exit_load", |(one, ..)| one.loads[1]),
+        rows.double("quantile", |(_, _, at)| SHARES[*at]),
+        rows.double("time_to_first_byte", |(one, bulk, at)| one.class(*bulk).first[*at]),
+        rows.double("time_to_last_byte", |(one, bulk, at)| one.class(*bulk).last[*at]),
+    ]
+}

@@ -1,0 +1,327 @@
+//! Designs, schedules and numbers of clients, in units of one run.
+
+use std::fmt;
+use std::time::Duration;
+
+use anabranch_onion::conflux::{Dealing, Design};
+use anabranch_sim::onion::{
+    Common, Crypto, LineRates, NetworkPlan, PublicRates, QuantileTable, planetlab_delays,
+};
+use serde::{Deserialize, Serialize};
+use serde_json::{Value, json};
+
+use super::super::{runner, sweep};
+
+/// Relays that are no exits, exits and servers (section 5).
+const RELAYS: [usize; 3] = [59, 14, 14];
+/// Clients of the whole network: 206 web clients and 22 bulk clients (section 5).
+pub const MOST_CLIENTS: usize = 228;
+/// Numbers of clients of Figure 4. The paper names the last one and 140.
+pub const STEPS: [usize; 6] = [20, 60, 100, 140, 180, MOST_CLIENTS];
+/// Longest time in the queue of a line.
+const QUEUE: Duration = Duration::from_millis(50);
+/// Rates of the lines of servers and clients, in bits per second.
+const OTHERS: [u64; 2] = [1_000_000_000, 50_000_000];
+
+/// How cells are dealt among the paths of a set.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Schedule {
+    /// One path: nothing is dealt.
+    None,
+    /// One cell for each path in turn.
+    RoundRobin,
+    /// The rule of the design, which measures congestion or round trips.
+    Own,
+    /// By the estimated time of arrival.
+    Eta,
+}
+
+impl Schedule {
+    const DEALT: [Schedule; 3] = [Schedule::RoundRobin, Schedule::Own, Schedule::Eta];
+
+    /// The name in results.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Schedule::None => "–",
+            Schedule::RoundRobin => "round robin",
+            Schedule::Own => "own",
+            Schedule::Eta => "eta",
+        }
+    }
+
+    fn dealing(self, legs: usize) -> Option<Dealing> {
+        let text = match self {
+            Schedule::None | Schedule::Own => return None,
+            Schedule::RoundRobin => "round-robin 1p",
+            Schedule::Eta => "eta 1p",
+        };
+        Some(Dealing::read(text, legs).expect("it is a schedule for any number of paths"))
+    }
+}
+
+/// A design with a number of paths and a schedule.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+pub struct Arm {
+    /// `tor`, `tor-fixed` (without congestion control, as Tor was in 2019), or a design of sets.
+    pub design: String,
+    /// Paths.
+    pub legs: usize,
+    /// How cells are dealt among them.
+    pub schedule: Schedule,
+}
+
+impl Arm {
+    /// One path with the congestion control of proposal 324.
+    #[must_use]
+    pub fn tor() -> Arm {
+        Arm { design: "tor".to_owned(), legs: 1, schedule: Schedule::None }
+    }
+
+    /// One path with windows of 1,000 cells.
+    #[must_use]
+    pub fn tor_fixed() -> Arm {
+        Arm { design: "tor-fixed".to_owned(), legs: 1, schedule: Schedule::None }
+    }
+
+    /// Several paths.
+    #[must_use]
+    pub fn of(design: &str, legs: usize, schedule: Schedule) -> Arm {
+        Arm { design: design.to_owned(), legs, schedule }
+    }
+
+    /// One path whose circuits have the same windows.
+    #[must_use]
+    pub fn alone(&self) -> Arm {
+        let ancestor = ["tor-fixed", "conflux-2013", "mtor"].contains(&self.design.as_str());
+        if ancestor { Arm::tor_fixed() } else { Arm::tor() }
+    }
+
+    fn common(&self) -> Common {
+        let alone = self.legs == 1;
+        let design = if alone { Ok(Design::default()) } else { self.design.parse() };
+        Common {
+            design: design.expect("arms have designs that exist"),
+            legs: self.legs,
+            dealing: self.schedule.dealing(self.legs),
+            crypto: Crypto::Elided,
+            first_pause: Duration::from_secs(20),
+            ..Common::default()
+        }
+    }
+}
+
+impl fmt::Display for Arm {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.legs {
+            1 => out.write_str(&self.design),
+            legs => write!(out, "{} × {legs}, {}", self.design, self.schedule.name()),
+        }
+    }
+}
+
+/// The designs of sets.
+const DESIGNS: [&str; 5] = ["conflux", "conflux-2013", "mtor", "merged", "anabranch"];
+/// Designs whose clients grow in number, with two paths: also round robin.
+pub const ARMS_GROWN: [&str; 4] = ["conflux", "conflux-2013", "mtor", "anabranch"];
+
+/// All arms of Figures 2 and 3. Designs do not differ with one path, except in their windows.
+#[must_use]
+pub fn arms() -> Vec<Arm> {
+    let sets = DESIGNS.iter().flat_map(|design| [2, 3].map(|legs| (design, legs)));
+    let sets = sets
+        .flat_map(|(design, legs)| Schedule::DEALT.map(|schedule| Arm::of(design, legs, schedule)));
+    [Arm::tor(), Arm::tor_fixed()].into_iter().chain(sets).collect()
+}
+
+/// All arms of Figure 4.
+fn grown() -> Vec<Arm> {
+    let sets = ARMS_GROWN.iter().flat_map(|design| {
+        [Schedule::RoundRobin, Schedule::Own].map(|schedule| Arm::of(design, 2, schedule))
+    });
+    [Arm::tor(), Arm::tor_fixed()].into_iter().chain(sets).collect()
+}
+
+/// Size of the experiment.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Settings {
+    /// Clients of Figures 2 and 3, and the last step of Figure 4.
+    pub clients: usize,
+    /// Simulated time of a run, warm-up included.
+    pub duration: Duration,
+    /// Downloads that end before this do not count.
+    pub warm_up: Duration,
+    /// Drawn networks.
+    pub networks: u64,
+    /// Seeds for each of them.
+    pub seeds: u64,
+    /// Rates of the relays' lines.
+    pub whole_lines: bool,
+    /// Paths and designs to simulate: all, or only those with two paths at most.
+    pub three_paths: bool,
+    /// First network and first seed.
+    pub seed: u64,
+}
+
+/// A run.
+#[derive(Clone, Debug)]
+pub struct Unit {
+    /// The design.
+    pub arm: Arm,
+    /// Clients.
+    pub clients: usize,
+    /// Number of the drawn network.
+    pub network: u64,
+    /// Seed of the run.
+    pub seed: u64,
+    pub(super) plan: NetworkPlan,
+}
+
+impl Settings {
+    /// Settings that must not change while the experiment continues.
+    #[must_use]
+    pub fn header(&self) -> Value {
+        json!({
+            "experiment": "wide",
+            "version": 1,
+            "seed": self.seed,
+            "clients": self.clients,
+            "seconds": self.duration.as_secs(),
+            "warm_up": self.warm_up.as_secs(),
+            "networks": self.networks,
+            "seeds": self.seeds,
+            "lines": self.rates().name(),
+            "three_paths": self.three_paths,
+        })
+    }
+
+    fn rates(&self) -> PublicRates {
+        if self.whole_lines { PublicRates::Tor2018 } else { PublicRates::Tor2018Spare }
+    }
+
+    /// The numbers of clients of Figure 4.
+    #[must_use]
+    pub fn steps(&self) -> Vec<usize> {
+        let smaller = STEPS.into_iter().filter(|step| *step < self.clients);
+        smaller.chain([self.clients]).collect()
+    }
+
+    fn network(&self, arm: &Arm, (clients, network): (usize, u64)) -> NetworkPlan {
+        let [relays, exits] = self.rates().tables();
+        let [servers, others] = OTHERS.map(QuantileTable::one);
+        // The paper: 10 % bulk clients, of 228 clients 22.
+        let bulk = clients / 10;
+        NetworkPlan {
+            common: arm.common(),
+            relays: RELAYS[0],
+            exits: RELAYS[1],
+            servers: RELAYS[2],
+            web: clients - bulk,
+            bulk,
+            network,
+            rates: LineRates { relays, exits, servers, clients: others },
+            queue: QUEUE,
+            delays: planetlab_delays(),
+            congestion_control: arm.design != "tor-fixed",
+            duration: self.duration,
+            warm_up: self.warm_up,
+        }
+    }
+
+    fn round(&self, (network, seed): (u64, u64)) -> Vec<Unit> {
+        let unit = |arm: &Arm, clients: usize| Unit {
+            arm: arm.clone(),
+            clients,
+            network,
+            seed,
+            plan: self.network(arm, (clients, network)),
+        };
+        let wanted = |arm: &Arm| self.three_paths || arm.legs < 3;
+        let mut units: Vec<Unit> =
+            arms().iter().filter(|arm| wanted(arm)).map(|arm| unit(arm, self.clients)).collect();
+        let steps = self.steps();
+        for clients in &steps[..steps.len() - 1] {
+            units.extend(grown().iter().map(|arm| unit(arm, *clients)));
+        }
+        units
+    }
+}
+
+/// All runs. Those of one network and seed follow each other: designs are compared on the same
+/// lines, delays and pauses.
+#[must_use]
+pub fn plan(settings: &Settings) -> Vec<Unit> {
+    let first = settings.seed;
+    let networks = first..first + settings.networks;
+    let rounds = networks
+        .flat_map(|network| (first..first + settings.seeds).map(move |seed| (network, seed)));
+    rounds.flat_map(|round| settings.round(round)).collect()
+}
+
+impl runner::Unit for Unit {
+    fn id(&self) -> String {
+        format!(
+            "{}, {} clients, network {}, seed {}",
+            self.arm, self.clients, self.network, self.seed
+        )
+    }
+
+    fn lasts(&self) -> Duration {
+        sweep::cost(&self.plan)
+    }
+}
+
+#[cfg(test)]
+pub(super) mod tests {
+    use std::collections::BTreeSet;
+
+    use super::super::super::runner::Unit as _;
+    use super::*;
+
+    pub(in super::super) fn settings() -> Settings {
+        Settings {
+            clients: MOST_CLIENTS,
+            duration: Duration::from_secs(1500),
+            warm_up: Duration::from_secs(300),
+            networks: 5,
+            seeds: 2,
+            whole_lines: false,
+            three_paths: true,
+            seed: 1,
+        }
+    }
+
+    #[test]
+    fn the_whole_network_has_the_paper_s_counts() {
+        let units = plan(&settings());
+        let first = &units[0].plan;
+        assert_eq!((first.web, first.bulk), (206, 22));
+        assert_eq!((first.relays, first.exits, first.servers), (59, 14, 14));
+        let nodes = first.web + first.bulk + first.relays + first.exits + first.servers;
+        assert_eq!(nodes, 315, "the paper writes 303");
+        assert!(units.iter().all(|unit| unit.plan.check().is_ok()));
+        let ids: BTreeSet<String> = units.iter().map(Unit::id).collect();
+        assert_eq!(ids.len(), units.len());
+        // 32 arms, and 10 of them with 5 smaller numbers of clients, in 10 rounds.
+        assert_eq!(units.len(), (32 + 10 * 5) * 10);
+        let bulk = |clients| units.iter().find(|unit| unit.clients == clients).unwrap().plan.bulk;
+        assert_eq!([20, 140, 228].map(bulk), [2, 14, 22]);
+    }
+
+    #[test]
+    fn a_smaller_experiment_has_fewer_steps_and_arms() {
+        let small =
+            Settings { clients: 60, networks: 1, seeds: 1, three_paths: false, ..settings() };
+        assert_eq!(small.steps(), [20, 60]);
+        assert_eq!(plan(&small).len(), 2 + 15 + 10);
+        assert!(plan(&small).iter().all(|unit| unit.arm.legs < 3));
+    }
+
+    #[test]
+    fn a_design_is_compared_with_one_path_of_the_same_windows() {
+        let alone = |design| Arm::of(design, 2, Schedule::Own).alone().design;
+        assert_eq!(["conflux", "merged", "anabranch"].map(alone), ["tor"; 3]);
+        assert_eq!(["conflux-2013", "mtor"].map(alone), ["tor-fixed"; 2]);
+    }
+}

@@ -1,0 +1,111 @@
+//! Networks by counts, with lines and delays from tables.
+
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
+
+use std::collections::BTreeSet;
+use std::sync::OnceLock;
+use std::time::Duration;
+
+use anabranch_onion::conflux::{Dealing, Design};
+use anabranch_sim::onion::{
+    Common, Crypto, Keyring, LineRates, NetworkPlan, PublicRates, QuantileTable, planetlab_delays,
+};
+
+fn plan() -> NetworkPlan {
+    let [relays, exits] = PublicRates::Tor2018.tables();
+    let one = QuantileTable::one;
+    NetworkPlan {
+        common: Common { crypto: Crypto::Elided, ..Common::default() },
+        relays: 8,
+        exits: 2,
+        servers: 2,
+        web: 1,
+        bulk: 1,
+        network: 1,
+        rates: LineRates { relays, exits, servers: one(1_000_000_000), clients: one(50_000_000) },
+        queue: Duration::from_millis(50),
+        delays: planetlab_delays(),
+        congestion_control: true,
+        duration: Duration::from_secs(20),
+        warm_up: Duration::ZERO,
+    }
+}
+
+/// The counts of paper 001, section 5: they make 315 nodes.
+#[test]
+fn the_paper_s_network_has_315_hosts_with_lines_of_their_own() {
+    let plan = NetworkPlan { relays: 59, exits: 14, servers: 14, web: 206, bulk: 22, ..plan() };
+    let documents = plan.documents(&plan.keyring());
+    let scenario = plan.scenario(1, &documents);
+    let counts = [scenario.relays.len(), scenario.servers.len(), scenario.clients.len()];
+    assert_eq!(counts, [73, 14, 228]);
+    assert_eq!(scenario.latencies.places(), 315);
+    let rates: BTreeSet<u64> = scenario.relays.iter().map(|host| host.up.rate.get()).collect();
+    // 73 draws from two tables of 100 values.
+    assert!(rates.len() > 40, "{rates:?}");
+    let bulk = scenario.clients.iter().filter(|client| client.load.bytes == 1 << 20);
+    assert_eq!(bulk.count(), 22);
+    let listed = documents.network().consensus().relays.len();
+    assert_eq!(listed, 73);
+    // Another network has other lines, the same network with fewer clients the same ones.
+    let lines = |plan: &NetworkPlan| plan.scenario(1, &documents).relays;
+    assert_ne!(lines(&NetworkPlan { network: 2, ..plan.clone() }), scenario.relays);
+    assert_eq!(lines(&NetworkPlan { web: 10, bulk: 1, ..plan.clone() }), scenario.relays);
+}
+
+/// The keys of the relays of [`plan`].
+fn keys() -> &'static Keyring {
+    static MADE: OnceLock<Keyring> = OnceLock::new();
+    MADE.get_or_init(|| plan().keyring())
+}
+
+fn run(plan: &NetworkPlan) -> (u64, usize) {
+    let run = plan.run(1, &plan.documents(keys()), &mut |_| {});
+    let violations: u64 = run.network.relays().map(|relay| relay.violations()).sum();
+    assert_eq!(violations, 0, "{:?}", plan.common);
+    let [relays, exits] = run.loads();
+    assert!(relays > 0.0 && exits > 0.0 && relays < 1.0 && exits < 1.0, "{relays} {exits}");
+    let complete = run.downloads().filter(|(_, _, download)| download.complete).count();
+    (run.network.trace().hash(), complete)
+}
+
+#[test]
+fn every_design_downloads_and_with_one_path_is_tor() {
+    let with = |design: Design, legs| {
+        let common = Common { design, legs, ..plan().common };
+        run(&NetworkPlan { common, ..plan() })
+    };
+    let (tor, complete) = with(Design::Conflux, 1);
+    assert!(complete > 1, "{complete}");
+    for name in ["conflux", "conflux-2013", "mtor", "merged", "anabranch"] {
+        let design: Design = name.parse().unwrap();
+        let (hash, complete) = with(design, 2);
+        assert!(complete > 1, "{name}: {complete}");
+        assert_ne!(hash, tor, "{name}: two paths are another run");
+        if design.has_congestion_control() {
+            assert_eq!(with(design, 1).0, tor, "{name}");
+        }
+    }
+}
+
+#[test]
+fn schedules_and_congestion_control_change_the_run() {
+    let with = |schedule: Option<&str>, name: &str, congestion_control| {
+        let dealing = schedule.map(|text| Dealing::read(text, 2).unwrap());
+        let common = Common { dealing, legs: 2, design: name.parse().unwrap(), ..plan().common };
+        run(&NetworkPlan { common, congestion_control, ..plan() })
+    };
+    let mut hashes = BTreeSet::new();
+    for schedule in [None, Some("round-robin 1p"), Some("eta 1p")] {
+        let (hash, complete) = with(schedule, "anabranch", true);
+        assert!(complete > 1, "{schedule:?}: {complete}");
+        hashes.insert(hash);
+    }
+    for controlled in [true, false] {
+        let (hash, complete) = with(None, "mtor", controlled);
+        assert!(complete > 1, "{controlled}: {complete}");
+        hashes.insert(hash);
+    }
+    // mTor's circuits have windows in either network.
+    assert!(hashes.len() >= 4, "{hashes:?}");
+}
