@@ -44,7 +44,7 @@ pub const RTTS: [u32; 3] = [20, 35, 60];
 /// Default rate of each path, in Mbit/s.
 pub const RATE: f64 = 100.0;
 
-/// Returns the queue size in bytes of a path with `rate` Mbit/s.
+/// Returns the size in bytes of the queue of a path with `rate` Mbit/s.
 #[must_use]
 pub fn queue_of(rate: f64) -> f64 {
     super::stage::queue((rate * 1e6) as u64) as f64
