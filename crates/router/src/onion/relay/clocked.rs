@@ -21,8 +21,7 @@ pub(super) struct Clocked<'w> {
 }
 
 impl<'w> Clocked<'w> {
-    /// Creates an observer that passes events on to `inner`. Clocks of `authorities` count more
-    /// than those of other relays.
+    /// Creates an observer for the network of `authorities` that passes events on to `inner`.
     pub(super) fn new(inner: &'w mut dyn Watch, authorities: &[Authority]) -> Clocked<'w> {
         let mut clocked = Clocked { inner, clocks: Clocks::default(), authorities: Vec::new() };
         clocked.trust(authorities);

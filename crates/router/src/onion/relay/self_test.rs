@@ -40,8 +40,8 @@ const SPAN_S: u64 = 10;
 const ENOUGH: u64 = 51_200;
 /// Timeout for building the test's circuit, and for its cells after that.
 const PATIENCE: Duration = Duration::from_secs(60);
-/// Pause after a first failure. It doubles after each further failure. The next constants are the
-/// longest pause, and the pause after a success.
+/// Pause after a first failure. It doubles after each further failure. The next constant is the
+/// longest pause, which also follows a success.
 const AGAIN: Duration = Duration::from_secs(60);
 const DAILY: Duration = Duration::from_secs(12 * 3600);
 const CIRCUIT: CircuitKey = CircuitKey(0);
@@ -91,7 +91,7 @@ impl SelfTest {
         match begin(relay) {
             Ok(under_way) => {
                 self.under_way = under_way;
-                // There is no other relay yet. One may appear later.
+                // If there is no other relay yet, one may appear later.
                 self.due = now + AGAIN;
                 None
             }

@@ -206,8 +206,8 @@ impl Teller {
     }
 }
 
-/// Reports the end of a shard's thread. If the shard has panicked, its links and circuits are
-/// stuck, so the relay ends.
+/// Reports a panic of a shard's thread. The shard's links and circuits are stuck then, so the relay
+/// ends.
 impl Drop for Teller {
     fn drop(&mut self) {
         if thread::panicking() {
