@@ -86,7 +86,7 @@ impl Log {
         }
     }
 
-    /// Waits for a limited time until the reader has taken all lines. Returns whether it has.
+    /// Waits for a limited time until all lines are written. Returns whether they are.
     pub(super) fn flush(&self) -> bool {
         self.out.flush()
     }

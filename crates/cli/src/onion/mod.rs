@@ -99,7 +99,7 @@ impl Common {
     /// Names of the settings in a file.
     const KEYS: [&str; 6] = ["data", "authority", "authorities", "name", "json", "quiet"];
 
-    /// Returns the flags, with the file's settings where a flag is not given.
+    /// Returns the flags. A setting in the file replaces a flag that is not given.
     fn or(self, file: Common) -> Common {
         Common {
             file: None,
@@ -112,7 +112,7 @@ impl Common {
         }
     }
 
-    /// Returns these settings with the values of `old` where a change needs a restart.
+    /// Returns these settings, except those that need a restart: they have the values of `old`.
     fn over_fixed(self, old: &Common) -> Common {
         let (data, name, json, quiet) = (old.data.clone(), old.name.clone(), old.json, old.quiet);
         Common { data, name, json, quiet, ..self }

@@ -40,7 +40,7 @@ const GRACE_S: u64 = 30;
 const RATE: u64 = 1 << 30;
 /// Minimum rate in bytes per second (C tor's value).
 const LEAST_RATE: u64 = 75 << 10;
-/// End of `--help`.
+/// Text at the end of `--help`.
 const FILES: &str = "\
 EXAMPLES
   A relay that is also an exit, to port 443 of any destination:
@@ -396,7 +396,7 @@ impl RelayArgs {
         families(&data, &self.family_key).map_err(Failure::misuse)
     }
 
-    /// Returns the flags, with the file's settings where a flag is not given.
+    /// Returns the flags. A setting in the file replaces a flag that is not given.
     fn merged(mut self) -> Result<RelayArgs, Failure> {
         let Some(path) = self.common.file.take() else { return Ok(self) };
         let file: RelayArgs = read(&path, KEYS)?;
@@ -448,7 +448,7 @@ impl Source<RelayArgs> {
 }
 
 impl RelayArgs {
-    /// Returns the names of the settings that differ from those in force.
+    /// Returns the names of the settings that differ from `old`, the settings in force.
     fn names(&self, old: &RelayArgs, authorities: bool) -> Names {
         let live = [
             ("authorities", authorities),
@@ -480,7 +480,7 @@ impl RelayArgs {
         names(&live, &[&fixed[..], &common(&old.common, &self.common)].concat())
     }
 
-    /// Returns these settings with the values of `old` where a change needs a restart.
+    /// Returns these settings, except those that need a restart: they have the values of `old`.
     fn over_fixed(self, old: &RelayArgs) -> RelayArgs {
         RelayArgs {
             common: self.common.over_fixed(&old.common),

@@ -138,7 +138,7 @@ fn tell(event: &EmbeddedEvent, socks: SocketAddr, json: Option<&Stamp>, screen: 
     match (json.zip(value(event)), event) {
         (Some((stamp, value)), _) => {
             let mut out = std::io::stdout();
-            // Standard output may be closed.
+            // A failure means that standard output is closed, so nobody reads the line.
             let _ = writeln!(out, "{}", stamp.on(value)).and_then(|()| out.flush());
         }
         (None, EmbeddedEvent::Up(_)) => screen.say(&greeting(socks)),

@@ -17,7 +17,7 @@ impl LookingUp {
     /// Starts to wait for the addresses of `names`.
     pub(crate) fn of(names: &[String]) -> Option<LookingUp> {
         LookingUp::reporting(names, |line| {
-            // Standard error may be closed.
+            // A failure means that standard error is closed, so nobody reads the line.
             let _ = writeln!(io::stderr(), "{line}");
         })
     }

@@ -14,7 +14,7 @@ use crate::screen::meter::Meter;
 /// The state of a client that its view draws.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Model {
-    /// Name of the run.
+    /// Name of the run, which the user can set; `None` without one.
     pub(super) name: Option<String>,
     pub(super) status: Status,
     /// Sets of several circuits, the busiest first.

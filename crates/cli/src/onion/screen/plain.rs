@@ -38,7 +38,7 @@ impl Plain {
         Ok(Plain { out, warnings: Lines::stderr()?, journal, refused: None })
     }
 
-    /// Waits for a limited time until the reader has taken all lines. Returns whether it has.
+    /// Waits for a limited time until all lines are written. Returns whether they are.
     pub(super) fn flush(&self) -> bool {
         self.out.as_ref().is_none_or(Lines::flush)
     }

@@ -1,4 +1,4 @@
-//! Drawing only: the content is in the [`Model`].
+//! Drawing of the live view. Its content is in the [`Model`].
 
 use std::cmp::Reverse;
 

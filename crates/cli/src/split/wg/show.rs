@@ -32,7 +32,7 @@ pub(in crate::split) struct Tunnel {
     /// Whether our packets have to go without the mark.
     pub(super) unmarked: bool,
     pub(super) sink: Sink,
-    /// Name of the run.
+    /// Name of the run, which the user can set; `None` without one.
     pub(super) name: Option<String>,
     pub(super) json: bool,
     pub(super) quiet: bool,
@@ -86,7 +86,7 @@ impl Tunnel {
     pub(in crate::split) fn check(self, about: &Listening) -> Result<bool, Failure> {
         let alone = matches!(self.sink, Sink::Stdout);
         if let Some(warning) = self.warning() {
-            // Standard error may be closed.
+            // A failure means that standard error is closed, so nobody reads the line.
             let _ = writeln!(io::stderr(), "warning: {warning}");
         }
         self.show(about).map(|()| alone)
@@ -178,7 +178,7 @@ fn next_step(program: &str, target: &Path) -> String {
     }
 }
 
-/// Prints `text`. A reader that closes the pipe early is not a failure.
+/// Prints `text`. If the reader closes the pipe early, that is not a failure.
 fn print(text: &str) -> Result<(), Failure> {
     let mut out = io::stdout().lock();
     match out.write_all(text.as_bytes()).and_then(|()| out.flush()) {
