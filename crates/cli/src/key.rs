@@ -92,7 +92,7 @@ fn check_name(name: &str) -> Result<(), String> {
 }
 
 impl KeyArgs {
-    /// Creates or changes key files; prints the keys and lines that the other end needs.
+    /// Creates or changes key files. Prints the keys and the lines that the other end needs.
     pub(crate) fn run(self) -> Result<(), Failure> {
         let text = match (&self.file, &self.other) {
             (None, _) => secret_text(&fresh()?),

@@ -36,7 +36,7 @@ use crate::split::no_metrics;
 
 pub(super) const MEMORY_MB: usize = 512;
 const GRACE_S: u64 = 30;
-/// Default rate in bytes per second, practically no limit (C tor's value).
+/// Default rate in bytes per second. It is C tor's default, and practically no limit.
 const RATE: u64 = 1 << 30;
 /// Minimum rate in bytes per second (C tor's value).
 const LEAST_RATE: u64 = 75 << 10;
@@ -214,7 +214,7 @@ pub(crate) struct RelayArgs {
 }
 
 impl RelayArgs {
-    /// Runs until a signal ends it.
+    /// Runs the relay until a signal ends it.
     pub(crate) fn run(self) -> Result<(), Failure> {
         let flags = self.clone();
         let args = self.merged()?;
@@ -292,7 +292,7 @@ impl RelayArgs {
         relay::run_rereading(settings, &stop, reload, metered).map_err(Failure::trouble)
     }
 
-    /// Returns the transports if this is a bridge.
+    /// Returns the bridge's transports; `None` if the relay is not a bridge.
     fn offers(&self) -> Result<Option<Offers>, Failure> {
         match (self.bridge, self.no_directory) {
             (true, true) => Err(Failure::misuse(
@@ -324,13 +324,13 @@ impl RelayArgs {
         })
     }
 
-    /// Returns the number of threads: `--threads`, or the number of cores.
+    /// Returns the number of threads: the value of `--threads`, or else the number of cores.
     fn threads(&self) -> NonZeroUsize {
         let cores = || thread::available_parallelism().unwrap_or(NonZeroUsize::MIN);
         self.threads.unwrap_or_else(cores)
     }
 
-    /// Returns the IPv6 address for links, if there is one.
+    /// Returns the IPv6 address at which links are accepted; `None` if there is none.
     fn v6(&self) -> Result<Option<SocketAddrV6>, Failure> {
         let Some(address) = self.address6 else { return Ok(None) };
         let Some(listen) = self.listen.iter().find(|at| at.is_ipv6()) else {
@@ -340,8 +340,8 @@ impl RelayArgs {
         Ok(Some(SocketAddrV6::new(address, listen.port(), 0, 0)))
     }
 
-    /// Returns rate and burst in bytes per second; the third value, the observed bandwidth, is for
-    /// the relay to set.
+    /// Returns rate and burst in bytes per second, and 0 for the observed bandwidth, which the
+    /// relay sets itself.
     fn bandwidth(&self) -> Result<[u64; 3], Failure> {
         let rate = self.rate.unwrap_or(RATE);
         let burst = self.burst.unwrap_or(rate);
@@ -364,8 +364,8 @@ impl RelayArgs {
         let told = |at: &SocketAddr| {
             Failure::misuse(format!("--listen {at}: write a port from 1 to 65535"))
         };
-        // All listeners are checked, though only the first is announced, and the first of IPv6
-        // (`Self::v6`).
+        // All listeners are checked, although only the first one and the first IPv6 one
+        // (`Self::v6`) are advertised.
         self.listen.iter().find(|at| at.port() == 0).map_or(Ok(()), |at| Err(told(at)))?;
         let policy = match self.exit.is_empty() {
             true => ExitPolicy::reject_all(),
@@ -387,7 +387,7 @@ impl RelayArgs {
         })
     }
 
-    /// Reads the family keys.
+    /// Reads the keys of the relay's families.
     ///
     /// # Errors
     /// A key cannot be read.
@@ -429,7 +429,7 @@ impl RelayArgs {
 }
 
 impl Source<RelayArgs> {
-    /// Returns the settings that flags and file give now, for a relay with `keys`.
+    /// Reads the settings from flags and file again, for a relay with `keys`.
     ///
     /// # Errors
     /// The file cannot be read or is invalid.

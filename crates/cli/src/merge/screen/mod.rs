@@ -15,7 +15,7 @@ use super::options::Options;
 use crate::screen::has_terminal;
 pub(super) use posting::Posting;
 
-/// Returns the screen that suits the options and the type of stdout.
+/// Returns the screen that suits `options` and the type of standard output.
 ///
 /// # Errors
 /// The writer threads cannot be started.
