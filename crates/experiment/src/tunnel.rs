@@ -36,7 +36,7 @@ pub(super) const MTU_FAR: u32 = 1407;
 pub(super) struct Route<'a> {
     /// Host of the tunnel's other end.
     pub(super) to: &'a Namespace,
-    /// Address to which the client's end sends the tunnel's packets.
+    /// Destination address of the tunnel's packets from the client's end.
     pub(super) endpoint: SocketAddr,
     /// Additional destination through the tunnel, if any, and the metric of its route. The route
     /// with the smallest metric is preferred.

@@ -333,7 +333,8 @@ impl AuthorityArgs {
         names(&live, &[&fixed[..], &common(&old.common, &self.common)].concat())
     }
 
-    /// Returns these settings, except those that need a restart: they have the values of `old`.
+    /// Returns these settings, in which changes that need a restart are replaced by the values of
+    /// `old`.
     fn over_fixed(self, old: &AuthorityArgs) -> AuthorityArgs {
         AuthorityArgs {
             common: self.common.over_fixed(&old.common),

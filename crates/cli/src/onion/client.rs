@@ -444,7 +444,8 @@ impl ClientArgs {
         names(&live, &[&fixed[..], &common(&old.common, &self.common)].concat())
     }
 
-    /// Returns these settings, except those that need a restart: they have the values of `old`.
+    /// Returns these settings, in which changes that need a restart are replaced by the values of
+    /// `old`.
     fn over_fixed(self, common: Common, old: &ClientArgs) -> ClientArgs {
         ClientArgs {
             common,

@@ -112,7 +112,8 @@ impl Common {
         }
     }
 
-    /// Returns these settings, except those that need a restart: they have the values of `old`.
+    /// Returns these settings, in which changes that need a restart are replaced by the values of
+    /// `old`.
     fn over_fixed(self, old: &Common) -> Common {
         let (data, name, json, quiet) = (old.data.clone(), old.name.clone(), old.json, old.quiet);
         Common { data, name, json, quiet, ..self }

@@ -11,9 +11,9 @@ use crate::failure::Failure;
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[expect(clippy::large_enum_variant, reason = "there is a handful of them")]
 pub(crate) enum PathChoice {
-    /// A path that the user has named.
+    /// All uplinks of this machine that no other path uses.
     Uplinks,
-    /// One path.
+    /// A path that the user has named.
     One(PathSpec),
 }
 

@@ -166,7 +166,7 @@ pub enum Analysis {
         /// Number of guards that a client with one leg uses.
         in_use: usize,
     },
-    /// Sets of guards by which clients can be recognised.
+    /// Sets of guards, which can identify clients.
     Fingerprints {
         /// Number of guards that a client with one leg uses.
         in_use: usize,

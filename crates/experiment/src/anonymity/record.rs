@@ -64,7 +64,7 @@ pub enum Outcome {
         /// Counts by draw of the adversary.
         tallies: Vec<DrawTally>,
     },
-    /// Sets of guards by which clients can be recognised.
+    /// Sets of guards, which can identify clients.
     Fingerprints {
         /// Number of guards that a client with one leg uses.
         in_use: usize,

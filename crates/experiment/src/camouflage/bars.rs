@@ -29,7 +29,7 @@ pub enum Bar {
 pub struct Held {
     /// Quantity that is limited.
     pub bar: Bar,
-    /// Arm to which the limit applies.
+    /// Arm that has the limit.
     pub arm: Arm,
     /// The limit: a minimum for goodput, a maximum for other quantities.
     pub bound: f64,
@@ -74,7 +74,7 @@ fn bounds(arm: Arm) -> Vec<(Bar, f64)> {
 }
 
 impl Bar {
-    /// Returns the quantity to measure of downloads, and the number by which it is divided.
+    /// Returns the quantity to measure of downloads, and its divisor.
     fn quantity(self) -> (Quantity, f64) {
         match self {
             Bar::Down => (Quantity::Down, f64::from(LONGEST)),

@@ -18,7 +18,7 @@ pub(super) const PROGRAMS: [(&str, &str); 2] = [
 ];
 /// Program nginx, and its source.
 pub(super) const NGINX: (&str, &str) = ("nginx", "package nginx-light");
-/// Address of webtunnel's server, to which nginx forwards requests.
+/// Address of webtunnel's server, which receives requests from nginx.
 pub(super) const BEHIND: SocketAddrV4 = SocketAddrV4::new(Ipv4Addr::LOCALHOST, 15_000);
 /// Secret path of the tunnel.
 const SECRET: &str = "/8d1Tn0Yw2eRfKq7uVbXcJ5hLs";

@@ -40,7 +40,7 @@ pub enum System {
     Aioquic,
 }
 
-/// Protocol of a system.
+/// Protocol that a system uses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
     /// WireGuard.

@@ -37,7 +37,7 @@ pub struct Cell {
 /// Result for a target: a switch every 100 ms, on the equal network, over three paths.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Verdict {
-    /// System to which the target applies.
+    /// System that has the target.
     pub system: System,
     /// Minimum share of the unsplit goodput.
     pub wanted: f64,

@@ -10,7 +10,7 @@ use super::super::tunnel;
 use anabranch_emulator::Member;
 use tempfile::TempDir;
 
-/// Port to which splitters send packets for the far end.
+/// Port at which the far end receives the packets of splitters.
 pub(super) const PORT: u16 = 4500;
 
 /// A running far end, for any number of splitters one after another. It is stopped on drop.

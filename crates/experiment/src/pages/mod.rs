@@ -15,8 +15,8 @@
 //!
 //! * [`Web`]: the sites, in the layout of `scripts/web`;
 //! * [`Settings`] and [`plan`]: the loads and their order;
-//! * [`Bench`]: executes them, with a given number of browsers at once;
-//! * [`Loaded`]: the result of one; [`Set`]: all of them as two traces and a table;
+//! * [`Bench`]: executes the loads, with a given number of browsers at once;
+//! * [`Loaded`]: the result of a load; [`Set`]: all loads as two traces and a table;
 //! * [`summary`]: all results together.
 
 mod bench;

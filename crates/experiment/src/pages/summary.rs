@@ -42,7 +42,7 @@ pub struct Counts {
     pub good: [usize; 2],
     /// Number of failed attempts.
     pub failed: usize,
-    /// Number of loads of which no attempt has been successful so far.
+    /// Number of loads without a successful attempt so far.
     pub without: usize,
 }
 

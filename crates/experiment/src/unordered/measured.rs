@@ -108,7 +108,7 @@ impl Measured {
         done as f64 / self.downloads.len().max(1) as f64
     }
 
-    /// Returns the time at which `share` of all downloads was done; `None` if so many never were.
+    /// Returns the time at which `share` of all downloads was done; `None` if it never was.
     #[must_use]
     pub fn moment(&self, share: f64) -> Option<f64> {
         let count = (share * self.downloads.len() as f64).ceil() as usize;

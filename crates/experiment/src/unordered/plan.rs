@@ -14,10 +14,10 @@ use super::super::runner;
 const STARTING: [Duration; 2] = [Duration::from_secs(30), Duration::from_secs(60)];
 /// Number of cells per second on a single link. The cells belong to [`CELL_CIRCUITS`] circuits.
 pub const CELL_RATE: u32 = 200;
-/// Number of circuits to which the cells of a single link belong in turn; see [`CELL_RATE`].
+/// Number of circuits of a single link, whose cells take turns; see [`CELL_RATE`].
 pub const CELL_CIRCUITS: u32 = 10;
 
-/// What is measured: a type of link and the programs that use it.
+/// Subject of a measurement: a type of link and the programs that use it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
 pub enum Arm {

@@ -57,7 +57,7 @@ mod sets;
 mod status;
 mod trace;
 
-/// Poller tokens of files of which there is one.
+/// Poller tokens of files that exist only once.
 const STOP: u64 = 0;
 const NEWS: u64 = 1;
 const HANGUP: u64 = 2;

@@ -38,7 +38,7 @@ pub(super) struct Conn {
     pub(super) peer: SocketAddr,
     /// Slot of the connection in the limits on incoming connections, if the neighbour opened it.
     pub(super) admitted: Option<ConnectionSlot>,
-    /// The relay to which we opened the connection; `None` if the neighbour opened it.
+    /// The relay that we dialled; `None` if the neighbour opened the connection.
     pub(super) target: Option<Target>,
     /// Index among the relay's addresses of the address that we dialled.
     pub(super) place: usize,

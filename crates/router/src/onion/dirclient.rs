@@ -65,7 +65,7 @@ const VERDICT: usize = 64 << 10;
 
 /// Settings of a directory client.
 pub struct Settings {
-    /// Authorities from which documents are fetched and to which descriptors are published.
+    /// Authorities that documents are fetched from, and that receive the relay's descriptors.
     pub authorities: Vec<Authority>,
     /// Folder of the stored documents, which is created if it is missing.
     pub data: PathBuf,

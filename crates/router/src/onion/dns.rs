@@ -39,7 +39,7 @@ pub(super) struct Question {
 pub(super) struct Found {
     /// Stream of the question.
     pub(super) stream: StreamKey,
-    /// The answers, of which there is at least one.
+    /// The answers; there is at least one.
     pub(super) answers: Vec<Answer>,
 }
 

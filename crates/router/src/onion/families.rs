@@ -1,4 +1,4 @@
-//! Keys of the families to which a relay belongs, from files that `tor --keygen-family` has made.
+//! Keys of a relay's families, from files that `tor --keygen-family` has made.
 
 use std::fs;
 use std::io;

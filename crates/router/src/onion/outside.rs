@@ -1,5 +1,5 @@
-//! The socket to which a stream's bytes go. At an exit, it leads to the stream's destination. At a
-//! client, it leads to a local program. "Destination" means either of them here.
+//! The external socket of a stream. At an exit, it leads to the stream's destination. At a client,
+//! it leads to a local program. "Destination" means either of them here.
 
 use std::io::{self, IoSlice, Read, Write};
 use std::net::{IpAddr, SocketAddr, TcpStream};

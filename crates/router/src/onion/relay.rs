@@ -151,7 +151,7 @@ const SETS: usize = 16;
 pub struct Numbers {
     /// The core's statistics.
     pub stats: Stats,
-    /// Number of links, including those that are not open yet.
+    /// Number of links, open or not yet open.
     pub links: usize,
     /// Bytes on links since the start: received, sent.
     pub carried: [u64; 2],

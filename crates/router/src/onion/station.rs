@@ -165,7 +165,7 @@ impl<C: Core> Station<C> {
         self.carriers.set_context(context)
     }
 
-    /// Returns the number of links, including those that are not open yet.
+    /// Returns the number of links, open or not yet open.
     pub(super) fn link_count(&self) -> usize {
         self.carriers.iter().map(Carrier::len).sum()
     }

@@ -20,7 +20,7 @@ pub(super) const WIRES: u64 = 1 << 61;
 /// bytes in the kernel. Both are small, because these bytes are delayed if the connection is dead.
 const BUFFER: usize = 32 << 10;
 const UNSENT: u32 = 16 << 10;
-/// Number of bytes by which the room of a wire must grow to be reported to the core.
+/// Growth of a wire's room, in bytes, from which the core receives a report.
 const STEP: usize = 4 << 10;
 /// Number of bytes that are read at once.
 const PIECE: usize = 64 << 10;

@@ -32,7 +32,7 @@ pub(super) fn begin(options: &mut Options) -> Result<Option<Tunnel>, Failure> {
     let (mark, unmarked) = mark(options.fwmark, &file);
     options.fwmark = mark.filter(|_| !unmarked).map(Mark);
     if file.is_obfuscated() && options.key.is_none() {
-        // Without a hint, the tunnel's packets to a far end match no known protocol.
+        // The file's packets are obfuscated, so they match no known protocol.
         let wireguard = Traffic(Guess::Is(Protocol::WireGuard));
         options.protocol.get_or_insert(wireguard);
     }

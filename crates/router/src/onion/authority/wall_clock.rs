@@ -18,7 +18,7 @@ pub(super) struct Step {
     /// Seconds by which the clock has advanced more than the time during which the machine was
     /// awake.
     pub(super) by: i64,
-    /// Seconds by which the clock was set, negative if it was set back; 0 if the machine slept.
+    /// Change of the clock in seconds, negative if it was set back; 0 if the machine slept.
     pub(super) set: i64,
 }
 

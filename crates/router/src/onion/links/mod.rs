@@ -61,7 +61,7 @@ pub(super) enum LinkNews {
 pub(super) struct Opened {
     /// The neighbour's address.
     pub(super) peer: SocketAddr,
-    /// Relay to which we opened the link; `None` if the neighbour opened it.
+    /// Relay that we dialled; `None` if the neighbour opened the link.
     pub(super) target: Option<Target>,
     /// SHA-256 of the neighbour's certificate; `None` if the neighbour opened the link.
     pub(super) certificate: Option<[u8; 32]>,
@@ -96,7 +96,7 @@ pub(super) trait Carrier {
     /// Returns whether the carrier has `link`.
     fn has(&self, link: LinkId) -> bool;
 
-    /// Returns the number of links, including those that are not open yet.
+    /// Returns the number of links, open or not yet open.
     fn len(&self) -> usize;
 
     /// Returns the bytes on the wire since the start: received, sent.

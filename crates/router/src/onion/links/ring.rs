@@ -86,7 +86,7 @@ pub(in crate::onion) struct Rings {
 pub(in crate::onion) struct ShardClaims {
     shard: usize,
     claims: Arc<Mutex<Claims>>,
-    /// Links that this shard has entered in the table, each with the relay to which it leads.
+    /// Links that this shard has entered in the table, each with its relay.
     counted: BTreeMap<LinkId, [u8; 20]>,
 }
 

@@ -236,7 +236,7 @@ impl TcpLinks {
         Some(conn)
     }
 
-    /// Reads segments from the tap, and notes the links to which they belong.
+    /// Reads segments from the tap, and notes their links.
     fn look_ahead(&mut self, now: Time) {
         let (conns, tapped, shown) = (&mut self.conns, &self.tapped, &mut self.shown);
         self.tap.drain(|segment| {

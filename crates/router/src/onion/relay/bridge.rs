@@ -25,7 +25,7 @@ const FILE: &str = "bridgelines.txt";
 pub struct BridgeSettings {
     /// The bridge's pluggable transports. They are started and stopped separately.
     pub transports: Transports,
-    /// Extended ORPort to which the transports connect; `None` without transports.
+    /// Extended ORPort for connections of the transports; `None` without transports.
     pub extended: Option<ExtendedPort>,
 }
 
