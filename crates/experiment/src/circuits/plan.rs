@@ -67,7 +67,7 @@ pub enum Place {
     /// Guards with their own lines, of different rates and delays.
     Lines,
     /// Guards with equal lines, which the loading clients use to a given share of their rate
-    /// ([`Settings::levels`]).
+    /// (`levels` of [`Settings`]).
     Line,
 }
 

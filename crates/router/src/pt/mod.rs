@@ -57,7 +57,7 @@ pub use stream::{ListenSettings, Listener, Stream, dial, listen};
 
 /// Default scheduler of chunks of data: the connection with the most room takes the next chunk.
 pub const SCHEDULE: &str = "pull";
-/// Poller tokens of files of which there is one, and of the first listener.
+/// Poller tokens of files that exist only once, and of the first listener.
 const STOP: u64 = 0;
 const PARENT: u64 = 1;
 const LISTENERS: u64 = 16;
