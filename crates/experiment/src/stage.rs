@@ -1,4 +1,4 @@
-//! The network of a measurement, and the splitter and far end in it.
+//! The network of a measurement, and the start of its splitter and far end.
 
 use std::fmt::Write as _;
 use std::fs;

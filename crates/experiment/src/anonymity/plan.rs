@@ -21,7 +21,8 @@ const ENTRY_SHARE: f64 = 0.1;
 const DAYS: [u64; 13] = [7, 30, 60, 90, 120, 150, 182, 210, 240, 270, 300, 330, 365];
 /// Number of draws of the adversary in one unit, if each draw has its own clients.
 const DRAWS: usize = 5;
-/// Number of units into which the clients are divided if all draws share the same clients.
+/// Divisor of [`Settings::clients`]: the result is the number of clients in a unit, if all draws
+/// share the same clients.
 const PIECES: usize = 20;
 /// Approximate time to simulate a client's year with one, two and three legs, in seconds.
 const YEAR: f64 = 150e-6;

@@ -37,17 +37,17 @@ pub struct Cell {
 /// Claim of the paper about several circuits compared with one, or about relays of one design.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Claim {
-    /// The first byte arrives sooner.
+    /// The first byte arrives sooner than with one circuit.
     FirstByte,
-    /// A page takes less time.
+    /// A page takes less time than with one circuit.
     Web,
-    /// A bulk download takes less time.
+    /// A bulk download takes less time than with one circuit.
     Bulk,
-    /// A guard uses less CPU for each byte that the network carries.
+    /// A guard uses less CPU time for each byte that the network carries.
     Guard,
-    /// A middle uses less CPU for each byte.
+    /// A middle uses less CPU time for each byte that the network carries.
     Middle,
-    /// The exit uses the same CPU for each byte, within 6 %.
+    /// The exit uses the same CPU time for each byte as with one circuit, within 6 %.
     Exit,
     /// Within a design, entries cost more than middles.
     EntriesCostMore,

@@ -45,7 +45,7 @@ struct Entry {
     path: String,
     headers: Vec<(String, String)>,
     bytes: usize,
-    /// Where the object can hide bytes; `None` if it cannot.
+    /// How the object can hide bytes; `None` if it cannot.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     slots: Option<SlotsEntry>,
 }
