@@ -5,7 +5,7 @@ use anabranch_multipath::seed::Stream;
 
 use anabranch_onion::draw::below;
 
-/// Rule by which the adversary chooses its relays.
+/// Rule for the adversary's choice of relays.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Spread {
     /// Relays are chosen at random, up to the adversary's share.

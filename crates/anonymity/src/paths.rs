@@ -31,7 +31,7 @@ pub struct PathSettings {
     pub entry_share: f64,
     /// The adversary's share of the weight of the exits that allow `port`.
     pub exit_share: f64,
-    /// Rule by which the adversary chooses its relays.
+    /// Rule for the adversary's choice of relays.
     pub spread: Spread,
     /// Maximum number of legs of a circuit; each number from 1 to `legs` gives a row.
     pub legs: usize,

@@ -42,7 +42,7 @@ pub fn drawing(class: &str, width: f64, title: &str, grid: &[f64], shapes: &str)
 }
 
 /// Renders a bar that stands on the base line of a [`drawing`] and starts at `x`. `height` is in
-/// the drawing's units, of which there are 100. `title` is an optional tooltip.
+/// the drawing's units; 100 units fill it. `title` is an optional tooltip.
 pub fn bar(path: i16, (x, width): (f64, f64), height: f64, title: Option<&str>) -> String {
     let top = number(100.0 - height);
     html! {

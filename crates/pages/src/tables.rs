@@ -11,7 +11,7 @@ use crate::legible;
 /// Number of columns of each table.
 const WIDTH: usize = 11;
 
-/// Header of the tables in two lines, of which the second qualifies the first.
+/// Header of the tables in two lines. The second line qualifies the first.
 const HEADER: [[&str; WIDTH]; 2] = [
     ["", "", "", "", "", "", "burst", "packets", "burst", "ms", "longest"],
     [
