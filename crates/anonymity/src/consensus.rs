@@ -1,5 +1,5 @@
-//! Consensuses as files: documents of the directory protocol (dir-spec 3.4.1) in either flavour,
-//! and tables, one relay a row.
+//! Consensuses as files: documents of the directory protocol (dir-spec 3.4.1) of flavour `ns` or
+//! `microdesc`, and tables with one relay per row.
 //!
 //! A table starts with lines `# KEYWORD REST` that hold lines of a document's header
 //! (`valid-after`, `params`, `bandwidth-weights`). A line that begins with `#fp` follows, then one
@@ -7,9 +7,11 @@
 //!
 //! A row has twelve fields separated by tabs: fingerprint, nickname, IPv4 address, OR port,
 //! directory port, country, weight, unmeasured, flags, version, exit policy (`accept 80,443`),
-//! family (fingerprints). If one of the last two is empty in all rows, it counts as unknown.
+//! family (fingerprints). If the exit policy or the family is empty in all rows, it counts as
+//! unknown.
 //!
-//! Signatures are not checked: a reader of a file from years ago lacks the certificates for it.
+//! Signatures are not checked, because the certificates for a file from years ago are not
+//! available.
 
 use std::collections::BTreeMap;
 use std::fmt::{self, Write as _};
@@ -21,11 +23,11 @@ use anabranch_onion::wire::netdoc::{Consensus, Flags, RelayStatus, Speaks, parse
 use anabranch_onion::wire::text::{hex, twenty};
 use base64ct::{Base64Unpadded, Encoding};
 
-/// Number of fields in a row.
+/// Number of fields in a row of a table.
 const FIELDS: usize = 12;
 /// Policy assumed for an exit whose ports are unknown.
 const ANY_PORT: &str = "accept 1-65535";
-/// Maximum size of a file, in bytes.
+/// Maximum size of a consensus file, in bytes.
 pub const LONGEST: u64 = 64 << 20;
 /// First bytes of files compressed by xz and by gzip, each with the name of the program.
 const PACKED: [(&[u8], &str); 2] = [(b"\xfd7zXZ", "xz"), (b"\x1f\x8b", "gzip")];
@@ -56,21 +58,24 @@ impl fmt::Display for NoConsensus {
 
 impl std::error::Error for NoConsensus {}
 
-/// A consensus, and whether the file gives exit policies and families.
+/// A consensus, and whether its file gives exit policies and families.
 #[derive(Clone, Debug)]
 pub struct Listed {
-    /// Network of the listed relays; all of them have a microdescriptor.
+    /// The network of the listed relays. All of them have a microdescriptor, which was made from
+    /// the file.
     pub network: Network,
-    /// Whether exit policies are known. If not, each relay with the flag Exit allows all ports.
+    /// Whether the file gives exit policies. If not, each relay with the flag Exit allows all
+    /// ports.
     pub has_policies: bool,
-    /// Whether families are known. If not, no relay has a family.
+    /// Whether the file gives families. If not, no relay has a family.
     pub has_families: bool,
 }
 
-/// Minimum number of relays for the check of [`is_cut`]: such a table is one of the public network,
-/// in which identities are spread evenly.
+/// Minimum number of relays for the check of [`is_cut`]. A table of this size is one of the public
+/// network, in which identities are spread evenly.
 const LARGE: usize = 1000;
-/// Expected number of relays missing at the end above which a table counts as cut.
+/// Number of relays that must be expected after the table's last one for the table to count as
+/// cut.
 const MISSING: f64 = 40.0;
 
 /// Entry of one relay in a file.
@@ -85,7 +90,7 @@ struct Row {
     family: Vec<[u8; 20]>,
 }
 
-/// Header lines of a file that matter here.
+/// Header and footer lines of a consensus that the analysis needs.
 #[derive(Debug, Default)]
 struct Header {
     valid_after: u64,
@@ -93,7 +98,7 @@ struct Header {
     weights: BTreeMap<String, i32>,
 }
 
-/// Reads a consensus from the bytes of a file.
+/// Reads a consensus from the bytes of a file: a document or a table.
 ///
 /// # Errors
 /// The bytes are no consensus, an incomplete one, or compressed.
@@ -113,7 +118,7 @@ pub fn decode(bytes: &[u8]) -> Result<Listed, NoConsensus> {
     )
 }
 
-/// Reads a consensus.
+/// Reads a consensus from the text of a file: a document or a table.
 ///
 /// # Errors
 /// The text is no consensus, or an incomplete one.
@@ -139,7 +144,7 @@ pub fn read(text: &str) -> Result<Listed, NoConsensus> {
     listed(header, rows)
 }
 
-/// Counts the annotation lines before a document, and returns the count and the document.
+/// Returns the number of annotation lines before a document, and the document without them.
 fn without_annotations(text: &str) -> Result<(usize, &str), NoConsensus> {
     let (mut lines, mut rest) = (0, text);
     while rest.starts_with(ANNOTATION) {
@@ -157,8 +162,8 @@ fn whole(what: &str) -> NoConsensus {
     NoConsensus { line: None, what: what.to_owned() }
 }
 
-/// Parses a document of the directory protocol, flavour `ns` or `microdesc`, that follows `before`
-/// lines.
+/// Parses a document of the directory protocol, flavour `ns` or `microdesc`. `before` is the
+/// number of lines before it in the file, for error messages.
 fn document(text: &str, before: usize) -> Result<(Header, Vec<Row>), NoConsensus> {
     let (mut header, mut rows, mut is_signed) = (Header::default(), Vec::<Row>::new(), false);
     let is_ns = !text.starts_with("network-status-version 3 microdesc");
@@ -187,7 +192,7 @@ fn bad(line: usize, what: &str) -> NoConsensus {
 }
 
 impl Row {
-    /// Stores a further line of a relay; returns false if it is malformed.
+    /// Stores a further line of the relay's entry. Returns false if the line is malformed.
     fn take(&mut self, keyword: &str, rest: &str) -> bool {
         match keyword {
             "s" => self.flags = flags(rest),
@@ -201,7 +206,8 @@ impl Row {
     }
 }
 
-/// Parses `NICKNAME IDENTITY [DIGEST] DATE TIME IP ORPORT DIRPORT`, the fields of a line `r`.
+/// Parses `NICKNAME IDENTITY [DIGEST] DATE TIME IP ORPORT DIRPORT`, the fields of a line `r`. The
+/// digest is present if `is_ns`.
 fn routers_line(rest: &str, is_ns: bool) -> Option<Row> {
     let fields: Vec<&str> = rest.split(' ').collect();
     let address = if is_ns { 5 } else { 4 };
@@ -238,8 +244,8 @@ fn flags(text: &str) -> Flags {
 }
 
 impl Header {
-    /// Stores a line of the header or the footer and ignores unneeded ones; returns `None` if it is
-    /// malformed.
+    /// Stores a line of the header or the footer; lines that are not needed are ignored. Returns
+    /// `None` if the line is malformed.
     fn take(&mut self, keyword: &str, rest: &str) -> Option<()> {
         match keyword {
             "valid-after" => self.valid_after = from_utc(rest)?,
@@ -259,7 +265,8 @@ fn values(text: &str) -> Option<BTreeMap<String, i32>> {
     text.split_whitespace().map(pair).collect()
 }
 
-/// Parses a table with one relay per row that follows `before` lines.
+/// Parses a table with one relay per row. `before` is the number of lines before it in the file,
+/// for error messages.
 fn table(text: &str, before: usize) -> Result<(Header, Vec<Row>), NoConsensus> {
     let (mut header, mut rows, mut is_table) = (Header::default(), Vec::new(), false);
     for (line, text) in (before + 1..).zip(text.lines()) {
@@ -282,10 +289,10 @@ fn table(text: &str, before: usize) -> Result<(Header, Vec<Row>), NoConsensus> {
     }
 }
 
-/// Returns whether a table sorted by identity lacks its end. A table has no last line that would
-/// show it. But identities are digests, so relays are spread evenly over their range: the last
+/// Returns whether the end of a table sorted by identity is missing. No last line of a table would
+/// show that. But identities are digests, which are spread evenly over their range. So the last
 /// identity gives the number of relays expected after it. The probability that `MISSING` expected
-/// ones are absent by chance is `exp(-MISSING)`.
+/// relays are absent by chance is `exp(-MISSING)`.
 fn is_cut(rows: &[Row]) -> bool {
     let is_large = rows.len() >= LARGE && rows.is_sorted_by_key(|row| row.id);
     rows.last().filter(|_| is_large).is_some_and(|last| {
@@ -301,8 +308,7 @@ fn table_row(text: &str) -> Option<Row> {
         return None;
     }
     let family = fields[11].split_whitespace();
-    // Some relays name their family by nickname, which proves nothing and has not counted since
-    // 2017.
+    // Families named by nickname are ignored: they prove nothing and have not counted since 2017.
     let family = family.filter_map(|name| twenty(name.trim_start_matches('$').get(..40)?));
     Some(Row {
         nickname: fields[1].to_owned(),
@@ -350,8 +356,8 @@ fn listed(header: Header, mut rows: Vec<Row>) -> Result<Listed, NoConsensus> {
     Ok(Listed { network, has_policies, has_families })
 }
 
-/// Writes a microdescriptor with the fields that path selection needs. Its keys are placeholders
-/// made from the identity: no circuit is built with them.
+/// Writes a microdescriptor of the relay in `row` with the fields that path selection needs. Its
+/// keys are placeholders made from the identity, because no circuit is built with them.
 fn description(row: &Row, has_policies: bool) -> String {
     let unknown = (!has_policies && row.flags.exit).then_some(ANY_PORT);
     let mut key = [0; 32];

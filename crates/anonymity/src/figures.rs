@@ -1,20 +1,20 @@
-//! Statistics over several draws.
+//! Statistics over several random draws.
 
 use serde::{Deserialize, Serialize};
 
-/// Mean over draws, and the band that holds nine tenths of them.
+/// Mean over draws, and the band that contains nine tenths of the draws.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Band {
-    /// The mean.
+    /// Mean over the draws.
     pub mean: f64,
-    /// The 5 % quantile.
+    /// The 5 % quantile of the draws.
     pub low: f64,
-    /// The 95 % quantile.
+    /// The 95 % quantile of the draws.
     pub high: f64,
 }
 
 impl Band {
-    /// Computes the band of `values`, one for each draw; all zero if there is none.
+    /// Computes the band of `values`, one for each draw. All fields are zero if `values` is empty.
     #[must_use]
     pub fn of(mut values: Vec<f64>) -> Band {
         values.sort_by(f64::total_cmp);
@@ -23,7 +23,8 @@ impl Band {
     }
 }
 
-/// Interpolates the quantile `share` linearly between the two nearest values.
+/// Returns the quantile at `share` of the sorted values, interpolated linearly between the two
+/// nearest ones.
 fn quantile(sorted: &[f64], share: f64) -> f64 {
     let Some(last) = sorted.len().checked_sub(1) else { return 0.0 };
     let at = share * last as f64;
@@ -36,16 +37,16 @@ fn quantile(sorted: &[f64], share: f64) -> f64 {
 pub struct Share {
     /// Counted share.
     pub value: f64,
-    /// Lower end of the interval.
+    /// Lower end of the confidence interval.
     pub low: f64,
-    /// Upper end of the interval.
+    /// Upper end of the confidence interval.
     pub high: f64,
 }
 
 impl Share {
-    /// Computes the share over `draws`, each a pair of the count and the total. The interval is
-    /// Student's over the draws, so it includes the variation between draws. For a single draw it
-    /// is Wilson's.
+    /// Computes the share over `draws`, each a pair of a count and its total. The interval is
+    /// Student's over the draws, so it includes the variation between draws. For a single draw, it
+    /// is Wilson's interval.
     #[must_use]
     pub fn over(draws: &[(u64, u64)]) -> Share {
         let (count, all) = draws.iter().fold((0, 0), |sum, one| (sum.0 + one.0, sum.1 + one.1));
@@ -61,7 +62,7 @@ impl Share {
         Share { value, low: (value - error).max(0.0), high: (value + error).min(1.0) }
     }
 
-    /// Computes the share of `count` in `all`, which is not zero, with Wilson's interval.
+    /// Computes the share of `count` in `all`, with Wilson's interval. `all` must not be zero.
     #[must_use]
     pub fn of(count: u64, all: u64) -> Share {
         const Z: f64 = 1.96;
@@ -74,8 +75,8 @@ impl Share {
 }
 
 /// Returns the 97.5 % quantile of Student's distribution with `free` degrees of freedom. From five
-/// on, it is the expansion around the normal quantile (Abramowitz and Stegun, 26.7.5), accurate to
-/// 0.01.
+/// degrees on, it is computed by the expansion around the normal quantile (Abramowitz and Stegun,
+/// 26.7.5), which is accurate to 0.01.
 fn student(free: usize) -> f64 {
     const FEW: [f64; 4] = [12.706, 4.303, 3.182, 2.776];
     const Z: f64 = 1.96;

@@ -1,10 +1,10 @@
-//! Guard fingerprints (section 6.2): a client's set of `m` guards identifies it if few others have
-//! the same set.
+//! Guard fingerprints (section 6.2): a client's set of `m` guards identifies it if few other
+//! clients have the same set.
 //!
 //! The paper's formula, clients over `C(guards, m)`, is the mean over sets if all sets are equally
-//! likely. In fact guards are drawn by weight, and a client experiences the mean over clients. Both
-//! means are reported, with the size that the sets would have if all were of equal size at the same
-//! entropy.
+//! likely. In fact guards are drawn by weight, and a client experiences the mean over clients.
+//! Both means are reported. A third measure is the size of the sets if all of them were of equal
+//! size at the same entropy.
 
 use anabranch_multipath::seed::stream;
 use anabranch_onion::draw::below;
@@ -15,9 +15,9 @@ use crate::figures::Band;
 use crate::town::{Moment, Town};
 use crate::{BadSetting, MOST_LEGS, Workers, count, enough_guards};
 
-/// Start time of the clients in seconds since 1970; the choice does not matter.
+/// Time at which the clients start, in seconds since 1970. Its value does not affect the results.
 const NOW: u64 = 1_500_000_000;
-/// Clients in one piece of work.
+/// Number of clients that a thread simulates in one piece of work.
 const PIECE: usize = 2000;
 
 /// Settings of the simulation.
@@ -25,10 +25,10 @@ const PIECE: usize = 2000;
 pub struct FingerprintSettings {
     /// Number of clients in each population.
     pub clients: usize,
-    /// Maximum number of legs of a circuit; each number from 1 to `legs` gives a row. Each leg has
+    /// Maximum number of legs of a circuit. Each number from 1 to `legs` gives a row. Each leg has
     /// its own guard.
     pub legs: usize,
-    /// Number of populations.
+    /// Number of populations of clients.
     pub draws: usize,
     /// Seed of all draws.
     pub seed: u64,
@@ -49,21 +49,23 @@ impl Default for FingerprintSettings {
     }
 }
 
-/// Measures of how many clients share a set of guards.
+/// Measures of the number of clients that share a set of guards.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Sharing {
-    /// Clients per set, over the sets in use.
+    /// Number of clients per set, as the mean over the sets in use.
     pub over_sets: Band,
-    /// Clients with the same set as a client, itself included, as the mean over clients: Σn²/N.
+    /// Number of clients with the same set as a given client, itself included, as the mean over
+    /// clients: Σn²/N.
     pub over_clients: Band,
-    /// Same as `over_clients`, but as the median over clients.
+    /// Number of clients with the same set as a given client, itself included, as the median over
+    /// clients.
     pub median: Band,
-    /// Share of clients with a unique set.
+    /// Share of clients whose set no other client has.
     pub unique: Band,
-    /// Clients with the most common set.
+    /// Number of clients with the most common set.
     pub largest: Band,
-    /// Clients per set if the sets were of equal size and their number had the observed entropy: N
-    /// / 2^H.
+    /// Number of clients per set if all sets were of equal size and their number had the observed
+    /// entropy: N / 2^H.
     pub effective: Band,
 }
 
@@ -72,18 +74,20 @@ pub struct Sharing {
 pub struct FingerprintRow {
     /// Legs of a circuit.
     pub legs: usize,
-    /// Guards in use by a client: the larger of its legs and the consensus' parameter.
+    /// Number of guards that a client uses: the larger of its legs and the parameter of the
+    /// consensus.
     pub in_use: usize,
-    /// The paper's formula: clients over `C(guards, in use)`.
+    /// The paper's formula: clients over `C(guards, in_use)`.
     pub formula: f64,
-    /// Sharing if each client draws its own guards, in use being the first primary ones.
+    /// Sharing if each client draws its own guards and uses the first primary ones.
     pub own: Sharing,
-    /// Sharing if guards were divided into fixed sets of `in_use`, and each client drew a set by
-    /// its weight.
+    /// Sharing if guards were divided into fixed sets of `in_use` guards, and each client drew a
+    /// set by its weight.
     pub fixed: Sharing,
 }
 
-/// Draws the guards of clients. `weights` are those of the entry relays.
+/// Draws the guards of clients, and measures how many clients share a set. `weights` are those of
+/// the entry relays.
 ///
 /// # Errors
 /// A setting is out of its range.
@@ -148,8 +152,8 @@ fn set(guards: &[u32], in_use: usize) -> Set {
     set
 }
 
-/// Divides the guards at random into sets of `of`, and draws a set for each client. The weight of
-/// the remaining guards is added to the last set.
+/// Divides the guards at random into sets of `of` guards, and draws a set for each client.
+/// Remaining guards form no set of their own: their weight is added to the last set.
 fn fixed(weights: &[u64], settings: &FingerprintSettings, of: usize, draw: u64) -> Vec<Set> {
     let mut rng = stream(settings.seed.wrapping_add(draw), 0, "fixed guard sets");
     let mut guards: Vec<usize> = (0..weights.len()).collect();
@@ -187,7 +191,7 @@ fn sharing(settings: &FingerprintSettings, draw: impl Fn(u64) -> Vec<Set>) -> Sh
     }
 }
 
-/// Computes the measures of [`Sharing`] in the order of its fields.
+/// Computes the measures of [`Sharing`] in the order of its fields, from the set of each client.
 fn measures(mut sets: Vec<Set>) -> [f64; 6] {
     sets.sort_unstable();
     let mut sizes: Vec<f64> =

@@ -1,22 +1,22 @@
-//! Selection of the relays that the adversary runs: relays of the consensus, up to a share of a
-//! position's weight.
+//! Selection of the relays that the adversary runs. They are relays of the consensus, up to a
+//! share of the weight of all relays for a position.
 
 use anabranch_multipath::seed::Stream;
 
 use anabranch_onion::draw::below;
 
-/// Rule by which the adversary chooses its relays.
+/// Rule for the adversary's choice of relays.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Spread {
-    /// Relays at random, up to the share.
+    /// Relays are chosen at random, up to the adversary's share.
     Random,
-    /// The heaviest relays, up to the share.
+    /// The heaviest relays are chosen, up to the adversary's share.
     Heaviest,
 }
 
-/// Selects the hostile relays: one flag for each weight. Relays are considered in the order of
-/// `spread`, and one that would exceed `share` of the total weight is skipped. `taken` marks relays
-/// that are hostile already, which count towards the share.
+/// Selects the hostile relays, and returns one flag for each of `weights`. Relays are considered
+/// in the order of `spread`. A relay that would exceed `share` of the total weight is skipped.
+/// `taken` marks relays that are hostile already, which count towards the share.
 #[must_use]
 pub fn take(
     weights: &[u64],
@@ -54,7 +54,7 @@ fn order(weights: &[u64], spread: Spread, rng: &mut Stream) -> Vec<usize> {
     places
 }
 
-/// Returns the hostile share of the weight.
+/// Returns the share of the total weight that hostile relays have.
 #[must_use]
 pub fn held(weights: &[u64], hostile: &[bool]) -> f64 {
     let all: u64 = weights.iter().sum();

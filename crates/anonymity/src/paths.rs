@@ -19,9 +19,9 @@ use crate::hostile::{Spread, held, take};
 use crate::town::{Moment, Town, entries};
 use crate::{BadSetting, MOST_LEGS, Workers, count, enough_guards, share};
 
-/// Start time of the clients in seconds since 1970; the choice does not matter.
+/// Time at which the clients start, in seconds since 1970. Its value does not affect the results.
 const NOW: u64 = 1_500_000_000;
-/// Circuits in one piece of work.
+/// Number of circuits that a thread draws in one piece of work.
 const PIECE: u64 = 500;
 
 /// Settings of the simulation.
@@ -29,15 +29,16 @@ const PIECE: u64 = 500;
 pub struct PathSettings {
     /// The adversary's share of the entry weight.
     pub entry_share: f64,
-    /// Its share of the weight of the exits that allow `port`.
+    /// The adversary's share of the weight of the exits that allow `port`.
     pub exit_share: f64,
-    /// Rule by which it chooses its relays.
+    /// Rule for the adversary's choice of relays.
     pub spread: Spread,
     /// Maximum number of legs of a circuit; each number from 1 to `legs` gives a row.
     pub legs: usize,
     /// Port of the destination.
     pub port: u16,
-    /// Circuits for each number of legs and each draw of the adversary, each of a new client.
+    /// Number of circuits for each number of legs and each draw of the adversary. Each circuit
+    /// belongs to a new client.
     pub circuits: u64,
     /// Number of draws of the adversary.
     pub draws: u64,
@@ -63,85 +64,86 @@ impl Default for PathSettings {
     }
 }
 
-/// Returns the probabilities that at least one of `legs` entries and the exit are hostile, and that
-/// all entries and the exit are. It assumes independent relays and an adversary with the shares
-/// `entry` and `exit` of the weight: `f_x (1 - (1 - f_g)^m)` and `f_x f_g^m` (section 6.1).
+/// Returns two probabilities: that at least one of `legs` entries and the exit are hostile, and
+/// that all entries and the exit are. The formulas assume independent relays and an adversary with
+/// the shares `entry` and `exit` of the weight: `f_x (1 - (1 - f_g)^m)` and `f_x f_g^m` (section
+/// 6.1).
 #[must_use]
 pub fn closed_form(entry: f64, exit: f64, legs: usize) -> (f64, f64) {
     let power = i32::try_from(legs).unwrap_or(i32::MAX);
     (exit * (1.0 - (1.0 - entry).powi(power)), exit * entry.powi(power))
 }
 
-/// A probability in closed form and as drawn.
+/// A probability, in closed form and as the share of drawn circuits.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Chance {
     /// Closed form for independent relays, at the shares that the adversary actually obtained.
     pub closed: f64,
-    /// Share of the drawn circuits, with the 95 % interval over the adversary's draws.
+    /// Share of the drawn circuits, with its 95 % interval over the adversary's draws.
     pub drawn: Share,
 }
 
 /// Result for circuits with `legs` legs.
 #[derive(Clone, Debug, PartialEq)]
 pub struct PathRow {
-    /// Legs of a circuit.
+    /// Number of legs of a circuit.
     pub legs: usize,
-    /// Circuits built.
+    /// Number of circuits that were built.
     pub circuits: u64,
-    /// At least one entry and the exit are hostile.
+    /// Probability that at least one entry and the exit are hostile.
     pub any: Chance,
-    /// All entries and the exit are hostile.
+    /// Probability that all entries and the exit are hostile.
     pub all: Chance,
-    /// At least one entry and the relay where the legs merge are hostile, if legs merge at a
-    /// middle.
+    /// Probability that at least one entry and the relay where the legs merge are hostile, if legs
+    /// merge at a middle.
     pub merge: Chance,
-    /// All entries are hostile: together they see all that the client sends.
+    /// Probability that all entries are hostile. Together they see all that the client sends.
     pub entries: Chance,
-    /// Shares of the circuits with 0, 1, … hostile entries. Each entry sees 1 / legs of the bytes
-    /// if they are dealt to the legs evenly.
+    /// Shares of the circuits with 0, 1, … hostile entries. If a circuit's bytes are distributed
+    /// evenly over its legs, each entry sees 1 / legs of them.
     pub seen: Vec<f64>,
-    /// Share of the bytes that hostile entries see, as the mean over circuits.
+    /// Share of a circuit's bytes that hostile entries see, as the mean over circuits.
     pub bytes: f64,
-    /// Circuits that failed because no relay was left for a position. `circuits` does not include
-    /// them.
+    /// Number of circuits that failed because no relay was left for a position. `circuits` does
+    /// not include them.
     pub unbuilt: u64,
 }
 
 /// Shares of weight that the adversary holds, as the mean over its draws.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Holding {
-    /// Share of the entry weight.
+    /// The adversary's share of the entry weight.
     pub entry: f64,
-    /// Share of the weight of exits to the port.
+    /// The adversary's share of the weight of exits that allow the port.
     pub exit: f64,
-    /// Share of the weight of middles, held by the same relays.
+    /// The same relays' share of the weight of middles.
     pub middle: f64,
-    /// Number of its relays.
+    /// Number of relays that the adversary runs.
     pub relays: f64,
 }
 
-/// Result of one draw of the adversary. Shares are of weight.
+/// Result of one draw of the adversary. Each share is one of weight.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct PathDraw {
-    /// Its share of the entries.
+    /// The adversary's share of the entries.
     pub entry: f64,
-    /// Its share of the exits to the port.
+    /// The adversary's share of the exits that allow the port.
     pub exit: f64,
-    /// Its share of the middles, held by the same relays.
+    /// The same relays' share of the middles.
     pub middle: f64,
-    /// Number of relays that it runs.
+    /// Number of relays that the adversary runs.
     pub relays: usize,
-    /// Counts of the circuits of one leg, of two, and so on.
+    /// Counts of the circuits with one leg, with two legs, and so on.
     pub circuits: Vec<PathCounts>,
 }
 
-/// Counts of circuits.
+/// Counts of circuits with the same number of legs.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PathCounts {
-    /// By the number of hostile entries, from none to all: circuits, those with a hostile exit,
-    /// those with a hostile merging middle.
+    /// For each number of hostile entries, from none to all: the number of circuits, of circuits
+    /// with a hostile exit, and of circuits with a hostile merging middle.
     pub by_entries: Vec<[u64; 3]>,
-    /// Circuits that failed because no relay was left for a position.
+    /// Number of circuits that failed because no relay was left for a position.
     pub unbuilt: u64,
 }
 
@@ -156,7 +158,7 @@ pub fn paths(
     Ok(summary(&draw(network, settings, 0..settings.draws)?))
 }
 
-/// Draws the circuits for the draws of the adversary numbered `draws`.
+/// Draws the circuits for those draws of the adversary whose numbers are in `draws`.
 ///
 /// # Errors
 /// As [`paths`].
@@ -170,7 +172,7 @@ pub fn draw(
     Ok(draws.map(|draw| clients.against(draw)).collect())
 }
 
-/// Summarises draws of the adversary: its mean shares, and a row for each number of legs.
+/// Summarises draws of the adversary: returns its mean shares, and a row for each number of legs.
 #[must_use]
 pub fn summary(draws: &[PathDraw]) -> (Holding, Vec<PathRow>) {
     let mean =
@@ -204,7 +206,7 @@ struct Adversary {
     middle: f64,
 }
 
-/// Clients of a network, and the data that they choose relays from.
+/// Clients of a network, and the lists and weights from which they choose relays.
 struct Clients<'a> {
     network: &'a Network,
     settings: &'a PathSettings,
@@ -213,8 +215,8 @@ struct Clients<'a> {
     target: Target,
 }
 
-/// Hostile relays of a circuit: the number of entries, whether the exit is, and whether the merging
-/// middle is.
+/// Hostile relays of a circuit: the number of hostile entries, whether the exit is hostile, and
+/// whether the merging middle is.
 struct Circuit {
     entries: usize,
     exit: bool,
@@ -260,7 +262,8 @@ impl<'a> Clients<'a> {
         Adversary { relays, entry, exit, middle }
     }
 
-    /// Draws the adversary, and the circuits of its clients.
+    /// Selects the relays of the adversary in the draw numbered `draw`, and draws the circuits of
+    /// its clients.
     fn against(&self, draw: u64) -> PathDraw {
         let adversary = self.adversary(draw);
         let legs = 1..=self.settings.legs;
@@ -275,7 +278,8 @@ impl<'a> Clients<'a> {
         let work = |piece: usize| {
             let piece = piece as u64;
             let circuits = PIECE.min(self.settings.circuits - piece * PIECE);
-            // The clients are the same for each number of legs, and differ between adversaries.
+            // The clients are the same for each number of legs, and differ between draws of the
+            // adversary.
             let mut rng = stream(self.settings.seed, draw * pieces + piece, "circuits");
             let mut counts = PathCounts::none(legs);
             for _ in 0..circuits {
@@ -287,8 +291,9 @@ impl<'a> Clients<'a> {
         counts.into_iter().fold(PathCounts::none(legs), PathCounts::plus)
     }
 
-    /// Chooses the circuit of a new client as the client does: the exit, the first primary guards
-    /// that are compatible with it, middles. `None`: no relay is left for a position.
+    /// Chooses the circuit of a new client by the client's own rules. The exit is chosen first,
+    /// then the first primary guards that are compatible with it, then the middles. `None` if no
+    /// relay is left for a position.
     fn circuit(
         &self,
         adversary: &Adversary,
@@ -360,8 +365,8 @@ impl PathCounts {
         self.by_entries.iter().map(|of| of[0]).sum()
     }
 
-    /// Returns the count of column `kind` of `by_entries` over circuits with at least `entries`
-    /// hostile entries, and the number of circuits built.
+    /// Sums column `kind` of `by_entries` over circuits with at least `entries` hostile entries.
+    /// Returns the sum, and the number of circuits built.
     fn least(&self, entries: usize, kind: usize) -> (u64, u64) {
         let of = self.by_entries.iter().skip(entries);
         (of.map(|of| of[kind]).sum(), self.built())

@@ -1,5 +1,6 @@
-//! The population of entry relays, by number, as simulated clients see it. It consists of places
-//! with a weight. A relay that leaves is replaced in its place by another one of the same weight.
+//! The population of entry relays, as simulated clients see it. The population consists of places
+//! with a fixed weight. A relay that leaves is replaced in its place by another relay of the same
+//! weight. Relays and places are numbered.
 
 use anabranch_multipath::seed::Stream;
 use anabranch_onion::directory::network::{Network, Position};
@@ -9,21 +10,23 @@ use rand_core::Rng;
 
 /// Length of a day in seconds.
 pub const DAY: u64 = 86_400;
-/// Attempts at drawing a relay before the weights of all relays are summed.
+/// Number of attempts at drawing a relay by rejection, before the weights of all relays are
+/// summed.
 const TRIES: usize = 64;
 
-/// The entry relays. Each period in which a place has the same relay is a `Life`; its index is
-/// the relay's number.
+/// The population of entry relays. Each period in which a place has the same relay is a `Life`,
+/// whose index is the relay's number.
 #[derive(Clone, Debug)]
 pub struct Town {
-    /// Cumulative weights: entry `n` is the weight of the places before `n`, so the first is 0.
+    /// Cumulative weights: entry `n` is the total weight of the places before `n`, so the first
+    /// entry is 0.
     sums: Vec<u64>,
-    /// The number of each place's first relay; the last entry is the number of all relays.
+    /// The number of each place's first relay. The last entry is the number of all relays.
     first: Vec<u32>,
     lives: Vec<Life>,
 }
 
-/// The period in which a relay is listed, in seconds, and its place.
+/// The period in which a relay is listed, in seconds, and the relay's place.
 #[derive(Clone, Copy, Debug)]
 struct Life {
     place: u32,
@@ -31,12 +34,12 @@ struct Life {
     gone: u64,
 }
 
-/// The relays listed at one moment.
+/// The relays that are listed at one moment.
 #[derive(Clone, Copy, Debug)]
 pub struct Moment<'a> {
     /// The population.
     pub town: &'a Town,
-    /// The moment in seconds.
+    /// The moment, in seconds on the clock of the simulation.
     pub now: u64,
 }
 
@@ -50,15 +53,15 @@ pub fn entries(network: &Network) -> Vec<([u8; 20], u64)> {
 }
 
 impl Town {
-    /// Creates places of these weights whose relays never leave: relay and place have the same
-    /// number.
+    /// Creates a population of places with these weights, whose relays never leave. Relay and
+    /// place have the same number.
     #[must_use]
     pub fn still(weights: &[u64]) -> Town {
         Town::of(weights, |_| vec![u64::MAX])
     }
 
-    /// Creates places of these weights for `days` days. Relays leave after an exponential time with
-    /// a mean of `mean` days, except at the places set in `stays`.
+    /// Creates a population of places with these weights for `days` days. Relays leave after an
+    /// exponential time with a mean of `mean` days, except at the places set in `stays`.
     #[must_use]
     pub fn churning(
         weights: &[u64],
@@ -70,7 +73,7 @@ impl Town {
             let (mut ends, mut now) = (Vec::new(), 0);
             let leaves = !stays.get(place).copied().unwrap_or(false);
             while leaves && now <= days * DAY {
-                // In (0, 1], so that no time is infinite.
+                // The value is in (0, 1], so that no time is infinite.
                 let even = ((rng.next_u64() >> 11) + 1) as f64 / (1u64 << 53) as f64;
                 now += 1 + (-even.ln() * mean * DAY as f64) as u64;
                 ends.push(now);
@@ -94,19 +97,19 @@ impl Town {
         town
     }
 
-    /// Returns the place of a relay.
+    /// Returns the place that a relay has or had.
     #[must_use]
     pub fn place(&self, relay: u32) -> usize {
         self.lives[relay as usize].place as usize
     }
 
-    /// Returns the time at which a relay leaves, in seconds.
+    /// Returns the time at which `relay` leaves, in seconds.
     #[must_use]
     pub fn gone(&self, relay: u32) -> u64 {
         self.lives[relay as usize].gone
     }
 
-    /// Returns the relay that holds a place at time `now`.
+    /// Returns the relay that has the place `place` at time `now`.
     fn holder(&self, place: usize, now: u64) -> u32 {
         let lives = &self.lives[self.first[place] as usize..self.first[place + 1] as usize];
         self.first[place] + number(lives.partition_point(|life| life.gone <= now))

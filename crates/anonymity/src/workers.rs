@@ -1,9 +1,10 @@
-//! Work in pieces on threads of the caller. The result does not depend on the number of threads.
+//! Division of work into pieces for threads of the caller. The result does not depend on the
+//! number of threads.
 
 use std::sync::{Mutex, PoisonError};
 
-/// Function `(threads, pieces, work)` that calls `work` once with each number below `pieces`, on at
-/// most `threads` threads, and returns after the last call.
+/// Function with the arguments `(threads, pieces, work)`. It calls `work` once with each number
+/// below `pieces`, on at most `threads` threads, and returns after the last call.
 pub type ShareOut = fn(usize, usize, &(dyn Fn(usize) + Sync));
 
 /// Threads supplied by the caller: this crate starts none.
@@ -11,7 +12,7 @@ pub type ShareOut = fn(usize, usize, &(dyn Fn(usize) + Sync));
 pub struct Workers {
     /// Number of threads.
     pub threads: usize,
-    /// Function that distributes the pieces among them.
+    /// Function that distributes the pieces among the threads.
     pub run: ShareOut,
 }
 
@@ -29,7 +30,7 @@ impl PartialEq for Workers {
 }
 
 impl Workers {
-    /// Returns the result of `work` for each piece from 0 to `pieces`, in their order.
+    /// Returns the result of `work` for each piece from 0 to `pieces - 1`, in this order.
     pub(crate) fn each<T: Send>(self, pieces: usize, work: impl Fn(usize) -> T + Sync) -> Vec<T> {
         let done = Mutex::new(Vec::with_capacity(pieces));
         (self.run)(self.threads, pieces, &|piece| {

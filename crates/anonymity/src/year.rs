@@ -1,6 +1,6 @@
 //! Entries of clients over a year (section 6.2 and Figure 5): the share of clients compromised by
 //! an adversary that holds a share of the entry weight. Circuits have `m` legs, each with its own
-//! guard. In use are the first `m` primary guards, or more if the consensus requires it
+//! guard. A client uses its first `m` primary guards, or more if the consensus requires it
 //! (`guard-n-primary-guards-to-use`, [`Guards::choose_legs`]).
 //!
 //! There are two models. In *any*, one hostile entry is enough: it confirms or correlates. In
@@ -11,8 +11,8 @@
 //! A client is simulated from event to event: a guard expires, or is no longer listed. If the
 //! adversary only labels existing relays as hostile, all of its draws share the same clients.
 //!
-//! Clients and draws are numbered, and each result is independent of the others: [`tally`] counts
-//! some of them, [`add`] merges counts, [`rows`] summarises them.
+//! Clients and draws are numbered, and each result is independent of the others. [`tally`] counts
+//! a part of the clients and draws, [`add`] merges counts, and [`rows`] summarises them.
 
 use std::ops::Range;
 
@@ -25,13 +25,13 @@ use crate::hostile::{Spread, take};
 use crate::town::{DAY, Moment, Town};
 use crate::{BadSetting, MOST_LEGS, Workers, count, enough_guards, share};
 
-/// Start time of the clients, in seconds: late enough that earlier dates are not negative.
+/// Time at which the clients start, in seconds: late enough that earlier dates are not negative.
 const BEGIN: u64 = 1000 * DAY;
-/// Entry of a [`Stay`] that is not in use.
+/// Value of an unused entry in a [`Stay`].
 const NOBODY: u32 = u32::MAX;
-/// Clients in one piece of work.
+/// Number of clients that a thread simulates in one piece of work.
 const PIECE: usize = 2000;
-/// Shares of clients with one, two and three entries (paper, Figure 5).
+/// Shares of clients with one, two and three entries in the mixture of Figure 5.
 pub const COMB: [f64; 3] = [0.6, 0.2, 0.2];
 /// Maximum number of legs of a circuit; each number from 1 to `MOST` is simulated.
 pub const MOST: usize = COMB.len();
@@ -39,9 +39,9 @@ pub const MOST: usize = COMB.len();
 /// Source of the adversary's weight.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Adversary {
-    /// Existing relays become hostile.
+    /// Existing relays become hostile, chosen by this rule.
     Replaces(Spread),
-    /// This number of new relays of equal weight is added.
+    /// This number of new relays of equal weight is added to the network.
     Adds(usize),
 }
 
@@ -52,13 +52,13 @@ pub struct YearSettings {
     pub clients: usize,
     /// Number of draws of the adversary.
     pub draws: usize,
-    /// Adversary's share of the entry weight, its own relays included.
+    /// The adversary's share of the entry weight, its own relays included.
     pub share: f64,
-    /// Source of that weight.
+    /// Source of the adversary's weight.
     pub adversary: Adversary,
     /// Mean time for which a relay is listed, in days; `None`: relays never leave.
     pub churn: Option<f64>,
-    /// Whether hostile relays leave like others.
+    /// Whether hostile relays leave like other relays.
     pub hostile_churn: bool,
     /// Days on which clients are counted, in ascending order.
     pub days: Vec<u64>,
@@ -84,38 +84,40 @@ impl Default for YearSettings {
     }
 }
 
-/// Shares of clients compromised by one day.
+/// Shares of clients that are compromised on or before one day.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Compromised {
-    /// At least one entry was hostile at some time until then.
+    /// Share of clients with at least one hostile entry at some time until that day.
     pub any_ever: Band,
-    /// All entries were hostile at the same time, at some time until then.
+    /// Share of clients all of whose entries were hostile at the same time, at some time until
+    /// that day.
     pub all_ever: Band,
-    /// At least one entry is hostile on this day.
+    /// Share of clients with at least one hostile entry on that day.
     pub any_now: Band,
-    /// All entries are hostile on this day.
+    /// Share of clients all of whose entries are hostile on that day.
     pub all_now: Band,
 }
 
 /// Result for clients with `legs` legs.
 #[derive(Clone, Debug, PartialEq)]
 pub struct YearRow {
-    /// Legs of a circuit, each with its own entry; `None` for the mixture [`COMB`].
+    /// Number of legs of a circuit, each with its own entry; `None` for the mixture [`COMB`].
     pub legs: Option<usize>,
-    /// Guards in use at a time: the larger of the legs and the consensus' parameter.
+    /// Number of guards that a client uses at a time: the larger of the legs and the parameter of
+    /// the consensus. `None` for the mixture [`COMB`].
     pub in_use: Option<usize>,
     /// Number of different guards that a client used, as the mean over clients.
     pub guards: f64,
-    /// Shares of compromised clients, one for each of the days.
+    /// Shares of compromised clients, one element for each of the days.
     pub at: Vec<Compromised>,
 }
 
-/// Part of the work: clients and draws of the adversary, by number.
+/// A part of the simulation: numbers of clients and of draws of the adversary.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Part {
-    /// Clients, counted in each of the draws.
+    /// Numbers of the clients, which are counted in each of the draws.
     pub clients: Range<usize>,
-    /// Draws of the adversary.
+    /// Numbers of the draws of the adversary.
     pub draws: Range<usize>,
 }
 
@@ -126,14 +128,16 @@ pub struct DrawTally {
     pub draw: usize,
     /// Number of clients, which is the same for each number of legs.
     pub clients: u64,
-    /// Different guards used by clients of one leg, of two, …, as sums over clients.
+    /// Number of different guards used by clients with one leg, with two legs, and so on. Each is
+    /// a sum over clients.
     pub guards: [u64; MOST],
-    /// Counts by day and number of legs: any ever, all ever, any now, all now.
+    /// For each day and number of legs, the number of clients compromised in four ways: any ever,
+    /// all ever, any now, all now.
     pub compromised: Vec<[[u64; 4]; MOST]>,
 }
 
-/// Simulates clients with one, two and three entries, and the mixture [`COMB`]. `weights` are those
-/// of the entry relays.
+/// Simulates clients with one, two and three entries, and the mixture [`COMB`]. `weights` are
+/// those of the entry relays.
 ///
 /// # Errors
 /// A setting is out of its range.
@@ -161,7 +165,7 @@ pub fn tally(
     Ok(tallies.collect())
 }
 
-/// Adds counts of other clients or other draws to `sums`.
+/// Adds the counts in `more`, of other clients or other draws, to `sums`.
 pub fn add(sums: &mut Vec<DrawTally>, more: Vec<DrawTally>) {
     for tally in more {
         match sums.iter_mut().find(|sum| sum.draw == tally.draw) {
@@ -184,14 +188,14 @@ impl DrawTally {
         counts.for_each(|(sum, more)| *sum += more);
     }
 
-    /// Returns the share of clients compromised in one way, a column of `compromised`. `legs`
-    /// counts from 0 for one leg.
+    /// Returns the share of clients compromised in the way `kind`, a column of `compromised`.
+    /// `legs` is the index of the number of legs: 0 for one leg.
     fn share(&self, legs: usize, day: usize, kind: usize) -> f64 {
         self.compromised[day][legs][kind] as f64 / self.clients.max(1) as f64
     }
 }
 
-/// Summarises counts: a row for one, two and three legs, and one for the mixture [`COMB`].
+/// Summarises `tallies`: a row for one, two and three legs, and one for the mixture [`COMB`].
 #[must_use]
 pub fn rows(params: &GuardParams, tallies: &[DrawTally]) -> Vec<YearRow> {
     let guards = |legs: usize| {
@@ -216,14 +220,14 @@ pub fn rows(params: &GuardParams, tallies: &[DrawTally]) -> Vec<YearRow> {
 }
 
 impl YearSettings {
-    /// Returns the part that holds all clients and all draws.
+    /// Returns the part that contains all clients and all draws.
     #[must_use]
     pub fn whole(&self) -> Part {
         Part { clients: 0..self.clients, draws: 0..self.draws }
     }
 
-    /// Returns whether all draws of the adversary share the same clients. If so, counting all draws
-    /// together costs little more than counting one.
+    /// Returns whether all draws of the adversary share the same clients. If so, counting all
+    /// draws together costs little more than counting one draw.
     #[must_use]
     pub fn is_shared(&self) -> bool {
         let labels = matches!(self.adversary, Adversary::Replaces(_));
@@ -274,10 +278,10 @@ fn bands(
         .collect()
 }
 
-/// A population of relays, and for each draw which of its places are hostile.
+/// A population of relays, and its hostile places in each draw of the adversary.
 struct World {
     town: Town,
-    /// Number of the first draw that the population is made for; the clients' seeds depend on it.
+    /// Number of the first draw for which the population is made. The clients' seeds depend on it.
     number: usize,
     draws: Vec<(usize, Vec<bool>)>,
 }
@@ -333,7 +337,7 @@ fn town(weights: &[u64], settings: &YearSettings, stays: &[bool], draw: usize) -
     }
 }
 
-/// Simulates the clients of one world with each number of legs, and returns a tally for each draw.
+/// Simulates the clients of `world` with each number of legs, and returns a tally for each draw.
 fn inhabit(
     world: &World,
     params: &GuardParams,
@@ -377,13 +381,13 @@ fn population(
     tallies
 }
 
-/// Entries of a client from a moment on: those in use first, then [`NOBODY`].
+/// The entries that a client uses from a moment on, followed by [`NOBODY`] for unused elements.
 struct Stay {
     since: u64,
     entries: [u32; MOST_LEGS],
 }
 
-/// Simulates a client from event to event, and stores each change of its entries in `stays`.
+/// Simulates a client from event to event. Stores its entries in `stays` each time they change.
 fn live(town: &Town, params: &GuardParams, days: u64, rng: &mut Stream, stays: &mut Vec<Stay>) {
     stays.clear();
     let mut guards = Guards::restore(Vec::new());
@@ -405,7 +409,7 @@ fn live(town: &Town, params: &GuardParams, days: u64, rng: &mut Stream, stays: &
     }
 }
 
-/// Builds a circuit through each guard in use, so that the guard becomes confirmed.
+/// Builds a circuit through each guard in use, so that the guard becomes a confirmed one.
 fn enter(guards: &mut Guards<u32>, moment: &Moment<'_>, in_use: usize, rng: &mut Stream) {
     let keys: Vec<u64> = (0..in_use as u64).collect();
     for (choice, key) in
@@ -426,7 +430,7 @@ fn used(stays: &[Stay]) -> u64 {
     all.len() as u64
 }
 
-/// Adds a client to the counts of each day.
+/// Adds a client, whose entries are in `stays`, to the counts of each day.
 fn judge(
     stays: &[Stay],
     legs: usize,

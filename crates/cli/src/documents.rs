@@ -1,5 +1,5 @@
-//! Test that every command in the README and the guides exists: ours for the command-line parser,
-//! those of `make` in the Makefile, others by name.
+//! Test that every command in the README and the guides exists. Commands of this program are
+//! parsed by its command line, those of `make` are looked up in the Makefile, and others by name.
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
@@ -17,7 +17,7 @@ const OTHERS: &str = "apt cat chmod chown chromium cp curl export install ip ipt
      ping pip python3 sysctl systemctl wg-quick xz";
 
 /// Tests that every command in the documents is known. `crates/cli/tests/documents.rs` runs many
-/// of them; `lab/tests/test_documents.py` checks the lab's.
+/// of the commands, and `lab/tests/test_documents.py` checks those of the lab.
 #[test]
 fn every_command_of_the_documents_is_known() {
     let makefile = fs::read_to_string(guide::root().join("Makefile")).unwrap();

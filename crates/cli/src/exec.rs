@@ -9,7 +9,7 @@ use anabranch_splitter::steer::{self, RunAs};
 use crate::failure::Failure;
 use crate::sudo;
 
-/// End of `--help`.
+/// Text at the end of `--help`.
 const EXAMPLES: &str = "\
 EXAMPLES
   A browser over all paths; in another terminal this runs:
@@ -50,7 +50,7 @@ pub(crate) struct ExecArgs {
 }
 
 impl ExecArgs {
-    /// Replaces this process by the program.
+    /// Replaces this process by the program, inside the namespace.
     pub(crate) fn run(self) -> Result<(), Failure> {
         let names = steer::namespaces();
         if !names.contains(&self.name) {

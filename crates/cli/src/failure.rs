@@ -19,17 +19,19 @@ pub(crate) struct Failure {
 }
 
 impl Failure {
-    /// Creates a failure for a request that makes no sense or is impossible here: exit code 2.
+    /// Creates a failure for a request that is invalid or impossible on this machine. The exit
+    /// code is 2.
     pub(crate) fn misuse(message: impl Display) -> Failure {
         Failure { code: 2, message: without_codes(&message.to_string()) }
     }
 
-    /// Creates a failure for a valid request that did not succeed: exit code 1.
+    /// Creates a failure for a valid request that did not succeed. The exit code is 1.
     pub(crate) fn trouble(message: impl Display) -> Failure {
         Failure { code: 1, message: without_codes(&message.to_string()) }
     }
 
-    /// Passes on the exit status of another program, which has printed its own message.
+    /// Creates a failure with the exit status `code` of another program, which has printed its own
+    /// message.
     pub(crate) fn status(code: i32) -> Failure {
         Failure { code: u8::try_from(code).unwrap_or(1), message: String::new() }
     }
@@ -42,7 +44,7 @@ impl Display for Failure {
 }
 
 impl From<clap::Error> for Failure {
-    /// Converts clap's error. Help and version are not failures: they are printed, and the program
+    /// Converts clap's error. Help and version are no failures: they are printed, and the program
     /// ends.
     fn from(error: clap::Error) -> Failure {
         match error.kind() {
@@ -56,7 +58,7 @@ impl From<clap::Error> for Failure {
     }
 }
 
-/// Returns clap's `message` in a user's words: a range is shown as one writes it.
+/// Rewrites clap's `message` for users: a range is shown in ordinary notation.
 fn in_users_words(message: &str) -> String {
     let plain = in_plain_words(message);
     let Some((before, range)) = plain.rsplit_once(" is not in ") else { return plain };
@@ -68,7 +70,8 @@ fn in_users_words(message: &str) -> String {
     }
 }
 
-/// Adds the command that was probably meant where clap does not: after `help` it offers none.
+/// Adds the command that the user probably meant, where clap does not: after `help` it suggests
+/// none.
 fn unknown_command(error: &clap::Error) -> String {
     let told = one_line(&error.render().to_string());
     let Some(ContextValue::String(word)) = error.get(ContextKind::InvalidSubcommand) else {
@@ -82,8 +85,8 @@ fn unknown_command(error: &clap::Error) -> String {
     told.clone() + &hint(word, names.map(clap::Command::get_name))
 }
 
-/// Names the flags that conflict. Where a flag excludes all others, clap names only that flag: the
-/// others are then taken from the command line.
+/// Names the flags that conflict with each other. If a flag excludes all others, clap names only
+/// that flag. The others are then taken from the command line.
 fn conflict(error: &clap::Error) -> String {
     let told = one_line(&error.render().to_string());
     if error.get(ContextKind::PriorArg).is_some_and(|prior| *prior != ContextValue::None) {
@@ -102,19 +105,20 @@ fn conflict(error: &clap::Error) -> String {
     }
 }
 
-/// Prints the message of a failure to standard error, and returns the exit code.
+/// Prints the message of a failure to standard error. Returns the exit code of the program.
 pub(crate) fn exit_code(result: Result<(), Failure>) -> ExitCode {
     let Err(Failure { code, message }) = result else { return ExitCode::SUCCESS };
     if !message.is_empty() {
-        // A closed standard error is ignored, because it is no reason to panic.
+        // If standard error is closed, that is ignored, because it is no reason to panic.
         let text = Journal::of_stderr().line(Priority::Error, &format!("anabranch: {message}"));
         let _ = writeln!(std::io::stderr(), "{text}");
     }
     ExitCode::from(code)
 }
 
-/// Returns clap's message and its tip, without the usage that follows. The tip on how an unknown
-/// option becomes a value is dropped: it misleads a user who misspelt an option.
+/// Returns clap's message and its tip in one line, without the usage that follows. The tip on how
+/// an unknown option can be passed as a value is dropped, because it misleads a user who misspelt
+/// an option.
 fn one_line(rendered: &str) -> String {
     let parts = rendered.split("\n\n").map(str::trim).enumerate();
     let is_tip = |text: &str| text.starts_with("tip:") && !text.starts_with("tip: to pass ");

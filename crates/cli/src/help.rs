@@ -1,11 +1,13 @@
-//! Common form for the help of all flags and sub-commands: sentences that end with a full stop.
+//! Common form of the help of all flags and sub-commands: sentences with a full stop.
 
 use clap::{Arg, Command};
 
-/// Returns `command` with a full stop at the end of each help text, in all sub-commands. A note in
-/// brackets, such as a default, follows it. clap itself drops the stop of a text of one paragraph.
+/// Adds a full stop to each help text of `command` and its sub-commands. clap drops the full stop
+/// of a text with one paragraph. clap's note in brackets, such as a default, follows the full
+/// stop.
 pub(crate) fn sentences(mut command: Command) -> Command {
-    // Adds clap's own flags and its sub-command `help`, whose texts have no full stop either.
+    // The call adds clap's own flags and its sub-command `help`, whose texts have no full stop
+    // either.
     command.build();
     of_built(command)
 }
@@ -30,7 +32,7 @@ fn of_arg(mut arg: Arg) -> Arg {
     arg
 }
 
-/// Returns `text` with a full stop after each paragraph, except lists.
+/// Adds a full stop to each paragraph of `text`, except lists.
 fn ended(text: &str) -> String {
     let paragraphs = text.trim_end().split("\n\n").map(|paragraph| {
         let is_list = paragraph.contains('\n') || paragraph.ends_with(':');

@@ -11,7 +11,7 @@ use rand_core::Rng;
 
 use crate::failure::Failure;
 
-/// End of `--help`.
+/// Text at the end of `--help`.
 const EXAMPLES: &str = "\
 EXAMPLES
   Both files in one place; copy home.key to the splitter over a secure channel, and delete it here:
@@ -56,7 +56,7 @@ pub(crate) struct KeyArgs {
     psk: bool,
 }
 
-/// Another end's name and public key.
+/// Name and public key of another end.
 #[derive(Clone, Debug)]
 struct Named {
     name: String,
@@ -92,7 +92,7 @@ fn check_name(name: &str) -> Result<(), String> {
 }
 
 impl KeyArgs {
-    /// Creates or changes key files; prints the keys and lines that the other end needs.
+    /// Creates or changes key files. Prints the keys and the lines that the other end needs.
     pub(crate) fn run(self) -> Result<(), Failure> {
         let text = match (&self.file, &self.other) {
             (None, _) => secret_text(&fresh()?),
@@ -113,7 +113,7 @@ fn fresh() -> Result<Psk, Failure> {
     Ok(secret)
 }
 
-/// Creates both ends' files, each with the other's public key.
+/// Creates the key files of both ends, each with the other end's public key.
 fn pair(file: &Path, other: &Path) -> Result<(), Failure> {
     if let Some(there) = [file, other].into_iter().find(|path| path.exists()) {
         return Err(Failure::misuse(format!(
@@ -137,13 +137,15 @@ fn pair(file: &Path, other: &Path) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Returns an end's name from its file's name, or `other` if that is not a valid name.
+/// Returns the name of an end, which is that of its file without the extension, or `other` if that
+/// is no valid name.
 fn name_of(path: &Path) -> String {
     let stem = path.file_stem().map(|stem| stem.to_string_lossy().into_owned());
     stem.filter(|name| check_name(name).is_ok()).unwrap_or_else(|| "other".to_owned())
 }
 
-/// Creates this end's file if it is missing, or reads it; returns its public key.
+/// Reads the key file of this end, or creates it if it is missing. Returns the public key of this
+/// end.
 fn own(path: &Path, peers: &[Named]) -> Result<PublicKey, Failure> {
     let new = !path.exists();
     let mut file = match new {

@@ -1,5 +1,5 @@
-//! Error messages for flag values that name no type of the programming language. Numbers and
-//! addresses are parsed by our own parsers for all flags.
+//! Error messages for values of flags that name no type of the programming language. Numbers and
+//! addresses are parsed by this program's own parsers for all flags.
 
 use std::ffi::OsStr;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
@@ -12,14 +12,15 @@ use clap::{Arg, Command};
 
 use crate::split::values::address;
 
-/// Returns `command` with our own parsers for whole numbers and addresses, in all sub-commands.
+/// Returns `command` with this program's parsers for whole numbers and addresses, in all
+/// sub-commands.
 pub(crate) fn values(command: Command) -> Command {
     let command = command.mut_args(value);
     command.mut_subcommands(values)
 }
 
-/// Replaces the parsers whose messages are for programmers. Types of 32 bits or less keep theirs:
-/// they may have a narrower range, which the message names.
+/// Replaces the parser of a flag if its messages are for programmers. Types of 32 bits or less
+/// keep their parser, which may have a narrower range that the message names.
 fn value(arg: Arg) -> Arg {
     use std::any::TypeId;
     let kind = arg.get_value_parser().type_id();
@@ -39,7 +40,7 @@ fn value(arg: Arg) -> Arg {
     }
 }
 
-/// Parses a value with its `FromStr`; the error message shows `form`.
+/// Parser that uses the `FromStr` of `T`. Its error message shows `form`.
 #[derive(Clone, Debug)]
 struct Whole<T> {
     form: &'static str,

@@ -1,5 +1,4 @@
-//! `anabranch report`: the observations of each path's observer, from a trace, as a page or as
-//! tables.
+//! `anabranch report`: what the observer of each path saw, from a trace, as a page or as tables.
 
 use std::fs;
 use std::io::{self, Read as _, Write as _};
@@ -15,10 +14,10 @@ use crate::failure::Failure;
 /// Description of the files that `report` reads.
 const READS: &str = "report reads files that 'anabranch split --trace FILE' wrote";
 
-/// Sessions shown individually without `--all`.
+/// Number of sessions that are shown individually without `--all`.
 const SHOWN: usize = 20;
 
-/// Maximum sessions on a page: a browser has to hold them in memory.
+/// Maximum number of sessions on a page, which a browser has to hold in memory.
 const MOST: usize = 1000;
 
 /// Write an HTML page that shows what the observer of each path saw: rates, shares, switches and
@@ -45,11 +44,11 @@ pub(crate) struct ReportArgs {
 }
 
 impl ReportArgs {
-    /// Writes the page or prints the tables.
+    /// Writes the page, or prints the tables.
     ///
     /// # Errors
     /// Misuse if the file is not a trace (the message names the reason) or the page cannot be
-    /// written, trouble if standard output fails.
+    /// written. Trouble if standard output fails.
     pub(crate) fn run(&self) -> Result<(), Failure> {
         let refuse = |e| Failure::misuse(format!("{}: {e}", self.trace.display()));
         let trace = Trace::open(&self.trace).map_err(|error| {
@@ -64,7 +63,8 @@ impl ReportArgs {
                 error => refuse(error),
             }
         })?;
-        // Checked before the trace is read, so that an invalid target is reported at once.
+        // The target is checked before the trace is read, so that an invalid target is reported at
+        // once.
         let target = self.target()?;
         let summary = Summary::of_trace(&trace).map_err(refuse)?;
         if let Some(target) = &target {
@@ -93,8 +93,8 @@ impl ReportArgs {
         }
     }
 
-    /// Returns the target of the page, if one is wanted. It is never the trace, and only
-    /// `--output` allows it to replace a file that is not ours.
+    /// Returns the file for the page; `None` if no page is wanted. The trace is never replaced.
+    /// Other files that are no pages of this program are replaced only with `--output`.
     fn target(&self) -> Result<Option<PathBuf>, Failure> {
         if self.output.is_none() && (self.text || self.json) {
             return Ok(None);
@@ -123,8 +123,8 @@ impl ReportArgs {
         Ok(Some(target))
     }
 
-    /// Returns the indices of the sessions that the page shows individually: the busiest, in their
-    /// original order.
+    /// Returns the sessions that the page shows individually, as indices in the original order.
+    /// They are the busiest ones.
     fn chosen(&self, summary: &Summary) -> Result<Vec<usize>, Failure> {
         let count = summary.sessions.len();
         if self.all && count > MOST {
@@ -145,7 +145,7 @@ impl ReportArgs {
     }
 }
 
-/// Returns whether a file begins as pcapng or pcap files do, in either byte order.
+/// Returns whether the file at `path` begins like a pcapng or pcap file, in either byte order.
 fn is_capture(path: &Path) -> bool {
     let mut magic = [0; 4];
     let read = fs::File::open(path).and_then(|mut file| file.read_exact(&mut magic));
@@ -156,7 +156,7 @@ fn is_capture(path: &Path) -> bool {
             .any(|known| number == *known || number.swap_bytes() == *known)
 }
 
-/// Writes the page atomically, or prints it if `target` is `-`.
+/// Writes the page atomically to the file `target`, or prints it if `target` is `-`.
 fn write(target: &Path, page: &str) -> Result<(), Failure> {
     if target == Path::new("-") {
         return print(page);
@@ -165,7 +165,7 @@ fn write(target: &Path, page: &str) -> Result<(), Failure> {
         .map_err(|e| Failure::misuse(format!("cannot write the page: {e}")))
 }
 
-/// Prints `text`. A reader that closes the pipe early (`| head`) is not an error.
+/// Prints `text`. If the reader closes the pipe early (`| head`), that is not an error.
 fn print(text: &str) -> Result<(), Failure> {
     let mut out = io::stdout().lock();
     match out.write_all(text.as_bytes()).and_then(|()| out.flush()) {

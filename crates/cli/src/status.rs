@@ -1,4 +1,5 @@
-//! `anabranch status`: lists running instances, and the status that each of them publishes.
+//! `anabranch status`: lists the running instances of this program, each with the status that it
+//! publishes.
 
 pub(crate) mod pace;
 
@@ -14,7 +15,7 @@ use serde_json::{Map, Value, json};
 use crate::failure::Failure;
 use crate::text::{percent, table};
 
-/// Events of an onion program of which the latest is published.
+/// Names of an onion program's events. The latest event of each name is published.
 #[cfg(feature = "onion")]
 const KEPT: [&str; 9] = [
     "listening",
@@ -75,7 +76,7 @@ impl StatusArgs {
     }
 }
 
-/// Returns whether `run` is the one that `name` stands for; every run is if there is no name.
+/// Returns whether `run` has the name `name`. If `name` is `None`, every run does.
 fn is_wanted(run: &Value, name: Option<&str>) -> bool {
     name.is_none_or(|name| {
         run["name"] == name || name.parse().is_ok_and(|pid: u64| run["pid"] == pid)
@@ -99,15 +100,16 @@ pub(crate) fn now() -> f64 {
     SystemTime::now().duration_since(UNIX_EPOCH).map_or(0.0, |since| since.as_secs_f64())
 }
 
-/// The published status of a run.
+/// The status of this run, as it is published.
 pub(crate) struct Standing {
     board: Board,
     told: Map<String, Value>,
 }
 
 impl Standing {
-    /// Opens the status of a run of this kind, with its name and file of settings if it has them.
-    /// Returns `None` if there is no socket: the run continues without one.
+    /// Opens the published status of a run of this kind, with the run's name and its file of
+    /// settings, if it has them. Returns `None` if the status cannot be published. The run
+    /// continues without it.
     pub(crate) fn named(kind: &str, name: Option<&str>, file: Option<&Path>) -> Option<Standing> {
         let board = Board::open(kind).ok().flatten()?;
         let mut told = Map::new();
@@ -123,7 +125,7 @@ impl Standing {
         Some(standing)
     }
 
-    /// Sets a value by its name, and publishes the status.
+    /// Sets the value `name` of the status, and publishes the status.
     pub(crate) fn set(&mut self, name: &str, value: Value) {
         self.told.insert(name.to_owned(), value);
         self.post();
@@ -146,7 +148,8 @@ impl Standing {
     }
 }
 
-/// Describes a run. Its texts may be another user's, so they are made harmless for a terminal.
+/// Describes a run. The run may be another user's, so control characters in its texts are made
+/// harmless for a terminal.
 fn words(run: &Value, now: f64) -> String {
     let text = |value: &Value| legible(value.as_str().unwrap_or("?"));
     let since = span(now - run["started"].as_f64().unwrap_or(now));
@@ -251,7 +254,7 @@ fn of_onion(run: &Value, now: f64) -> String {
     text
 }
 
-/// Makes a sentence harmless for a terminal.
+/// Makes a text harmless for a terminal, without cutting it.
 fn long(text: &str) -> String {
     text.split(' ').map(legible).collect::<Vec<_>>().join(" ")
 }

@@ -1,12 +1,12 @@
-//! Command line of this process with `sudo`, for a user who lacks the privilege.
+//! Command line that runs this process again with `sudo`, for a user who lacks the privilege.
 
 use std::env;
 use std::path::PathBuf;
 
 use anabranch_os::shell::line;
 
-/// Returns `sudo` and the command line of this process with the words `more`, quoted for a shell.
-/// The program is given by its full path, because root's `PATH` may lack it.
+/// Returns `sudo` followed by the command line of this process and by the words `more`, quoted for
+/// a shell. The program has its full path, because root's `PATH` may lack it.
 pub(crate) fn command_line(more: impl IntoIterator<Item = String>) -> String {
     let mut words = env::args_os();
     let named = words.next().map(PathBuf::from).unwrap_or_default();

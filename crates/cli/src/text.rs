@@ -1,11 +1,12 @@
-//! Numbers and tables for people.
+//! Formats of numbers and tables for people.
 
 use std::borrow::Cow;
 use std::time::Duration;
 
 use textwrap::{Options, WordSeparator, WordSplitter, WrapAlgorithm};
 
-/// Aligns columns two spaces apart, as wide as their widest cell; no line ends in spaces.
+/// Formats `rows` as a table. Columns are as wide as their widest cell, and two spaces apart. No
+/// line ends in spaces.
 pub(crate) fn table(rows: &[Vec<String>]) -> String {
     let columns = rows.iter().map(Vec::len).max().unwrap_or(0);
     let cells = |column: usize| rows.iter().filter_map(move |row| row.get(column));
@@ -22,8 +23,8 @@ fn line(row: &[String], widths: &[usize]) -> String {
     padded.join("  ").trim_end().to_owned()
 }
 
-/// Wraps `text` to at most `width` columns between words; further lines are indented. A word that
-/// fits in no line is broken where its first line is full.
+/// Wraps `text` between words to at most `width` columns. All lines but the first are indented. A
+/// word that fits in no line is broken where its first line is full.
 pub(crate) fn wrapped(text: &str, width: usize) -> Vec<String> {
     let options = Options::new(width.max(2 * INDENT.len()))
         .subsequent_indent(INDENT)
@@ -33,10 +34,11 @@ pub(crate) fn wrapped(text: &str, width: usize) -> Vec<String> {
     textwrap::wrap(text, options).into_iter().map(Cow::into_owned).collect()
 }
 
-/// Indentation of the further lines of a wrapped text.
+/// Indentation of all lines but the first of a wrapped text.
 const INDENT: &str = "  ";
 
-/// Draws the last numbers as bars, one per column, scaled to `most`; the newest is at the right.
+/// Draws the last of `numbers` as bars, one per column and at most `columns`. They are scaled to
+/// `most`. The newest is at the right.
 pub(crate) fn sparks(
     numbers: impl DoubleEndedIterator<Item = f64> + ExactSizeIterator,
     most: f64,
@@ -52,8 +54,8 @@ pub(crate) fn sparks(
     format!("{bars:>columns$}")
 }
 
-/// Draws `share`, from 0 to 1, as a bar of `columns` columns in steps of an eighth; any share
-/// above 0 is visible.
+/// Draws `share`, from 0 to 1, as a bar of `columns` columns in steps of an eighth of a column.
+/// Any share above 0 is visible.
 pub(crate) fn bar(share: f64, columns: usize) -> String {
     const PARTS: [&str; 8] = ["", "▏", "▎", "▍", "▌", "▋", "▊", "▉"];
     let share = share.clamp(0.0, 1.0);
@@ -62,12 +64,13 @@ pub(crate) fn bar(share: f64, columns: usize) -> String {
     format!("{text:<columns$}")
 }
 
-/// Formats `share`, from 0 to 1, as a bar of four columns and in per cent: ten columns.
+/// Formats `share`, from 0 to 1, as a bar of four columns followed by a percentage. The text has
+/// ten columns.
 pub(crate) fn share(share: f64) -> String {
     format!("{}{:>6}", bar(share, 4), percent(share))
 }
 
-/// Formats `share`, from 0 to 1, in per cent.
+/// Formats `share`, from 0 to 1, as a percentage.
 pub(crate) fn percent(share: f64) -> String {
     format!("{:.0} %", share * 100.0)
 }

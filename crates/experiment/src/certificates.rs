@@ -7,20 +7,20 @@ use rcgen::{
 };
 use sha2::{Digest, Sha256};
 
-/// A certificate for each host, signed by a new authority. All certificates share one key, so that
-/// a browser can be configured to trust them by one hash.
+/// A certificate for each host, signed by a new certificate authority. All certificates share one
+/// key, so that a browser can be configured to trust them by the hash of that key.
 pub(super) struct Certificates {
-    /// Key of all certificates, PEM.
+    /// Private key of all certificates, in PEM format.
     pub(super) key: String,
-    /// Certificate chains in the order of the hosts, PEM: the host's own certificate, then the
-    /// authority's.
+    /// Certificate chains in the order of the hosts, in PEM format: the host's own certificate,
+    /// then the authority's.
     pub(super) chains: Vec<String>,
-    /// Base64 of the SHA-256 of their SubjectPublicKeyInfo, as in pins (RFC 7469).
+    /// Base64 of the SHA-256 of the certificates' SubjectPublicKeyInfo, as in pins (RFC 7469).
     pub(super) pin: String,
 }
 
 impl Certificates {
-    /// Generates the certificates.
+    /// Generates a certificate for each of `hosts`.
     ///
     /// # Errors
     /// A name is not a host name, or there is no entropy.

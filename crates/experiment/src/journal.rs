@@ -1,4 +1,5 @@
-//! Results of an experiment so far: a file of lines, each durable before the next unit begins.
+//! Journals: the results of an experiment so far, in a file of lines. Each line is durable before
+//! the next unit begins.
 
 use std::fmt;
 use std::fs::{self, OpenOptions};
@@ -11,11 +12,11 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::{Map, Value, json};
 
-/// Records of an experiment in a file that grows by a line for each record.
+/// Records of an experiment, in a file that grows by a line for each record.
 ///
-/// The first line identifies the experiment and the build that runs it, so that results of two are
-/// never mixed. An incomplete last line (after a power failure or a kill) is dropped: at most the
-/// unit under way is lost.
+/// The first line identifies the experiment and the build that runs it, so that results of two
+/// builds are never mixed. An incomplete last line (after a power failure or a kill) is dropped,
+/// so at most the unit under way is lost.
 #[derive(Debug)]
 pub struct Journal<R> {
     file: FileLock,
@@ -24,10 +25,10 @@ pub struct Journal<R> {
     records: Vec<R>,
 }
 
-/// Member of the first line that later runs may extend: the peers' programs, since a later run may
-/// need more of them.
+/// Member of the first line that later runs may extend. It has the third-party programs, of which
+/// a later run may need more.
 const GROWS: &str = "programs";
-/// Members of the first line that no option sets.
+/// Members of the first line that describe the origin of the results and are not set by options.
 const ORIGIN: [&str; 3] = ["machine", "program", GROWS];
 
 /// Reason why a journal cannot be resumed.
@@ -35,11 +36,12 @@ const ORIGIN: [&str; 3] = ["machine", "program", GROWS];
 pub enum JournalError {
     /// The file cannot be read or written.
     Io(PathBuf, io::Error),
-    /// Another process uses it.
+    /// Another process uses the file.
     Busy(PathBuf),
-    /// It is not a journal, or a line is malformed; lines count from 1.
+    /// The file is not a journal, or a line is malformed. The number is the line's, from 1.
     Line(PathBuf, usize, String),
-    /// It belongs to a run with other settings: the setting, its value there, its value here.
+    /// The journal belongs to a run with other settings. The fields are the name of the first
+    /// setting that differs, its value in the journal, and its value in this run.
     Other(PathBuf, String, Value, Value),
 }
 
@@ -92,10 +94,11 @@ impl fmt::Display for JournalError {
 impl std::error::Error for JournalError {}
 
 impl<R: Serialize + DeserializeOwned> Journal<R> {
-    /// Opens the journal at `path` to resume it, or creates it with `header`, a JSON object.
+    /// Opens the journal at `path` to resume it, or creates it with the first line `header`, a
+    /// JSON object.
     ///
     /// # Errors
-    /// [`JournalError`]; nothing has changed then.
+    /// [`JournalError`]. The file has not changed then.
     pub fn open(path: &Path, header: &Value) -> Result<Journal<R>, JournalError> {
         let io = |error| JournalError::Io(path.to_owned(), error);
         let options = OpenOptions::new().read(true).append(true).create(true).clone();
@@ -124,7 +127,8 @@ impl<R: Serialize + DeserializeOwned> Journal<R> {
         written.map_err(|error| JournalError::Io(self.path.clone(), error))
     }
 
-    /// Reads the existing records, if they are of the same run.
+    /// Reads the journal's existing records, if they belong to the same experiment with the same
+    /// settings. Extends the member [`GROWS`] of the first line if this run has more programs.
     fn go_on(&mut self, text: &str) -> Result<(), JournalError> {
         let (mut header, records) = parse(&self.path, text)?;
         let more = agree(&self.path, &header, &self.header)?;
@@ -148,7 +152,7 @@ impl<R: Serialize + DeserializeOwned> Journal<R> {
         parse(path, &whole_lines(&bytes))
     }
 
-    /// Appends a record; it is durable when this returns.
+    /// Appends a record, which is durable when this function returns.
     ///
     /// # Errors
     /// The disk is full, or was removed.
@@ -158,7 +162,7 @@ impl<R: Serialize + DeserializeOwned> Journal<R> {
         Ok(())
     }
 
-    /// Returns the data that all records have in common.
+    /// Returns the first line: settings and origin, which all records have in common.
     pub fn header(&self) -> &Value {
         &self.header
     }
@@ -171,13 +175,14 @@ impl<R: Serialize + DeserializeOwned> Journal<R> {
     fn line(&mut self, content: &impl Serialize) -> io::Result<()> {
         let mut line = serde_json::to_vec(content)?;
         line.push(b'\n');
-        // A single write: only a crash of the machine can leave an incomplete line.
+        // A single write suffices: only a crash of the machine can leave an incomplete line.
         self.file.write_all(&line)?;
         self.file.sync_data()
     }
 }
 
-/// Returns all complete lines. Invalid UTF-8 is replaced by a text that the parser rejects.
+/// Returns all complete lines of a journal. Invalid UTF-8 is replaced by a text that the parser
+/// rejects.
 fn whole_lines(bytes: &[u8]) -> String {
     let end = bytes.iter().rposition(|&byte| byte == b'\n').map_or(0, |at| at + 1);
     String::from_utf8(bytes[..end].to_vec()).unwrap_or_else(|_| "?\n".to_owned())
@@ -201,15 +206,15 @@ fn parse<R: DeserializeOwned>(path: &Path, text: &str) -> Result<(Value, Vec<R>)
     Ok((header, records))
 }
 
-/// Adds entries to the member that may grow.
+/// Adds the entries of `more` to the member [`GROWS`] of the first line.
 fn grow(header: &mut Value, more: &Map<String, Value>) {
     for (key, value) in more {
         header[GROWS][key] = value.clone();
     }
 }
 
-/// Checks that the headers agree, and returns the additional entries of `here` in the member that
-/// may grow.
+/// Checks that the first line `there` of the journal agrees with that of this run, `here`. Returns
+/// the entries of the member [`GROWS`] that only `here` has.
 fn agree(path: &Path, there: &Value, here: &Value) -> Result<Map<String, Value>, JournalError> {
     let object = |value: &Value| value.as_object().cloned().unwrap_or_default();
     let (there, here) = (object(there), object(here));
@@ -217,7 +222,7 @@ fn agree(path: &Path, there: &Value, here: &Value) -> Result<Map<String, Value>,
         let [there, here] = [there, here].map(|value| value.cloned().unwrap_or_default());
         JournalError::Other(path.to_owned(), key, there, here)
     };
-    // A different build is reported first, because other differences may follow from it.
+    // A different build is reported first, because other differences may be its consequence.
     let keys = here.keys().chain(there.keys()).map(String::as_str);
     for key in ORIGIN.into_iter().chain(keys).filter(|key| *key != GROWS) {
         if there.get(key) != here.get(key) {

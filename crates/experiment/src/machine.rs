@@ -1,5 +1,5 @@
-//! Disturbance of the machine during a measurement, so that disturbed repetitions can be
-//! recognised.
+//! Disturbance of the machine by other programs during a measurement, so that disturbed
+//! repetitions can be recognised.
 
 use std::fs;
 use std::sync::Arc;
@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use serde::{Deserialize, Serialize};
 
-/// Length of a sleep of the probe.
+/// Length of one sleep of the thread that measures late wake-ups.
 const NAP: Duration = Duration::from_millis(5);
 
 /// Other load of the machine during a measurement.
@@ -17,16 +17,17 @@ const NAP: Duration = Duration::from_millis(5);
 pub struct Disturbance {
     /// Share of CPU time that the hypervisor gave to other guests (`steal` of proc(5)).
     pub steal: f64,
-    /// Share of the time in which some task waited for a CPU (`some` of `/proc/pressure/cpu`). It
-    /// includes our own processes.
+    /// Share of the time in which some task waited for a CPU (`some` of `/proc/pressure/cpu`). Our
+    /// own processes are included.
     pub pressure: f64,
-    /// Number of processes that ran or waited to run, averaged over the last minute.
+    /// Number of processes that ran or waited to run, averaged over the last minute of the
+    /// measurement.
     pub load: f64,
-    /// Delay in milliseconds of a thread that is to be woken after 5 ms: the 99th percentile.
+    /// Delay in milliseconds with which a thread wakes after a sleep of 5 ms: the 99th percentile.
     pub late: f64,
 }
 
-/// A measurement of the machine that runs alongside another one.
+/// Observation of the machine's load, which runs alongside a measurement.
 pub struct Probe {
     before: Counters,
     began: Instant,
@@ -34,7 +35,7 @@ pub struct Probe {
     napper: Option<JoinHandle<Vec<f64>>>,
 }
 
-/// CPU time that the machine's processors have used so far; the baseline for their use afterwards.
+/// CPU time that the machine's processors have used so far, from which a later use is computed.
 #[derive(Clone, Copy)]
 pub(crate) struct Cores {
     worked: f64,
@@ -52,14 +53,14 @@ impl Cores {
         Cores { worked: all - idle, ticks: all }
     }
 
-    /// Returns the share of all processors' time that was used since then.
+    /// Returns the share of all processors' time that was used since this value was taken.
     pub(crate) fn busy_since(self) -> f64 {
         let now = Cores::now();
         (now.worked - self.worked) / (now.ticks - self.ticks).max(1.0)
     }
 }
 
-/// Counters of the kernel, in its own units.
+/// Counters of the kernel, in the kernel's own units.
 #[derive(Clone, Copy, Default)]
 struct Counters {
     stolen: f64,
@@ -68,7 +69,7 @@ struct Counters {
 }
 
 impl Probe {
-    /// Starts the measurement.
+    /// Starts the observation.
     pub fn start() -> Probe {
         let stop = Arc::new(AtomicBool::new(false));
         let flag = Arc::clone(&stop);
@@ -76,7 +77,7 @@ impl Probe {
         Probe { before: Counters::now(), began: Instant::now(), stop, napper: Some(napper) }
     }
 
-    /// Ends the measurement, and returns its result.
+    /// Ends the observation, and returns its result.
     pub fn finish(mut self) -> Disturbance {
         let (after, lasted) = (Counters::now(), self.began.elapsed().as_secs_f64());
         let share = |part: f64, whole: f64| if whole > 0.0 { part / whole } else { 0.0 };
@@ -102,7 +103,7 @@ impl Drop for Probe {
 }
 
 impl Counters {
-    /// Reads the counters; those that this kernel lacks are zero.
+    /// Reads the counters. Counters that this kernel lacks are zero.
     fn now() -> Counters {
         let stat = read("/proc/stat");
         let cpu: Vec<f64> = stat
@@ -117,15 +118,16 @@ impl Counters {
         let total = pressure.split("total=").nth(1).and_then(|rest| rest.lines().next());
         Counters {
             stolen: cpu.get(7).copied().unwrap_or(0.0),
-            // The last two fields are included in the first two (guests).
+            // The fields `guest` and `guest_nice` are left out, because they are included in
+            // `user` and `nice`.
             ticks: cpu.iter().take(8).sum(),
             waited: Duration::from_secs_f64(total.map_or(0.0, number) * 1e-6),
         }
     }
 }
 
-/// Sleeps repeatedly, at least once, until `stop` is set. Returns the excess of each sleep in
-/// milliseconds.
+/// Sleeps repeatedly, at least once, until `stop` is set. Returns for each sleep by how many
+/// milliseconds it was too long.
 fn nap(stop: &AtomicBool) -> Vec<f64> {
     let mut late = Vec::new();
     loop {

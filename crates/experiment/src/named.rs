@@ -1,13 +1,13 @@
 //! Enumerations whose values have names.
 
-/// Implements the names of a type's values, for users and for JSON.
+/// Implements the names of an enumeration's values, for users and for JSON.
 macro_rules! named {
     ($type:ident: $($value:ident $name:literal),+) => {
         impl $type {
             /// All values.
             pub const ALL: &[$type] = &[$($type::$value),+];
 
-            /// Returns its name, as users write it.
+            /// Returns the value's name, as users write it.
             #[must_use]
             pub fn name(self) -> &'static str {
                 match self { $($type::$value => $name),+ }

@@ -1,4 +1,4 @@
-//! Origin of a result: the program under test, the peers, the machine.
+//! Origin of a result: the program under test, the third-party programs, the machine.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -13,13 +13,15 @@ use sha2::{Digest, Sha256};
 
 use super::Programs;
 
-/// Programs that are wrapped in a script, Debian's or ours. Their `--version` output identifies
-/// them better than the script's hash.
+/// Programs that are started through a script, Debian's or ours. The output of `--version`
+/// identifies them better than the script's hash.
 const SCRIPTS: [&str; 2] = ["chromium", "aioquic-server"];
-/// Bytes of a hash that are kept: enough to distinguish builds, few enough for comparison by eye.
+/// Number of bytes of a hash that are kept: enough to distinguish builds, few enough for
+/// comparison by eye.
 const KEPT: usize = 8;
 
-/// Properties that must be the same for all results of a journal. Two builds of one version differ.
+/// Properties that must be the same for all results of a journal. Two builds of one version have
+/// different origins.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Origin {
     program: String,
@@ -28,7 +30,8 @@ pub struct Origin {
 }
 
 impl Origin {
-    /// Determines the origin for the program at `own`, named `name`, and all peers that were found.
+    /// Determines the origin for the program at `own`, named `name`, and the third-party programs
+    /// that were found.
     ///
     /// # Errors
     /// A program cannot be read, or does not report its version.

@@ -1,4 +1,4 @@
-//! Search for third-party programs, and how to install them.
+//! Search for third-party programs, with their sources for users who lack them.
 
 use std::collections::BTreeMap;
 use std::env;
@@ -14,7 +14,7 @@ pub struct Programs {
     found: BTreeMap<&'static str, PathBuf>,
 }
 
-/// Programs that were not found, each with its source.
+/// Programs that were not found, each with the package or project that provides it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Missing(pub Vec<(&'static str, &'static str)>);
 
@@ -39,14 +39,14 @@ pub fn cache() -> Option<PathBuf> {
     Some(named.or_else(home)?.join("anabranch"))
 }
 
-/// Returns the directory of the programs that the interop tests build for this user.
+/// Returns the directory of the programs that the interop tests have built for this user.
 pub fn built() -> Option<PathBuf> {
     Some(cache()?.join("peers/bin"))
 }
 
 impl Programs {
-    /// Sets the search order: `own`, the programs built by the interop tests, `PATH`, and the
-    /// directories where Debian installs servers.
+    /// Sets the directories to search, in this order: `own`, the programs built by the interop
+    /// tests, `PATH`, and the directories where Debian installs servers.
     pub fn new(own: Option<&Path>) -> Programs {
         let path = env::var_os("PATH").unwrap_or_default();
         let mut folders: Vec<PathBuf> =
@@ -56,10 +56,10 @@ impl Programs {
         Programs { folders, found: BTreeMap::new() }
     }
 
-    /// Searches for programs, each given with its source.
+    /// Searches for the programs in `wanted`, each given with its source.
     ///
     /// # Errors
-    /// Some programs are missing; all of them are named.
+    /// Some programs are missing. The error names all of them.
     pub fn find(&mut self, wanted: &[(&'static str, &'static str)]) -> Result<(), Missing> {
         let mut missing = Vec::new();
         for &(name, from) in wanted {
@@ -77,7 +77,7 @@ impl Programs {
         self.found.iter().map(|(&name, file)| (name, file.as_path()))
     }
 
-    /// Returns the path of a program that was found; for others, the bare name.
+    /// Returns the path of the program `name`, or `name` itself if it was not found.
     pub fn path(&self, name: &'static str) -> PathBuf {
         self.found.get(name).cloned().unwrap_or_else(|| name.into())
     }

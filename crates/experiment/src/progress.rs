@@ -2,20 +2,21 @@
 
 use std::time::Duration;
 
-/// Number of finished units, and an estimate of the time left. Reads no clock.
+/// Number of finished units, and an estimate of the time left. This type reads no clock.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Progress {
     done: usize,
     total: usize,
     /// Nominal duration of the remaining units.
     left: Duration,
-    /// Nominal duration of the units done in this run; the next field is their real duration.
+    /// Nominal duration of the units done in this run. The next field is their real duration.
     due: Duration,
     took: Duration,
 }
 
 impl Progress {
-    /// Starts with `done` stored units; `left` has the nominal duration of each remaining one.
+    /// Starts with `done` units that are stored already. `left` has the nominal duration of each
+    /// remaining unit.
     pub fn new(done: usize, left: impl ExactSizeIterator<Item = Duration>) -> Progress {
         let total = done + left.len();
         Progress { done, total, left: left.sum(), due: Duration::ZERO, took: Duration::ZERO }

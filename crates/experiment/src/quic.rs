@@ -1,4 +1,4 @@
-//! QUIC: servers with their defaults, and quic-go's client.
+//! QUIC servers with their defaults, and quic-go's client.
 
 use std::fs::{self, File};
 use std::io;
@@ -16,14 +16,14 @@ use anabranch_emulator::Member;
 
 /// Port of all servers.
 pub(super) const PORT: u16 = 4433;
-/// Seed of the servers' content, which does not matter here.
+/// Seed of the servers' content, whose value does not matter here.
 const SEED: &str = "1";
-/// Time after its timeout at which a client is ended.
+/// Time after a client's own timeout at which the client is killed.
 const LATE: Duration = Duration::from_secs(10);
 const CLIENT: (&str, &str) = ("quic-client", "quic-go's client of the interop tests");
 const OPENSSL: (&str, &str) = ("openssl", "package openssl");
 
-/// Maker of a QUIC server.
+/// Kind of QUIC server, by the library that it is built with.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Maker {
     QuicGo,
@@ -50,12 +50,12 @@ pub(super) struct ClientReport {
     /// Time to the first byte of the content in seconds; 0 if none arrived.
     pub(super) first_byte_s: f64,
     pub(super) longest_gap_s: f64,
-    /// Error message; empty if everything arrived.
+    /// Error message of the client; empty if everything arrived.
     pub(super) error: String,
 }
 
 impl Maker {
-    /// Returns its name, as users write it.
+    /// Returns the library's name, as users write it.
     pub(super) fn name(self) -> &'static str {
         match self {
             Maker::QuicGo => "quic-go",
@@ -66,7 +66,7 @@ impl Maker {
         }
     }
 
-    /// Returns the programs that server and client need, each with its source.
+    /// Returns the programs that this server and the client need, each with its source.
     pub(super) fn needs(self) -> Vec<(&'static str, &'static str)> {
         match self {
             Maker::QuicGo => {
@@ -85,10 +85,10 @@ impl Maker {
 }
 
 impl<'a> Server<'a> {
-    /// Starts a server that serves `length` bytes.
+    /// Starts a server that sends `length` bytes.
     ///
     /// # Errors
-    /// It does not start, or does not listen.
+    /// The server does not start, or does not listen.
     pub(super) fn start(
         maker: Maker,
         stage: &'a Stage,
@@ -125,8 +125,8 @@ impl<'a> Server<'a> {
         Ok(Server { protocol, path, _process: process })
     }
 
-    /// Runs the client on the stage's client host. It connects to `to` and requests the server name
-    /// `name`, for at most `seconds`.
+    /// Runs the client on the stage's client host, for at most `seconds`. The client connects to
+    /// `to` and requests the server name `name`.
     ///
     /// # Errors
     /// The client cannot be started, or reports nothing.
@@ -157,7 +157,7 @@ impl<'a> Server<'a> {
     }
 }
 
-/// Returns the command of ngtcp2's server, with a sparse file of `length` bytes.
+/// Returns the command of ngtcp2's server, which serves a sparse file of `length` bytes.
 fn gtlsserver(stage: &Stage, programs: &Programs, length: u64) -> io::Result<Command> {
     stage.crew.among_files(|folder| {
         let site = folder.join("site");
@@ -170,8 +170,8 @@ fn gtlsserver(stage: &Stage, programs: &Programs, length: u64) -> io::Result<Com
     Ok(server)
 }
 
-/// Generates a certificate that no client needs to trust, and its key. Returns their paths as the
-/// crew sees them.
+/// Generates a certificate that no client needs to trust, and its key. Returns the paths of both
+/// as the started programs see them.
 ///
 /// # Errors
 /// `openssl` cannot be started or fails.

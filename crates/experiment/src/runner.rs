@@ -1,4 +1,4 @@
-//! Execution of units one after another, until all are done.
+//! Execution of a plan's units one after another, until all are done.
 
 use std::fmt;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -9,22 +9,22 @@ use serde::de::DeserializeOwned;
 
 use super::{Journal, JournalError, Progress};
 
-/// Pause before a failed unit is tried again: the obstacle may have vanished.
+/// Pause before a failed unit is tried again, in which the cause may vanish.
 const PAUSE: Duration = Duration::from_secs(1);
 /// Maximum number of attempts at a unit.
 const TRIES: u32 = 2;
 
 /// One measurement of a plan.
 pub trait Unit {
-    /// Returns its name, unique among all units of the plan and the same in each run.
+    /// Returns the unit's name, which is unique in the plan and the same in each run.
     fn id(&self) -> String;
-    /// Returns its approximate duration, for the estimate of the remaining time.
+    /// Returns the unit's approximate duration, for the estimate of the remaining time.
     fn lasts(&self) -> Duration;
 }
 
 /// Result of a unit.
 pub trait Record: Serialize + DeserializeOwned {
-    /// Returns the [`Unit::id`] that it belongs to.
+    /// Returns the [`Unit::id`] of the unit that was measured.
     fn unit(&self) -> &str;
 }
 
@@ -34,7 +34,7 @@ pub enum Event<'a, U, R> {
     Begun(&'a U),
     /// A unit is done, and its record is stored.
     Done(&'a U, &'a R),
-    /// A unit failed for this reason, and is tried again.
+    /// A unit failed for the given reason, and will be tried again.
     Again(&'a U, &'a str),
 }
 
@@ -58,9 +58,9 @@ impl fmt::Display for Gone {
 
 impl std::error::Error for Gone {}
 
-/// Executes the units that have no record in the journal, in order. `tell` receives each event with
-/// the progress. Returns true if all are done, false if `stop` was set before; then only the unit
-/// under way is lost.
+/// Executes the units that have no record in the journal, in order. `tell` receives each event
+/// with the progress. Returns true if all units are done, and false if `stop` was set before. In
+/// that case only the unit under way is lost.
 ///
 /// # Errors
 /// [`Gone`]: a unit failed twice, or its record could not be stored.
@@ -93,8 +93,8 @@ pub fn carry_out<U: Unit, R: Record>(
     Ok(true)
 }
 
-/// Executes one unit, and returns its record or the reason of its failure; `None` if it was
-/// stopped.
+/// Executes one unit, and returns its record or the reason of its failure; `None` if the run was
+/// stopped. `again` is called with the reason before a second attempt.
 fn one<U, R>(
     unit: &U,
     stop: &AtomicBool,

@@ -1,4 +1,4 @@
-//! Summaries of a few repetitions.
+//! Summaries of a few repetitions or rounds of a measurement.
 
 use std::collections::BTreeMap;
 
@@ -16,7 +16,7 @@ pub struct Spread {
 }
 
 impl Spread {
-    /// Summarises these values; `None` if there is none.
+    /// Summarises `values`; `None` if there is no value.
     pub fn of(values: impl IntoIterator<Item = f64>) -> Option<Spread> {
         let mut values: Vec<f64> = values.into_iter().collect();
         values.sort_by(f64::total_cmp);
@@ -27,30 +27,31 @@ impl Spread {
     }
 }
 
-/// A mean with half the width of its 95 % interval; the width is infinite for a single round.
+/// Mean over rounds, with half the width of its 95 % interval. The width is infinite for a single
+/// round.
 ///
 /// The interval assumes independent rounds (Student's t).
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Mean {
     /// The mean of the rounds.
     pub mean: f64,
-    /// Half the width of its interval.
+    /// Half the width of the interval.
     pub half: f64,
 }
 
-/// Median of several rounds, with its interval ([`median_interval`]).
+/// Median over rounds, with its interval ([`median_interval`]).
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Median {
     /// Median of the rounds.
     pub median: f64,
-    /// 95 % interval for any distribution; `None` for fewer than six rounds.
+    /// 95 % interval, which is valid for any distribution; `None` for fewer than six rounds.
     pub interval: Option<[f64; 2]>,
     /// Number of rounds.
     pub count: usize,
 }
 
 impl Median {
-    /// Summarises these values, one for each round; `None` if there is none.
+    /// Summarises `rounds`, which has one value for each round; `None` if there is no value.
     #[must_use]
     pub fn of(rounds: &[f64]) -> Option<Median> {
         let median = middle(rounds)?;
@@ -58,9 +59,9 @@ impl Median {
     }
 }
 
-/// Summarises the values of each round with `amount`, in the order of the rounds. Values of one
-/// round share its programs, its circuit and its time. So an interval that counts them individually
-/// is too narrow.
+/// Applies `amount` to the values of each round, and returns the results by round. Each value is
+/// given with the number of its round. Values of one round share its programs, its circuit and its
+/// time. So an interval that counts them individually would be too narrow.
 pub fn by_round(
     values: impl IntoIterator<Item = (u32, f64)>,
     amount: impl Fn(&[f64]) -> Option<f64>,
@@ -72,7 +73,7 @@ pub fn by_round(
     rounds.into_iter().filter_map(|(round, of)| Some((round, amount(&of)?))).collect()
 }
 
-/// Returns the median; `None` if there is no value.
+/// Returns the median of `values`; `None` if there is no value.
 #[must_use]
 pub fn middle(values: &[f64]) -> Option<f64> {
     Spread::of(values.iter().copied()).map(|spread| spread.median)
@@ -84,14 +85,14 @@ pub fn ratio(part: f64, whole: f64) -> Option<f64> {
     (whole > 0.0).then(|| part / whole).filter(|ratio| !ratio.is_nan())
 }
 
-/// Returns the mean; `None` if there is no value.
+/// Returns the mean of `values`; `None` if there is no value.
 #[must_use]
 pub fn average(values: &[f64]) -> Option<f64> {
     (!values.is_empty()).then(|| values.iter().sum::<f64>() / values.len() as f64)
 }
 
-/// Returns lower quartile, median and upper quartile, interpolated between two values. `None` if
-/// there is no value.
+/// Returns lower quartile, median and upper quartile of `values`, interpolated between two values.
+/// `None` if there is no value.
 pub fn quartiles(values: impl IntoIterator<Item = f64>) -> Option<[f64; 3]> {
     let mut values: Vec<f64> = values.into_iter().collect();
     values.sort_by(f64::total_cmp);
@@ -104,7 +105,7 @@ pub fn quartiles(values: impl IntoIterator<Item = f64>) -> Option<[f64; 3]> {
     Some([0.25, 0.5, 0.75].map(at))
 }
 
-/// Student's t for 95 % and 1 to 30 degrees of freedom.
+/// Student's t for a 95 % interval and 1 to 30 degrees of freedom.
 const STUDENT: [f64; 30] = [
     12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262, 2.228, 2.201, 2.179, 2.160,
     2.145, 2.131, 2.120, 2.110, 2.101, 2.093, 2.086, 2.080, 2.074, 2.069, 2.064, 2.060, 2.056,
@@ -112,7 +113,7 @@ const STUDENT: [f64; 30] = [
 ];
 
 impl Mean {
-    /// Summarises these values, one for each round; `None` if there is none.
+    /// Summarises `rounds`, which has one value for each round; `None` if there is no value.
     #[must_use]
     pub fn of(rounds: &[f64]) -> Option<Mean> {
         let (mean, count) = (average(rounds)?, rounds.len() as f64);
@@ -128,7 +129,7 @@ impl Mean {
         Some(Mean { mean, half })
     }
 
-    /// Returns whether its interval is as narrow as the paper's: 10 % of the mean in each
+    /// Returns whether the mean's interval is as narrow as the paper's: 10 % of the mean in each
     /// direction.
     #[must_use]
     pub fn is_narrow(&self) -> bool {
@@ -136,15 +137,15 @@ impl Mean {
     }
 }
 
-/// Returns two of the rounds that enclose the median with a probability of at least 95 %, for any
-/// distribution. `None` for fewer than six rounds, which have no such pair.
+/// Returns two of the values in `rounds` that enclose the median with a probability of at least 95
+/// %, for any distribution. `None` for fewer than six rounds, for which there are no such values.
 #[must_use]
 pub fn median_interval(rounds: &[f64]) -> Option<[f64; 2]> {
     let mut rounds = rounds.to_vec();
     rounds.sort_by(f64::total_cmp);
     let count = rounds.len();
-    // Probability that exactly `place` of the rounds are below the median; `outside` sums both
-    // sides.
+    // `chance` is the probability that exactly `place` of the rounds are below the median.
+    // `outside` sums such probabilities for both sides.
     let (mut chance, mut outside, mut found) = (0.5_f64.powi(count as i32), 0.0, None);
     for place in 0..count / 2 {
         outside += 2.0 * chance;

@@ -1,4 +1,4 @@
-//! The network of a measurement, and the splitter in it.
+//! The network of a measurement, and the start of its splitter and far end.
 
 use std::fmt::Write as _;
 use std::fs;
@@ -15,20 +15,20 @@ use anabranch_emulator::{Crew, Member, Namespace, Network, Topology};
 /// Address of the server on all paths.
 pub(super) const SERVER: &str = "10.99.0.1";
 
-/// Timeout for a program to be ready.
+/// Timeout for a started program to listen.
 const READY: Duration = Duration::from_secs(15);
 
 /// A client and a server with a few paths between them, and processes on both.
 ///
-/// Everything is removed on drop, and when this process ends for whatever reason.
+/// Processes and network are removed on drop, and when this process ends for whatever reason.
 pub(super) struct Stage {
-    // First field: processes must end before their network.
+    // First field, so that processes end before their network is removed.
     pub(super) crew: Crew,
     network: Network,
     links: Vec<String>,
 }
 
-/// Bytes of IP packets that each path carried, as seen at its client's end.
+/// Bytes of IP packets that each path has carried, as counted at its client's end.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Carried {
     pub(super) up: Vec<u64>,
@@ -36,28 +36,29 @@ pub(super) struct Carried {
 }
 
 impl Stage {
-    /// Builds a path of 100 Mbit/s, `p0`, `p1`, ..., for each round-trip time in milliseconds.
+    /// Builds a path of 100 Mbit/s for each of `rtts`, a round-trip time in milliseconds. The
+    /// paths' interfaces are `p0`, `p1`, ...
     ///
     /// # Errors
-    /// The machine refuses a step.
+    /// A step of the set-up fails.
     pub(super) fn build(rtts: &[u32]) -> io::Result<Stage> {
         Stage::with_rate(USUAL_RATE, rtts)
     }
 
-    /// Builds such paths with `rate` bits per second.
+    /// Builds such paths with a rate of `rate` bits per second.
     ///
     /// # Errors
-    /// The machine refuses a step.
+    /// A step of the set-up fails.
     pub(super) fn with_rate(rate: u64, rtts: &[u32]) -> io::Result<Stage> {
         let links = (0..rtts.len()).map(|path| format!("p{path}")).collect();
         Stage::of(&topology(rate, rtts), links)
     }
 
-    /// Builds a topology that has hosts named `client` and `server`. Only the links in `links` are
-    /// counted.
+    /// Builds the network of `topology`, which has hosts named `client` and `server`.
+    /// [`Stage::carried`] counts only the links in `links`.
     ///
     /// # Errors
-    /// The topology is invalid, or the machine refuses a step.
+    /// The topology is invalid, or a step of the set-up fails.
     pub(super) fn of(topology: &str, links: Vec<String>) -> io::Result<Stage> {
         let topology = Topology::parse(topology, "stage").map_err(io::Error::other)?;
         let network = Network::start(&topology).map_err(io::Error::other)?;
@@ -72,17 +73,17 @@ impl Stage {
         self.host("server")
     }
 
-    /// Returns a host of the stage's topology.
+    /// Returns the host called `name` in the stage's topology.
     pub(super) fn host(&self, name: &str) -> &Namespace {
         self.network.host(name).expect("a stage is asked for hosts of its topology")
     }
 
-    /// Returns the number of packets dropped by a censor at the second end of a link.
+    /// Returns the number of packets that a censor at the second end of `link` has dropped.
     pub(super) fn censored(&self, link: &str) -> u64 {
         self.network.stats().get(link).map_or(0, |link| link.forward.dropped.censored)
     }
 
-    /// Returns the bytes that the paths have carried so far.
+    /// Returns the bytes that the counted links have carried so far.
     pub(super) fn carried(&self) -> Carried {
         let stats = self.network.stats();
         let links = self.links.iter().filter_map(|name| stats.get(name));
@@ -90,11 +91,11 @@ impl Stage {
         Carried { up, down }
     }
 
-    /// Starts the splitter at the client, between this port there and the server's port of the same
-    /// number.
+    /// Starts the splitter at the client. It listens on `port` and sends to the same port of the
+    /// server.
     ///
     /// # Errors
-    /// The splitter ended before it listened; the error has its output.
+    /// The splitter ended before it listened. The error includes its output.
     pub(super) fn split(
         &self,
         program: &Path,
@@ -104,10 +105,11 @@ impl Stage {
         self.split_to(program, (port, port), words)
     }
 
-    /// Starts the splitter at the client, between a port there and another port of the server.
+    /// Starts the splitter at the client. It listens on port `here` and sends to port `there` of
+    /// the server.
     ///
     /// # Errors
-    /// The splitter ended before it listened; the error has its output.
+    /// The splitter ended before it listened. The error includes its output.
     pub(super) fn split_to(
         &self,
         program: &Path,
@@ -120,10 +122,10 @@ impl Stage {
         self.listening("the splitter", self.client(), &mut command)
     }
 
-    /// Starts a far end in front of this port of the server.
+    /// Starts a far end at the server. It listens on port `here` and forwards to port `server`.
     ///
     /// # Errors
-    /// The far end ended before it listened; the error has its output.
+    /// The far end ended before it listened. The error includes its output.
     pub(super) fn merge(
         &self,
         program: &Path,
@@ -147,7 +149,7 @@ impl Stage {
         let mut program = self.crew.start(host, command)?;
         let stdout = program.stdout.take().expect("it was given a pipe");
         let (ready, listening) = mpsc::channel();
-        // The output is read to its end, because the splitter would have to drop lines otherwise.
+        // The output is read to its end: otherwise the splitter would have to drop lines.
         thread::spawn(move || {
             for line in BufReader::new(stdout).lines().map_while(Result::ok) {
                 if line.contains(r#""event":"listening""#) {
@@ -168,10 +170,11 @@ impl Stage {
         }
     }
 
-    /// Waits until a UDP port is bound at the server.
+    /// Waits until the UDP port `port` is bound at the server. `process` is the program that
+    /// should bind it, and `who` its name.
     ///
     /// # Errors
-    /// The program that should bind it has ended, or takes too long; the error names the cause.
+    /// The program has ended, or takes too long. The error includes the cause.
     pub(super) fn wait_bound(
         &self,
         who: &str,
@@ -181,7 +184,7 @@ impl Stage {
         self.wait_port(who, process, ("udp", &|line| port_of(line) == Some(port)))
     }
 
-    /// Waits until a program listens on a TCP port at the server.
+    /// Waits until a program listens on the TCP port `port` at the server.
     ///
     /// # Errors
     /// As for [`Stage::wait_bound`].
@@ -196,7 +199,8 @@ impl Stage {
         self.wait_port(who, process, ("tcp", &|line| listens(line) && port_of(line) == Some(port)))
     }
 
-    /// Waits until the kernel's table of a protocol has a matching line.
+    /// Waits until the kernel's table of a protocol, such as `/proc/net/udp`, has a line for which
+    /// `is_it` returns true.
     fn wait_port(
         &self,
         who: &str,
@@ -216,17 +220,17 @@ impl Stage {
     }
 }
 
-/// Returns the command of a program that was found, without arguments.
+/// Returns the command, without arguments, of the program `name`.
 pub(super) fn command(programs: &Programs, name: &'static str) -> Command {
     let mut command = Command::new(programs.path(name));
     command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
     command
 }
 
-/// Waits until `ready` returns true.
+/// Waits until `ready` returns true. `what` is named in the error after the timeout.
 ///
 /// # Errors
-/// `ready` fails, or it takes too long.
+/// `ready` fails, or it does not return true in time.
 pub(super) fn wait_for(what: &str, mut ready: impl FnMut() -> io::Result<bool>) -> io::Result<()> {
     let begun = Instant::now();
     while !ready()? {
@@ -240,7 +244,7 @@ pub(super) fn wait_for(what: &str, mut ready: impl FnMut() -> io::Result<bool>) 
 }
 
 impl Carried {
-    /// Returns the bytes that were carried since `before`.
+    /// Returns the bytes that were carried after the counts in `before` were taken.
     pub(super) fn since(&self, before: &Carried) -> Carried {
         let less = |now: &[u64], then: &[u64]| -> Vec<u64> {
             now.iter().zip(then).map(|(now, then)| now.saturating_sub(*then)).collect()
@@ -252,13 +256,13 @@ impl Carried {
 /// Default rate of a path, in bits per second.
 pub(super) const USUAL_RATE: u64 = 100_000_000;
 
-/// Returns the queue size in bytes of a path with `rate` bits per second: 20 ms at that rate, but
-/// at least two dozen packets. TCP needs that to grow its window.
+/// Returns the size in bytes of the queue of a path with `rate` bits per second. It is 20 ms at
+/// that rate, but at least two dozen packets, which TCP needs to grow its window.
 pub(super) fn queue(rate: u64) -> u64 {
     (rate / 8 / 50).max(32_000)
 }
 
-/// Writes the topology: the client has an address on each path, the server a single one.
+/// Writes the topology: the client has an address on each path, the server a single address.
 fn topology(rate: u64, rtts: &[u32]) -> String {
     let queue = queue(rate);
     let mut text = format!(
@@ -279,7 +283,8 @@ fn topology(rate: u64, rtts: &[u32]) -> String {
     text
 }
 
-/// Parses the local port in a line of a kernel table (`/proc/net/udp`); `None` in its header.
+/// Parses the local port in a line of a kernel table (`/proc/net/udp`); `None` for the header of
+/// the table.
 fn port_of(line: &str) -> Option<u16> {
     let local = line.split_whitespace().nth(1)?;
     u16::from_str_radix(local.rsplit_once(':')?.1, 16).ok()

@@ -17,7 +17,7 @@ use parquet::schema::parser::parse_message_type;
 use super::Disturbance;
 use anabranch_capture::Draft;
 
-/// Values of a column; none is null.
+/// Values of a column, one for each row. There are no nulls.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Values {
     /// Strings.
@@ -35,7 +35,7 @@ pub enum Values {
 /// A column: its name and its values.
 pub type Column = (String, Values);
 
-/// Records from which columns are made, with one row each.
+/// Records from which columns are made; each record is a row.
 #[derive(Debug)]
 pub struct Rows<'a, R>(pub &'a [R]);
 
@@ -67,7 +67,8 @@ impl<R> Rows<'_, R> {
         (name.to_owned(), Values::Bool(self.0.iter().map(of).collect()))
     }
 
-    /// Makes the columns of the machine's other load; `load` names the column of the load average.
+    /// Makes the columns of the machine's other load. `load` is the name of the column with the
+    /// load average.
     pub fn machine(&self, load: &str, of: impl Fn(&R) -> Disturbance) -> [Column; 4] {
         [
             self.double("steal", |record| of(record).steal),
@@ -78,10 +79,11 @@ impl<R> Rows<'_, R> {
     }
 }
 
-/// Writes `columns`, all of equal length, and metadata. The file gets its name once it is complete.
+/// Writes a Parquet file with `columns`, all of equal length, and the metadata `facts`. The file
+/// gets its name only when it is complete.
 ///
 /// # Errors
-/// The directory does not exist or cannot be written to; then no file remains.
+/// The directory does not exist or cannot be written to. Then no file remains.
 pub fn write(target: &Path, columns: &[Column], facts: &[(&str, String)]) -> io::Result<()> {
     let schema = parse_message_type(&message(columns)).map_err(io::Error::other)?;
     let facts = facts.iter().map(|(key, value)| KeyValue::new((*key).to_owned(), value.clone()));

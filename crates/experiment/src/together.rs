@@ -1,8 +1,8 @@
 //! Execution of units by several workers, which keep state between units, such as a network.
 //!
-//! Unlike [`carry_out`](super::carry_out), it also stores failed attempts. A failed unit is tried
-//! again at the end of the plan, a limited number of times. The journal keeps the reasons for units
-//! that were given up.
+//! Unlike [`carry_out`](super::carry_out), this module also stores failed attempts. A failed unit
+//! is tried again at the end of the plan, a limited number of times. The journal keeps the reasons
+//! for units that were given up.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -12,19 +12,20 @@ use std::time::Duration;
 
 use super::{Event, Gone, Journal, Progress, Record, Unit};
 
-/// Interval at which a waiting worker checks for the stop.
+/// Interval at which a waiting worker checks whether the run was stopped.
 const GLANCE: Duration = Duration::from_millis(100);
 
 /// Record of an attempt at a unit, whether successful or failed.
 pub trait Attempt: Record {
-    /// Returns the reason of the failure; `None` if it succeeded.
+    /// Returns the reason why the attempt failed; `None` if it succeeded.
     fn failed(&self) -> Option<&str>;
 }
 
-/// Callback for the events of each unit, with the progress.
+/// Callback that receives the events of all units, with the progress.
 type Tell<'a, U, R> = Box<dyn FnMut(&Progress, Event<'_, U, R>) + Send + 'a>;
 
-/// Remaining units, and the destination of their results.
+/// The remaining units of a run, which workers take one after another, and the journal for their
+/// results.
 pub struct Turns<'a, U, R> {
     shared: Mutex<Shared<'a, U, R>>,
     changed: Condvar,
@@ -36,7 +37,7 @@ pub struct Turns<'a, U, R> {
 struct Shared<'a, U, R> {
     waiting: VecDeque<&'a U>,
     under_way: usize,
-    /// Number of failed attempts at each unit.
+    /// Number of failed attempts at each unit, by the unit's name.
     failed: BTreeMap<String, u32>,
     journal: &'a mut Journal<R>,
     progress: Progress,
@@ -44,12 +45,12 @@ struct Shared<'a, U, R> {
     gone: Option<Gone>,
 }
 
-/// Executes the units without a good record in the journal, in order, on `workers` threads. Each
-/// unit has at most `tries` attempts over all runs. Each thread runs `work`, which takes units from
-/// [`Turns::next`] until none is left.
+/// Executes the units without a successful record in the journal, in order, on `workers` threads.
+/// Each unit has at most `tries` attempts over all runs. Each thread runs `work`, which takes
+/// units from [`Turns::next`] until none is left.
 ///
-/// Returns true if nothing is left to do, false if `stop` was set before; then only the units under
-/// way are lost.
+/// Returns true if nothing is left to do, and false if `stop` was set before. In that case only
+/// the units under way are lost.
 ///
 /// # Errors
 /// [`Gone`]: a worker gave up, or a record could not be stored.
@@ -101,8 +102,9 @@ impl<'a, U: Unit, R: Attempt> Turns<'a, U, R> {
         Turns { shared: Mutex::new(shared), changed: Condvar::new(), stop, workers, tries }
     }
 
-    /// Returns the next unit and the number of its attempt, from 1. Waits while a unit under way
-    /// may fail and have to be tried again. `None`: nothing is left to do.
+    /// Returns the next unit and the number of its attempt, from 1. If no unit is left but one is
+    /// under way, waits, because that unit may fail and be tried again. `None` if nothing is left
+    /// to do.
     pub fn next(&self) -> Option<(&'a U, u32)> {
         let mut shared = self.lock();
         loop {
@@ -123,13 +125,13 @@ impl<'a, U: Unit, R: Attempt> Turns<'a, U, R> {
         }
     }
 
-    /// Returns whether the run is stopped; then results of units under way are useless.
+    /// Returns whether the run was stopped. The results of units under way are useless then.
     pub fn stopped(&self) -> bool {
         self.stop.load(Ordering::Relaxed)
     }
 
-    /// Stores the result of a unit that took `took`. A failed unit is moved to the end, unless it
-    /// has had all its attempts.
+    /// Stores the result of an attempt at `unit` that took `took`. A failed unit is tried again
+    /// after all others, unless it has had all its attempts.
     pub fn done(&self, unit: &'a U, record: R, took: Duration) {
         let mut shared = self.lock();
         shared.under_way -= 1;
@@ -155,7 +157,7 @@ impl<'a, U: Unit, R: Attempt> Turns<'a, U, R> {
         self.changed.notify_all();
     }
 
-    /// Aborts the run: `what` failed for the reason `why`.
+    /// Ends the run with an error: `what` failed for the reason `why`.
     pub fn give_up(&self, what: &str, why: String) {
         self.lock().gone = Some(Gone::Unit(what.to_owned(), why));
         self.changed.notify_all();

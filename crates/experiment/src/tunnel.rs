@@ -13,48 +13,49 @@ use anabranch_os::netlink::{Prefix, link_named};
 pub(super) const NEEDS: &[(&str, &str)] =
     &[("wireguard-go", "Go module golang.zx2c4.com/wireguard"), ("wg", "package wireguard-tools")];
 
-/// Port of both ends; at the client, the splitter listens on it.
+/// UDP port of both ends of a tunnel. At the client, the splitter listens on the same port.
 pub(super) const PORT: u16 = 51820;
 /// Address of the server in the tunnel.
 pub(super) const SERVER: Ipv4Addr = Ipv4Addr::new(10, 8, 0, 1);
 /// Address of the client in the tunnel.
 const CLIENT: Ipv4Addr = Ipv4Addr::new(10, 8, 0, 2);
-/// Network inside the tunnel, to which the client has a route.
+/// Network inside the tunnel, to which the client has a route: its address and the length of its
+/// prefix.
 const INSIDE: (Ipv4Addr, u8) = (Ipv4Addr::new(10, 8, 0, 0), 16);
-/// Names of the interfaces at server and client.
+/// Names of the tunnel's interfaces at server and client.
 const NAMES: [&str; 2] = ["wg0", CLIENT_END];
-/// Name of the client's interface.
+/// Name of the tunnel's interface at the client.
 pub(super) const CLIENT_END: &str = "wg1";
-/// MTU for paths of 1500 bytes: the kernel's default for WireGuard.
+/// MTU of a tunnel over paths of 1500 bytes: the kernel's default for WireGuard.
 pub(super) const MTU: u32 = 1420;
-/// MTU for such paths with a far end over IPv4, as `anabranch split` reports it: 93 bytes less than
-/// 1500.
+/// MTU of a tunnel over paths of 1500 bytes with a far end over IPv4. It is 93 bytes less than
+/// 1500, as `anabranch split` reports.
 pub(super) const MTU_FAR: u32 = 1407;
 
-/// Parameters of a tunnel from the stage's client.
+/// Parameters of a tunnel whose near end is at the stage's client.
 pub(super) struct Route<'a> {
-    /// Host of its other end.
+    /// Host of the tunnel's other end.
     pub(super) to: &'a Namespace,
-    /// Destination of the client's packets.
+    /// Destination address of the tunnel's packets from the client's end.
     pub(super) endpoint: SocketAddr,
-    /// Additional destination through the tunnel, and the metric of its route: the smallest is
-    /// preferred.
+    /// Additional destination through the tunnel, if any, and the metric of its route. The route
+    /// with the smallest metric is preferred.
     pub(super) beyond: Option<(Ipv4Addr, u32)>,
     /// MTU of the tunnel.
     pub(super) mtu: u32,
 }
 
-/// Both ends of a tunnel. It is removed on drop.
+/// A running tunnel with both ends. It is removed on drop.
 pub(super) struct Tunnel<'a> {
     _ends: [Member<'a>; 2],
 }
 
 impl<'a> Tunnel<'a> {
-    /// Opens a tunnel with the given MTU to the stage's server; the client's end sends to the
-    /// splitter. Nothing is sent yet: the handshake starts with the first packet.
+    /// Opens a tunnel with the MTU `mtu` to the stage's server. The client's end sends to the
+    /// splitter. No packet is sent yet: the handshake starts with the first packet in the tunnel.
     ///
     /// # Errors
-    /// A program cannot be started or fails; the error has its message.
+    /// A program cannot be started or fails. The error includes its message.
     pub(super) fn open(
         stage: &'a Stage,
         programs: &'a Programs,
@@ -64,7 +65,7 @@ impl<'a> Tunnel<'a> {
         Tunnel::lay(stage, programs, &Route { to: stage.server(), endpoint, beyond: None, mtu })
     }
 
-    /// Opens a tunnel along `route`.
+    /// Opens a tunnel with the parameters `route`.
     ///
     /// # Errors
     /// As for [`Tunnel::open`].
@@ -97,7 +98,8 @@ impl<'a> Tunnel<'a> {
     }
 }
 
-/// Adds addresses in the tunnel to the server; they must not be [`SERVER`] or the client's.
+/// Adds the addresses `all` in the tunnel to the server. They must not be [`SERVER`] or the
+/// client's.
 ///
 /// # Errors
 /// The kernel refuses an address.
@@ -113,7 +115,8 @@ pub(super) fn add_addresses(
     })
 }
 
-/// Adds a route into the tunnel, with cubic for TCP whatever the machine's default is.
+/// Adds a route into the tunnel with the interface `name`. TCP over the route uses cubic, whatever
+/// the machine's default is.
 fn lead(
     name: &str,
     (ip, len): (Ipv4Addr, u8),
@@ -136,13 +139,13 @@ fn interface(name: &str) -> io::Result<u32> {
     link.map(|link| link.index).ok_or_else(|| io::Error::other(format!("no interface {name}")))
 }
 
-/// A key pair in base64.
+/// A WireGuard key pair in base64.
 struct Keys {
     private: String,
     public: String,
 }
 
-/// The program that configures tunnels.
+/// The program `wg`, which configures tunnels.
 struct Wg<'a> {
     stage: &'a Stage,
     programs: &'a Programs,
@@ -165,7 +168,7 @@ impl<'a> Wg<'a> {
         self.run(host, &[&["set", name][..], words].concat(), "").map(drop)
     }
 
-    /// Starts one end of a tunnel: a process and its interface.
+    /// Starts one end of a tunnel on `host`: a process and its interface `name`.
     fn end(
         &self,
         host: &Namespace,

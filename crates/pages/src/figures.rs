@@ -1,4 +1,5 @@
-//! Parts shared by all figures: named lanes, the axis below them, and readable scales.
+//! Parts that all figures share: lanes with a path's name, the axis below them, and readable
+//! scales.
 
 use maud::{Markup, PreEscaped, html};
 
@@ -6,12 +7,13 @@ use maud::{Markup, PreEscaped, html};
 /// distinguish the paths.
 const COLOURS: i16 = 8;
 
-/// Returns the style sheet's class for the colour of a path; all paths together (-1) are grey.
+/// Returns the style sheet's class for the colour of the path numbered `path`. The number -1
+/// stands for all paths together, which are grey.
 pub fn colour(path: i16) -> String {
     if path < 0 { "whole".to_owned() } else { format!("p{}", path % COLOURS) }
 }
 
-/// Renders a path's name after a patch of its colour.
+/// Renders a path's name next to a patch of the path's colour.
 pub fn named(path: i16, name: &str) -> Markup {
     html! { span.name { span.swatch.(colour(path)) aria-hidden="true" {} bdi { (name) } } }
 }
@@ -39,8 +41,8 @@ pub fn drawing(class: &str, width: f64, title: &str, grid: &[f64], shapes: &str)
     }
 }
 
-/// Renders a bar that stands on the base line of a [`drawing`], starts at `x`, and is `height` of
-/// 100 units high, with an optional tooltip `title`.
+/// Renders a bar that stands on the base line of a [`drawing`] and starts at `x`. `height` is in
+/// the drawing's units; 100 units fill it. `title` is an optional tooltip.
 pub fn bar(path: i16, (x, width): (f64, f64), height: f64, title: Option<&str>) -> String {
     let top = number(100.0 - height);
     html! {
@@ -51,7 +53,7 @@ pub fn bar(path: i16, (x, width): (f64, f64), height: f64, title: Option<&str>) 
     .into_string()
 }
 
-/// Renders an axis of labels; each position is a share of the width.
+/// Renders an axis with the labels `ticks`. Each tick's position is a share of the axis's width.
 pub fn axis(ticks: &[(f64, String)]) -> Markup {
     html! {
         svg.axis aria-hidden="true" {
@@ -62,7 +64,8 @@ pub fn axis(ticks: &[(f64, String)]) -> Markup {
     }
 }
 
-/// Returns the alignment of a label: labels at the ends must not stick out.
+/// Returns the CSS alignment of the label at position `at`. Labels at the ends must not stick out
+/// of the figure.
 fn anchor(at: f64) -> &'static str {
     match at {
         ..0.04 => "start",
@@ -71,7 +74,7 @@ fn anchor(at: f64) -> &'static str {
     }
 }
 
-/// Renders a table; each row's first cell is its header.
+/// Renders a table. The first cell of each row is the row's header.
 pub fn table<'a>(
     class: &str,
     title: &str,
@@ -95,7 +98,7 @@ pub fn table<'a>(
     }
 }
 
-/// Renders a collapsed table with the numbers of a figure.
+/// Renders a table with the numbers of a figure, collapsed until the reader opens it.
 pub fn numbers(title: &str, head: &[String], rows: &[Vec<String>]) -> Markup {
     html! {
         details {
@@ -128,7 +131,7 @@ pub fn times(lasts: f64) -> Vec<(f64, String)> {
     (0..=count).map(tick).collect()
 }
 
-/// Formats a time span in a unit of its magnitude: `h`, `min`, `s`, `ms` or `µs`.
+/// Formats a time span in the unit that suits its size: `h`, `min`, `s`, `ms` or `µs`.
 pub fn span(seconds: f64) -> String {
     if seconds == 0.0 {
         return "0 s".to_owned();
@@ -189,7 +192,8 @@ pub fn scaled(number: f64, unit: &str) -> String {
     format!("{number:.1} T{unit}")
 }
 
-/// Formats a share of 1 as a percentage with one decimal. Only exact values give 0 % and 100 %.
+/// Formats a share of 1 as a percentage with one decimal. A share that is not exactly 0 or 1 is
+/// never shown as 0 % or 100 %.
 pub fn percent(share: f64) -> String {
     match share * 100.0 {
         0.0 => "0 %".to_owned(),

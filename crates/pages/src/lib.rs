@@ -1,11 +1,11 @@
-//! Result pages in HTML. They have no scripts, and need no network and no other file.
+//! Result pages in HTML. A page has no scripts, and needs no network and no other file.
 //!
 //! * This file has the frame and the style of every page.
 //! * [`figures`]: lanes, axes, tables, and readable numbers.
 //! * [`trace`]: the page of a trace, with what the observer of each path saw. [`tables`]: the same
 //!   summary for terminals and for programs.
 //!
-//! HTML is written with maud, which escapes all text. The figures are SVG made here: chart
+//! HTML is written with maud, which escapes all text. The figures are SVG made here, because chart
 //! libraries fix colours and text sizes in the picture. Such a picture would neither follow a dark
 //! theme nor be legible on a phone.
 
@@ -23,7 +23,7 @@ use maud::{DOCTYPE, Markup, PreEscaped, html};
 /// Program and version that generated a page.
 pub const GENERATOR: &str = concat!("anabranch ", env!("CARGO_PKG_VERSION"));
 
-/// Start of the tag that identifies our pages.
+/// Start of the tag that identifies the pages of this program.
 const MARK: &str = r#"<meta name="generator" content="anabranch"#;
 
 /// Content security policy: nothing may be loaded or run, whatever the data contain.
@@ -62,15 +62,15 @@ pub fn write(target: &Path, page: &str) -> io::Result<()> {
     draft.commit()
 }
 
-/// Checks that a file starts like our pages.
+/// Checks whether the file at `page` starts like a page of this program.
 pub fn is_ours(page: &Path) -> bool {
     let mut head = Vec::new();
     let read = File::open(page).and_then(|file| file.take(1024).read_to_end(&mut head));
     read.is_ok() && String::from_utf8_lossy(&head).contains(MARK)
 }
 
-/// Makes a name from data safe to display in a terminal or on a page. Control characters and those
-/// that change the direction of writing are escaped, and names over 60 characters are cut.
+/// Makes a name from data safe to display in a terminal or on a page. Control characters and
+/// characters that change the direction of writing are escaped. Names over 60 characters are cut.
 pub fn legible(name: &str) -> String {
     const LONGEST: usize = 60;
     let turns = |c: char| matches!(c, '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}');

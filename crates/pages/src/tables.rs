@@ -8,10 +8,10 @@ use serde_json::json;
 
 use crate::legible;
 
-/// Number of columns of a table.
+/// Number of columns of each table.
 const WIDTH: usize = 11;
 
-/// Header in two lines; the second line qualifies the first.
+/// Header of the tables in two lines. The second line qualifies the first.
 const HEADER: [[&str; WIDTH]; 2] = [
     ["", "", "", "", "", "", "burst", "packets", "burst", "ms", "longest"],
     [
@@ -84,7 +84,7 @@ pub(crate) fn in_clear(facts: &TraceFacts) -> Option<String> {
     })
 }
 
-/// Returns the title of a session: its number, its run, and the label of what was loaded if known.
+/// Returns the title of a session: its number, its run, and the label of the loaded page if known.
 pub(crate) fn title(session: &Session) -> String {
     let mut title = format!("session {}", session.load);
     if session.run != 0 {

@@ -8,21 +8,21 @@ use numpy::{IntoPyArray, PyArray1, PyReadonlyArray1};
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 
-/// Taps of a kernel; the next constant is the number of taps with weight 2.
+/// Number of taps of a kernel. The next constant is the number of taps with weight 2.
 const TAPS: usize = 9;
 const HEAVY: usize = 3;
 /// Number of thresholds of a kernel.
 const THRESHOLDS: usize = 4;
 
-/// A kernel on one channel.
+/// A kernel that is applied to one channel.
 struct Kernel {
-    /// Index of the kernel, and of its counts in the result.
+    /// Index of the kernel, and so of its counts in the result.
     place: usize,
     heavy: [usize; HEAVY],
     thresholds: [f32; THRESHOLDS],
 }
 
-/// Kernels grouped by channel and dilation, since a group reads the same taps.
+/// Kernels grouped by channel and dilation, because the kernels of a group read the same taps.
 struct Kernels {
     by_taps: BTreeMap<(usize, usize), Vec<Kernel>>,
     count: usize,
@@ -66,7 +66,8 @@ impl Kernels {
         Ok(kernels)
     }
 
-    /// Counts the results of one sequence (channels x slots), and stores them in `out` by kernel.
+    /// Counts the results of one sequence (channels x slots) above each threshold, and stores the
+    /// counts in `out` by kernel.
     fn count(&self, sequence: &[f32], slots: usize, scratch: &mut Scratch, out: &mut [f64]) {
         for (&(channel, dilation), kernels) in &self.by_taps {
             let row = &sequence[channel * slots..][..slots];
@@ -85,7 +86,7 @@ impl Kernels {
 struct Scratch {
     /// The row, padded with zeros on both sides by the reach of the taps.
     wide: Vec<f32>,
-    /// Sum of all taps at each slot, from `first` to `end`; it is zero at other slots.
+    /// Sum of all taps at each slot from `first` to `end`, and zero at other slots.
     total: Vec<f32>,
     first: usize,
     end: usize,
@@ -111,7 +112,7 @@ impl Scratch {
     }
 
     /// Counts the slots at which the result of `kernel` is above each threshold. The order of
-    /// summation is that of NumPy for `3 * (a + b + c) - sum`, so the results are equal bit by bit.
+    /// summation is NumPy's for `3 * (a + b + c) - sum`, so that results are equal bit by bit.
     fn above(&self, kernel: &Kernel, slots: usize, dilation: usize) -> [u32; THRESHOLDS] {
         let length = self.end - self.first;
         let [a, b, c] = kernel.heavy.map(|tap| &self.wide[tap * dilation + self.first..][..length]);

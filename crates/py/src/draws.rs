@@ -55,8 +55,8 @@ pub(crate) fn draw_run_packets<'py>(
     Ok((0..runs).map(length).collect::<Vec<_>>().into_pyarray(py))
 }
 
-/// Draws the lengths of `runs` runs whose length is set in time. Returns float64 seconds. If
-/// lengths grow during a load, they are those of a load's first run.
+/// Draws the lengths of `runs` runs whose length is set in time. Returns float64 seconds. If runs
+/// become longer during a load, each length is that of a load's first run.
 #[pyfunction]
 #[pyo3(signature = (every, runs, seed, entity=0))]
 pub(crate) fn draw_run_seconds<'py>(

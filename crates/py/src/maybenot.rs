@@ -75,7 +75,7 @@ pub(crate) fn maybenot_defend<'py>(
     Ok((seen.times.into_pyarray(py), seen.origin.into_pyarray(py), seen.up.into_pyarray(py)))
 }
 
-/// A recorded trace: times in seconds, and whether the client sent the packet.
+/// A recorded trace: packet times in seconds, and whether the client sent each packet.
 struct Trace<'a> {
     times: &'a [f64],
     up: &'a [bool],
@@ -161,7 +161,8 @@ impl<'a> Trace<'a> {
         (0..self.up.len()).filter(move |&place| self.up[place] == up)
     }
 
-    /// Converts a time to seconds. An undelayed packet gets its time in the trace, because
+    /// Converts `since`, the time since the trace's first packet, to seconds of the trace. A packet
+    /// that was not delayed (`origin` is its index) gets its exact time in the trace, because
     /// nanoseconds may round it.
     fn seconds(&self, origin: Option<usize>, since: Duration) -> f64 {
         match origin {
@@ -203,7 +204,7 @@ fn arguments(seed: u64, delay: f64, pps: Option<u32>, most: usize) -> PyResult<S
     Ok(args)
 }
 
-/// Parses machines; named machines draw their numbers from `seed`.
+/// Parses the machines in `texts`. Named machines draw their numbers from `seed`.
 fn machines_of(texts: &[String], seed: u64, purpose: &str) -> PyResult<Vec<Machine>> {
     let mut dice = Xoshiro256StarStar::seed_from_u64(seed::stream(seed, 0, purpose).next_u64());
     let mut machines = Vec::new();

@@ -18,7 +18,7 @@ pub(crate) struct TraceSplit {
     core: trace::TraceSplit,
 }
 
-/// Order in which packets are seen, and their times.
+/// Indices of packets in the order in which they are seen, and their times.
 type Seen<'py> = (Bound<'py, PyArray1<i64>>, Bound<'py, PyArray1<f64>>);
 
 /// Times, bytes and paths of sent packets.

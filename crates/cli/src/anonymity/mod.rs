@@ -168,10 +168,10 @@ struct FingerprintsArgs {
 }
 
 impl AnonymityArgs {
-    /// Runs the analysis.
+    /// Runs the analysis, and prints the results.
     ///
     /// # Errors
-    /// Misuse if the file is no whole consensus or a setting makes no sense.
+    /// Misuse if the file is no complete consensus or a setting is invalid.
     pub(crate) fn run(&self) -> Result<(), Failure> {
         match &self.what {
             What::Paths(args) => args.run(),

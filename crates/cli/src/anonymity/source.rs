@@ -10,36 +10,38 @@ use flate2::bufread::MultiGzDecoder;
 use lzma_rust2::XzReader;
 use tar::{Archive, Entry};
 
-/// Size of a tar file's first header in bytes, and the offset and text of the format's name in it.
+/// Size of a tar file's first header in bytes. The next constants are the offset of the format's
+/// name in it, and that name.
 const TAR_HEADER: u64 = 512;
 const TAR_NAME: (usize, &[u8]) = (257, b"ustar");
-/// Bytes at the beginning of a document that contain its times.
+/// Number of bytes at the beginning of a document that contain its times.
 const BEGIN: u64 = 4096;
 
-/// A consensus of an archive, as a command names it.
+/// The consensus of an archive that the user has chosen.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Choice<'a> {
-    /// Hour from which the consensus is valid, such as `2024-05-17T17`; `None` for a file with
-    /// only one.
+    /// Hour from which the consensus is valid, such as `2024-05-17T17`; `None` if the file has
+    /// only one consensus.
     pub(crate) hour: Option<&'a str>,
-    /// Text before `hour` on the command line, for error messages.
+    /// Text that precedes `hour` on the command line, for error messages.
     pub(crate) written: &'static str,
 }
 
-/// Reads the bytes of a consensus from a file: see [`read`].
+/// Reads the bytes of a consensus from `file`, as [`read`] does.
 ///
 /// # Errors
-/// The file cannot be read, or the choice does not fit it: one line without the file's name.
+/// The file cannot be read, or `choice` does not fit it. The error is one line without the file's
+/// name.
 pub(crate) fn read_file(file: &Path, choice: Choice<'_>) -> Result<Vec<u8>, String> {
     let file = File::open(file).map_err(|error| error.to_string())?;
     read(file, choice)
 }
 
-/// Reads the bytes of a consensus. From an archive, such as CollecTor's of a month, it takes the
-/// one that `choice` names. At most one document is held in memory.
+/// Reads the bytes of a consensus from `source`. If that is an archive, such as CollecTor's of a
+/// month, reads the consensus that `choice` names. At most one document is held in memory.
 ///
 /// # Errors
-/// The source cannot be read, or the choice does not fit it: one line.
+/// The source cannot be read, or `choice` does not fit it. The error is one line.
 pub(crate) fn read(source: impl Read, choice: Choice<'_>) -> Result<Vec<u8>, String> {
     let mut source = unpacked(BufReader::new(source)).map_err(told)?;
     let mut begin = Vec::new();
@@ -69,15 +71,15 @@ fn unpacked<'a>(mut source: impl BufRead + 'a) -> io::Result<Box<dyn Read + 'a>>
     })
 }
 
-/// Reads `source`, but at most `LONGEST + 1` bytes: with the extra byte the parser refuses it as
-/// too long.
+/// Reads all of `source`, but at most `LONGEST + 1` bytes. If the extra byte is there, the parser
+/// refuses the text as too long.
 fn all_of(source: impl Read) -> Result<Vec<u8>, String> {
     let mut bytes = Vec::new();
     source.take(LONGEST + 1).read_to_end(&mut bytes).map_err(told)?;
     Ok(bytes)
 }
 
-/// Members of an archive that were read so far.
+/// Consensuses of an archive that were read so far.
 #[derive(Default)]
 struct Passed {
     documents: usize,
@@ -129,7 +131,8 @@ fn several(passed: &Passed, next: &str, written: &str) -> String {
     )
 }
 
-/// Returns a member's time and content; `None` if it is not a file or states no time.
+/// Returns the time and the content of an archive's member; `None` if it is not a file or contains
+/// no time.
 fn dated<R: Read>(
     mut entry: Entry<'_, R>,
 ) -> Result<Option<(String, impl Read + use<'_, R>)>, String> {

@@ -1,4 +1,4 @@
-//! Results as tables and as JSON.
+//! Results of the analysis as tables and as JSON.
 
 use std::fmt::Write as _;
 
@@ -12,10 +12,10 @@ use anabranch_anonymity::year::{Adversary, Compromised, YearRow, YearSettings};
 use anabranch_onion::directory::civil::utc;
 use serde_json::{Value, json};
 
-/// Accessor for one of the chances of a row.
+/// Function that selects one of the probabilities in a row.
 type OfRow = fn(&PathRow) -> Chance;
 
-/// Returns the heading: the consensus and the network that the numbers are for.
+/// Returns the heading of the tables: the consensus and the network that the numbers are for.
 fn head(listed: &Listed) -> String {
     let network = &listed.network;
     let (relays, guards) = (network.relays().count(), entries(network).len());
@@ -133,7 +133,7 @@ fn legs(row: &YearRow) -> String {
     row.legs.map_or("COMB".to_owned(), |legs| legs.to_string())
 }
 
-/// Keys of the counts in JSON, with their headings in the tables.
+/// Keys in JSON of the four kinds of compromise, with their headings in the tables.
 const COMPROMISED: [(&str, &str); 4] = [
     ("any_ever", "clients that had a hostile entry by this day"),
     ("all_ever", "clients whose entries were all hostile at some time by this day"),

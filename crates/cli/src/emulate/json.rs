@@ -20,9 +20,10 @@ use super::user_ns;
 use super::work::{Face, sentence};
 use crate::failure::Failure;
 
-/// Prints JSON lines and takes commands on standard input.
+/// Interface of an emulation for programs: prints JSON lines, and takes commands on standard
+/// input.
 pub(super) struct Json {
-    /// Whether the hosts are in a user namespace of ours.
+    /// Whether the hosts are in a user namespace that this program has made.
     pub(super) rootless: bool,
 }
 
@@ -84,7 +85,8 @@ impl Face for Json {
     }
 }
 
-/// Prints `event` as one line and flushes it. If the reader is gone, the program ends.
+/// Prints `event` as one line and flushes it. If the reader has closed the output, the program
+/// ends.
 fn print(event: &Value) -> Result<(), Failure> {
     let mut out = io::stdout().lock();
     writeln!(out, "{event}").and_then(|()| out.flush()).map_err(Failure::trouble)
@@ -110,7 +112,7 @@ fn outcome(program: &Program, ended: &Ended) -> Value {
     value
 }
 
-/// Executes the command in `line`; returns the answer to print, or the error.
+/// Executes the command in `line`. Returns the answer to print, or the error message.
 fn answer(network: &Network, line: &str) -> Result<Value, String> {
     let mut command: Map<String, Value> = serde_json::from_str(line).map_err(|error| {
         format!(

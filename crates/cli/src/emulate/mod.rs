@@ -59,7 +59,7 @@ enum Action {
 }
 
 impl EmulateArgs {
-    /// Runs the network until a signal ends it or its programs have ended.
+    /// Runs the network until a signal ends it or all of its programs have ended.
     pub(crate) fn run(mut self) -> Result<(), Failure> {
         let rootless = emulate::enter_user_namespace_if_needed();
         match (self.action.take(), self.topology.take()) {
@@ -76,8 +76,8 @@ impl EmulateArgs {
         let text = fs::read_to_string(file).map_err(|e| Failure::misuse(format!("{name}: {e}")))?;
         let topology = Topology::parse(&text, &name).map_err(Failure::misuse)?;
         let jobs = self.jobs(&topology, &name)?;
-        // Signals are handled before the network exists, so that none of them ends the program
-        // without removing it.
+        // Signals are handled before the network exists. Otherwise a signal could end the program
+        // without removing the network.
         let work = Work::prepare(!self.command.is_empty()).map_err(Failure::trouble)?;
         let network = Network::start(&topology).map_err(refused)?;
         let face: &mut dyn Face = if self.json {
@@ -88,7 +88,8 @@ impl EmulateArgs {
         work.run(network, jobs, face)
     }
 
-    /// Returns the programs to run, each found on this machine; COMMAND is the last.
+    /// Returns the programs to run, each with its path on this machine. The COMMAND of the command
+    /// line is the last.
     fn jobs(&self, topology: &Topology, file: &str) -> Result<Vec<Job>, Failure> {
         let output = self.logs.clone().map_or(Output::Lines, Output::Folder);
         let job = |program: &Program| {
@@ -104,7 +105,8 @@ impl EmulateArgs {
         Ok(jobs)
     }
 
-    /// Returns COMMAND as a program of the topology.
+    /// Returns the COMMAND of the command line as a program of the topology; `None` without
+    /// COMMAND.
     fn own_program(&self, topology: &Topology) -> Result<Option<Program>, Failure> {
         if self.command.is_empty() {
             return Ok(None);
@@ -133,7 +135,8 @@ impl EmulateArgs {
     }
 }
 
-/// Returns the failure for `error`; if privilege is missing, with the command line that has it.
+/// Returns the failure for `error`. If privilege is missing, the message includes the command line
+/// that provides it.
 fn refused(error: SetupError) -> Failure {
     if error.needs_root() {
         return Failure::misuse(format!("{error}: {}", sudo::command_line([])));
@@ -141,7 +144,8 @@ fn refused(error: SetupError) -> Failure {
     Failure::misuse(error)
 }
 
-/// Prints what emulation needs. Fails only if something is missing that every topology needs.
+/// Prints what emulation needs and whether this machine has it. Fails only if something is missing
+/// that every topology needs.
 fn check() -> Result<(), Failure> {
     let needs = emulate::check();
     for need in &needs {
@@ -164,7 +168,8 @@ fn user_ns() -> String {
     format!("/proc/{}/ns/user", std::process::id())
 }
 
-/// Prints a line on standard output. A closed output is ignored, because it is no reason to panic.
+/// Prints a line on standard output. If the output is closed, that is ignored, because it is no
+/// reason to panic.
 fn say(line: fmt::Arguments<'_>) {
     let _ = writeln!(io::stdout(), "{line}");
 }

@@ -1,4 +1,5 @@
-//! An emulation on a terminal: what programs print, each line with its program's name.
+//! Output of an emulation on a terminal: the lines that its programs print, each with its
+//! program's name.
 
 use std::io::{self, Write};
 
@@ -8,11 +9,12 @@ use super::work::{Face, sentence};
 use super::{say, user_ns};
 use crate::failure::Failure;
 
-/// Prints for people and takes no commands.
+/// Interface of an emulation for people: prints lines, and takes no commands.
 pub(super) struct Plain {
-    /// Whether the hosts are in a user namespace of ours.
+    /// Whether the hosts are in a user namespace that this program has made.
     pub(super) rootless: bool,
-    /// Whether COMMAND uses the terminal: then only the output of the other programs is printed.
+    /// Whether the COMMAND of the command line uses the terminal. If so, only the output of the
+    /// other programs is printed here, on standard error.
     pub(super) quiet: bool,
 }
 

@@ -1,4 +1,5 @@
-//! Main loop of a running emulation: shows events, executes commands and decides when it ends.
+//! Main loop of a running emulation. It shows events, executes commands and decides when the
+//! emulation ends.
 
 use std::io::{self, BufRead};
 use std::sync::mpsc::{self, Receiver, SyncSender};
@@ -10,17 +11,18 @@ use signal_hook::iterator::Signals;
 
 use crate::failure::Failure;
 
-/// Output and input of an emulation, for people or for programs.
+/// Output and input of an emulation, for people or for other programs.
 pub(super) trait Face {
     /// Returns whether commands are read from standard input.
     fn listens(&self) -> bool;
-    /// Reports that the network is up and that programs are about to start.
+    /// Reports that the network is up, before its programs are started.
     fn ready(&mut self, network: &Network) -> Result<(), Failure>;
     /// Executes a line from standard input.
     fn obey(&mut self, network: &Network, line: &str) -> Result<(), Failure>;
     /// Shows an event of a program.
     fn show(&mut self, program: &Program, notice: &Notice) -> Result<(), Failure>;
-    /// Reports how the programs ended; the counters of the links can still be read.
+    /// Reports how each of the programs has ended. The links' counters can still be read from
+    /// `network`.
     fn end(&mut self, network: &Network, ends: &[(&Program, Ended)]) -> Result<(), Failure>;
 }
 
@@ -29,19 +31,20 @@ enum Input {
     Line(String),
     Notice(Notice),
     Interrupt,
-    /// All programs have ended, and no further notice follows.
+    /// All programs have ended, and no notice of a program follows.
     Stopped,
     End,
 }
 
-/// Inputs that may be queued. A program that prints faster has to wait, as for a terminal.
+/// Maximum number of queued inputs. A program that prints faster has to wait, as for a terminal.
 const WAITING: usize = 1024;
 
 /// An emulation that handles signals and has no network yet.
 pub(super) struct Work {
     sender: SyncSender<Input>,
     inputs: Receiver<Input>,
-    /// Whether COMMAND runs on our terminal: Ctrl-C is then for it.
+    /// Whether the COMMAND of the command line runs on this terminal. If so, Ctrl-C is meant for
+    /// COMMAND.
     has_command: bool,
 }
 
@@ -52,8 +55,8 @@ impl Work {
         Ok(Work { sender, inputs, has_command })
     }
 
-    /// Runs `jobs` in `network` until they have ended, or a signal or the end of standard input
-    /// ends the emulation.
+    /// Runs `jobs` in `network` until all of them have ended, or a signal or the end of standard
+    /// input ends the emulation.
     pub(super) fn run(
         self,
         network: Network,
@@ -70,7 +73,7 @@ impl Work {
             return face.end(&network, &[]);
         }
         let sender = self.sender.clone();
-        // Sending fails only when the program is ending anyway.
+        // Sending fails only when this program is ending anyway.
         let tell = move |notice| drop(sender.send(Input::Notice(notice)));
         let programs = Programs::start(&network, jobs.clone(), tell).map_err(Failure::misuse)?;
         let followed = self.follow(&network, &jobs, face);
@@ -81,8 +84,8 @@ impl Work {
         verdict(&jobs, &ends)
     }
 
-    /// Stops the programs, and shows their notices meanwhile if there is a `face`. Returns how
-    /// each of them ended.
+    /// Stops the programs, and returns how each of them has ended. If there is a `face`, notices
+    /// that arrive meanwhile are shown on it.
     fn stop(
         &self,
         programs: Programs,
@@ -97,7 +100,7 @@ impl Work {
                 ends
             });
             let mut shown = Ok(());
-            // Notices have to be received, or their senders would block for ever.
+            // All notices have to be received, or their senders would block for ever.
             while let Ok(input) = self.inputs.recv() {
                 match (input, &mut face) {
                     (Input::Stopped, _) => break,
@@ -116,7 +119,7 @@ impl Work {
     /// input ends the emulation.
     fn follow(&self, network: &Network, jobs: &[Job], face: &mut dyn Face) -> Result<(), Failure> {
         let mut awaited = jobs.iter().filter(|job| !job.program.background).count();
-        // An error means that every sender is gone: the same as an end.
+        // An error means that all senders are gone, which is the same as the end of the programs.
         while let Ok(input) = self.inputs.recv() {
             match input {
                 Input::End => return Ok(()),
@@ -140,14 +143,14 @@ impl Work {
     }
 }
 
-/// Returns success if all programs ended as expected; otherwise the status of COMMAND on our
-/// terminal or the programs that failed.
+/// Returns success if all programs have ended as expected. Otherwise returns the exit status of
+/// the COMMAND on this terminal, or an error that names the programs that failed.
 fn verdict(jobs: &[Job], ends: &[(&Program, Ended)]) -> Result<(), Failure> {
     let own = jobs.iter().zip(ends).find(|(job, _)| job.output == Output::Ours);
     match own {
         Some((_, (_, Ended::Code(0)))) | None => {}
         Some((_, (_, Ended::Code(code)))) => return Err(Failure::status(*code)),
-        // Shells report a signal this way.
+        // Shells report that a signal has ended a program by this status.
         Some((_, (_, Ended::Signal(signal)))) => return Err(Failure::status(128 + signal)),
         Some((_, (program, ended))) => return Err(Failure::trouble(sentence(program, ended))),
     }
@@ -176,7 +179,7 @@ fn watch_signals(sender: SyncSender<Input>) -> io::Result<()> {
     thread::spawn(move || {
         for signal in signals.forever() {
             let input = if signal == SIGINT { Input::Interrupt } else { Input::End };
-            // Sending fails only when the program is ending anyway.
+            // Sending fails only when this program is ending anyway.
             let _ = sender.send(input);
         }
     });

@@ -1,4 +1,4 @@
-//! Checks that this machine and this user can create networks.
+//! Checks that an experiment's networks can be created on this machine and by this user.
 
 use std::path::PathBuf;
 
@@ -8,11 +8,11 @@ use rustix::process::geteuid;
 use crate::failure::Failure;
 use crate::sudo;
 
-/// An option, and the folder that is its value.
+/// An option of the command line, and the folder that is its value.
 pub(super) type Folder = (&'static str, PathBuf);
 
-/// Refuses a user who is not root, and names the command line that runs it as root. `folders` are
-/// passed explicitly there, because root has another home.
+/// Refuses a user who is not root, and names the command line that runs the command as root. The
+/// options in `folders` are given there explicitly, because root has another home folder.
 ///
 /// # Errors
 /// Misuse: the user is not root.
@@ -28,7 +28,7 @@ fn words((name, folder): &Folder) -> [String; 2] {
     [(*name).to_owned(), folder.to_string_lossy().into_owned()]
 }
 
-/// Refuses if network namespaces are not available, and names the remedy.
+/// Checks that network namespaces are available, and otherwise names the remedy.
 ///
 /// # Errors
 /// Misuse: something is missing.

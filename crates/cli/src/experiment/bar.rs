@@ -1,5 +1,5 @@
-//! Progress of an experiment: a line that is rewritten on a terminal, a line for each measurement
-//! elsewhere.
+//! Progress of an experiment on standard error. On a terminal, it is one line that is rewritten.
+//! Elsewhere, it is a line for each finished measurement.
 
 use std::io::{self, IsTerminal, Write};
 use std::time::Duration;
@@ -7,10 +7,10 @@ use std::time::Duration;
 use anabranch_experiment::Progress;
 use rustix::termios::tcgetwinsize;
 
-/// Width of the bar in columns.
+/// Width of the progress bar in columns.
 const CELLS: usize = 24;
 
-/// Shows progress on standard error.
+/// Output of an experiment's progress on standard error.
 pub(super) struct Bar {
     live: bool,
 }
@@ -21,14 +21,14 @@ impl Bar {
         Bar { live: io::stderr().is_terminal() }
     }
 
-    /// Shows that a measurement has begun.
+    /// Shows that the measurement `what` has begun.
     pub(super) fn begun(&mut self, progress: &Progress, what: &str) {
         if self.live {
             self.show(&line(progress, what));
         }
     }
 
-    /// Shows that a measurement is done.
+    /// Shows that the measurement `what` is done.
     pub(super) fn done(&mut self, progress: &Progress, what: &str) {
         if self.live {
             self.show(&line(progress, what));
@@ -39,20 +39,21 @@ impl Bar {
         }
     }
 
-    /// Prints a line that remains.
+    /// Prints a line that is not rewritten later.
     pub(super) fn note(&mut self, text: &str) {
         let clear = if self.live { "\r\x1b[K" } else { "" };
         let _ = writeln!(io::stderr(), "{clear}{text}");
     }
 
-    /// Moves the cursor to the start of a line.
+    /// Ends the rewritten line.
     pub(super) fn end(self) {
         if self.live {
             let _ = writeln!(io::stderr());
         }
     }
 
-    /// Rewrites the line. A closed standard error is ignored, because it is no reason to stop.
+    /// Rewrites the line on the terminal. If standard error is closed, that is ignored, because it
+    /// is no reason to stop.
     fn show(&self, text: &str) {
         let width = tcgetwinsize(io::stderr()).map_or(80, |size| usize::from(size.ws_col)).max(20);
         let cut: String = text.chars().take(width - 1).collect();
@@ -68,7 +69,7 @@ fn line(progress: &Progress, what: &str) -> String {
     format!("{full}{empty} {done}/{total}, {} left · {what}", spoken(progress.left()))
 }
 
-/// Formats a remaining time, coarser the longer it is.
+/// Formats a remaining time. The longer it is, the less precise is the text.
 pub(super) fn spoken(left: Duration) -> String {
     let seconds = left.as_secs_f64().round() as u64;
     match seconds {

@@ -1,5 +1,5 @@
-//! Run of an experiment, common to all of them: the journal that it continues, the progress that
-//! it reports, and the results at the end.
+//! The part of a run that all experiments share: the journal that the run continues, the report of
+//! its progress, and the output of its results.
 
 use std::collections::BTreeSet;
 use std::sync::atomic::AtomicBool;
@@ -14,36 +14,38 @@ use crate::failure::Failure;
 
 /// The parts of a run that differ between experiments.
 pub(super) trait Experiment {
-    /// Name of its command.
+    /// Name of the experiment's command.
     const NAME: &'static str;
     /// One measurement.
     type Unit: Unit;
     /// Result of one measurement.
     type Record: Record;
 
-    /// Returns the folder and formats of its results.
+    /// Returns the folder and the formats of the experiment's results.
     fn results(&self) -> &Results;
 
     /// Describes the result of a measurement in a few words.
     fn outcome(record: &Self::Record) -> String;
 
-    /// Finds the programs and files that it needs, begins a [`Run`], and carries it out.
+    /// Finds the programs and files that the experiment needs, begins a [`Run`], and carries it
+    /// out.
     ///
     /// # Errors
-    /// Misuse: something is missing, and nothing was created; or the journal is another run's.
-    /// Trouble: not all could be measured.
+    /// Misuse: something is missing, and nothing was created. Or the journal belongs to a run with
+    /// other settings. Trouble: some units could not be measured.
     fn measure(&self) -> Result<(), Failure>;
 
-    /// Writes tables, page and Markdown of the measurements, and prints a short result.
+    /// Writes tables, page and Markdown about the measurements in `records`, and prints a short
+    /// result.
     ///
     /// # Errors
-    /// Misuse: they cannot be written.
+    /// Misuse: a file cannot be written.
     fn tell(&self, header: &Value, records: &[Self::Record]) -> Result<(), Failure>;
 
-    /// Converts the end of a run to the result of the command; `whole` is false if it was stopped.
+    /// Returns the result of the command after a run. `whole` is false if the run was stopped.
     ///
     /// # Errors
-    /// Trouble: the run was stopped before all was measured.
+    /// Trouble: the run was stopped before all units were measured.
     fn verdict(whole: bool, units: &[Self::Unit], records: &[Self::Record]) -> Result<(), Failure> {
         if whole {
             return Ok(());
@@ -57,10 +59,10 @@ pub(super) trait Experiment {
     }
 }
 
-/// Runs an experiment; with `--report` only writes the results of its journal.
+/// Runs an experiment. With `--report`, only writes the results of its journal.
 ///
 /// # Errors
-/// Those of [`Experiment::measure`]; misuse: there is nothing to report.
+/// Those of [`Experiment::measure`]. Misuse: there is nothing to report.
 pub(super) fn run<E: Experiment>(experiment: &E) -> Result<(), Failure> {
     let results = experiment.results();
     if !results.report {
@@ -70,7 +72,7 @@ pub(super) fn run<E: Experiment>(experiment: &E) -> Result<(), Failure> {
     experiment.tell(&header, &records)
 }
 
-/// A run that has begun.
+/// A run of an experiment whose journal is open.
 pub(super) struct Run<'a, E: Experiment> {
     experiment: &'a E,
     units: Vec<E::Unit>,
@@ -82,10 +84,11 @@ pub(super) type Hear<'a, E> =
     dyn FnMut(&Progress, Event<'_, <E as Experiment>::Unit, <E as Experiment>::Record>) + Send + 'a;
 
 impl<'a, E: Experiment> Run<'a, E> {
-    /// Opens the journal of a plan with `settings`, measured with the programs in `peers`.
+    /// Opens the journal of a plan with `settings` and `units`. `peers` are the third-party
+    /// programs that were found.
     ///
     /// # Errors
-    /// Misuse: the journal is another run's.
+    /// Misuse: the journal belongs to a run with other settings.
     pub(super) fn begin(
         experiment: &'a E,
         (settings, units): (Value, Vec<E::Unit>),
@@ -98,7 +101,8 @@ impl<'a, E: Experiment> Run<'a, E> {
     /// Begins a run as [`Run::begin`] does, for measurements that need network namespaces.
     ///
     /// # Errors
-    /// Misuse: namespaces are not available, and nothing was created; or those of [`Run::begin`].
+    /// Misuse: namespaces are not available, and nothing was created. Otherwise the errors of
+    /// [`Run::begin`].
     pub(super) fn on_networks(
         experiment: &'a E,
         plan: (Value, Vec<E::Unit>),
@@ -108,8 +112,8 @@ impl<'a, E: Experiment> Run<'a, E> {
         Run::begin(experiment, plan, peers)
     }
 
-    /// Carries out the units that the journal lacks, one after another, until all are done or a
-    /// signal stops the run; then writes the results. `work` measures one unit, and returns soon
+    /// Executes the units that the journal lacks one after another, until all are done or a signal
+    /// stops the run. Then writes the results. `work` measures one unit, and has to return soon
     /// once its flag is set.
     ///
     /// # Errors
@@ -123,7 +127,7 @@ impl<'a, E: Experiment> Run<'a, E> {
         })
     }
 
-    /// Carries out the units as [`Run::carry_out`] does, but `carry` decides the order.
+    /// Executes the units as [`Run::carry_out`] does, but `carry` decides about their order.
     ///
     /// # Errors
     /// Those of [`Run::carry_out`].
@@ -143,7 +147,7 @@ impl<'a, E: Experiment> Run<'a, E> {
         };
         let whole = carry(&self.units, &mut self.journal, &stop, &mut hear);
         teller.end();
-        // The results of a partial run are written as well.
+        // The results are also written if the run was stopped.
         self.experiment.tell(self.journal.header(), self.journal.records())?;
         E::verdict(whole.map_err(Failure::trouble)?, &self.units, self.journal.records())
     }

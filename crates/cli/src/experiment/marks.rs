@@ -1,4 +1,4 @@
-//! The generated part of a Markdown file, between two marks.
+//! The generated part of a Markdown file, which is between two marks.
 
 use std::fs;
 use std::io::{self, Write};
@@ -11,10 +11,10 @@ use crate::text::wrapped;
 /// Width of a document's prose in columns.
 const COLUMNS: usize = 100;
 
-/// Replaces the text between the marks of `name` in `file` by `text`.
+/// Replaces the text between the two marks called `name` in `file` by `text`.
 ///
 /// # Errors
-/// The file is missing or lacks the two marks in order; it is not changed then.
+/// The file is missing, or lacks the two marks in order. It is not changed then.
 pub(super) fn replace(file: &Path, name: &str, text: &str) -> io::Result<()> {
     let old = fs::read_to_string(file)?;
     let new = replaced(&old, name, text).ok_or_else(|| {
@@ -43,8 +43,8 @@ fn replaced(old: &str, name: &str, text: &str) -> Option<String> {
     Some(format!("{before}{begin}\n\n{}\n\n{end}{after}", prose_wrapped(text.trim())))
 }
 
-/// Wraps paragraphs and items, each of which is one line, to [`COLUMNS`]. Tables, headings,
-/// pictures and code are not changed.
+/// Wraps paragraphs and list items to [`COLUMNS`] columns. Each of them is one line of `text`.
+/// Tables, headings, pictures and code are not changed.
 fn prose_wrapped(text: &str) -> String {
     let mut lines = Vec::new();
     for line in text.lines() {
@@ -60,11 +60,11 @@ fn prose_wrapped(text: &str) -> String {
     lines.join("\n").replace(BOUND, " ")
 }
 
-/// Stands for a space at which no line may end.
+/// Character that stands for a space at which no line may end.
 const BOUND: char = '\u{a0}';
 
-/// Binds words that would start an item or a heading at the beginning of a line, such as a minus,
-/// to the word before them.
+/// Binds words to the word before them that would start a list item or a heading at the beginning
+/// of a line, such as a minus.
 fn bound(line: &str) -> String {
     let is_markup = |word: &str| {
         let number = word.trim_end_matches(['.', ')']);

@@ -5,8 +5,8 @@ use anabranch_experiment::{Mean, Median, Spread};
 /// Text for a value that was not measured.
 pub(super) const NONE: &str = "–";
 
-/// Formats median and spread of a value with `digits` digits after the point; a single value
-/// alone.
+/// Formats median and range of a value, each with `digits` digits after the point and multiplied
+/// by `scale`. If there is only one value, formats that alone.
 pub(super) fn between(spread: Spread, scale: f64, digits: usize) -> String {
     let [median, least, most] = [spread.median, spread.least, spread.most].map(|v| v * scale);
     match spread.count {
@@ -15,7 +15,8 @@ pub(super) fn between(spread: Spread, scale: f64, digits: usize) -> String {
     }
 }
 
-/// Formats a mean with the half width of its interval, if it has one.
+/// Formats a mean with half the width of its interval, if it has an interval. Numbers are
+/// multiplied by `scale`.
 pub(super) fn mean(mean: Option<Mean>, scale: f64, digits: usize) -> String {
     let number = |value: f64| format!("{:.digits$}", value * scale);
     with_half(mean, number)
@@ -46,12 +47,12 @@ pub(super) fn span([low, high]: [f64; 2], digits: usize) -> String {
     format!("[{}, {}]", value(low, digits), value(high, digits))
 }
 
-/// Formats a number; `∞` for infinity.
+/// Formats a number; infinity is `∞`.
 pub(super) fn value(value: f64, digits: usize) -> String {
     if value.is_infinite() { "∞".to_owned() } else { format!("{value:.digits$}") }
 }
 
-/// Converts heads to the type that table functions take.
+/// Converts column headings to the type that table functions take.
 pub(super) fn owned<const N: usize>(heads: &[&str; N]) -> Vec<String> {
     heads.map(str::to_owned).to_vec()
 }

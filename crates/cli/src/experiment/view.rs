@@ -1,4 +1,4 @@
-//! Live view of an experiment: progress, measurements under way, and the last results.
+//! Live view of an experiment: its progress, the measurements under way, and the latest results.
 
 use std::cmp::Ordering;
 use std::collections::VecDeque;
@@ -17,21 +17,21 @@ use crate::screen::palette::Palette;
 use crate::screen::table::{Column, table};
 use crate::text::{age, bar, percent};
 
-/// Results in the view.
+/// Number of results in the view.
 const RESULTS: u16 = 10;
-/// Lines above the results.
+/// Number of lines above the results.
 const HEAD: u16 = 3;
 
 /// The state of an experiment that its view draws.
 #[derive(Clone, Debug)]
 pub(super) struct Model {
     name: &'static str,
-    /// Age of the view.
+    /// Time since the view was opened.
     age: Duration,
     progress: Option<Progress>,
-    /// Measurements under way, each with the age of the view at its start.
+    /// Measurements under way, each with the age of the view when the measurement began.
     begun: Vec<(String, Duration)>,
-    /// Results, the newest first.
+    /// Latest results, the newest first.
     results: VecDeque<Outcome>,
     recent: Recent,
 }
@@ -78,7 +78,7 @@ impl Model {
         self.begun.push((unit, self.age));
     }
 
-    /// Moves a measurement that is done to the results.
+    /// Removes `unit` from the measurements under way, and adds its result.
     pub(super) fn done(&mut self, progress: &Progress, unit: String, result: String) {
         self.progress = Some(progress.clone());
         let took = self.take(&unit).map_or(Duration::ZERO, |since| self.age - since);
@@ -86,14 +86,15 @@ impl Model {
         self.results.truncate(usize::from(RESULTS));
     }
 
-    /// Removes a measurement that will be repeated, and shows why.
+    /// Removes `unit` from the measurements under way, because it will be repeated, and shows the
+    /// reason `why`.
     pub(super) fn again(&mut self, unit: &str, why: &str) {
         self.take(unit);
         let now = Time::ZERO + self.age;
         self.recent.warn(now, format!("{unit} will be repeated: {why}"));
     }
 
-    /// Removes `unit` from the measurements under way, and returns its start.
+    /// Removes `unit` from the measurements under way. Returns the age of the view when it began.
     fn take(&mut self, unit: &str) -> Option<Duration> {
         let place = self.begun.iter().position(|(begun, _)| begun == unit)?;
         Some(self.begun.remove(place).1)
@@ -156,7 +157,8 @@ impl Picture for Model {
         &self.recent
     }
 
-    /// Updates the age; measurements under way show it in whole seconds.
+    /// Updates the age of the view. Returns whether the picture changes: the durations of
+    /// measurements under way are shown in whole seconds.
     fn grow_older(&mut self, age: Duration) -> bool {
         let before = std::mem::replace(&mut self.age, age);
         before.as_secs() != age.as_secs()

@@ -1,5 +1,5 @@
-//! Man pages of section 5: one for each kind of TOML file. Their sources are the command line's
-//! own definition, because the keys are the names of flags, and the shipped examples.
+//! Man pages of section 5: one for each kind of TOML file. They are made from the definition of
+//! the command line, because a file's keys are names of flags, and from the shipped example files.
 
 use std::fs;
 use std::io;
@@ -8,7 +8,7 @@ use std::path::Path;
 use clap::{Arg, ArgAction, Command};
 use roff::{Roff, bold, roman};
 
-/// Kinds of files: a command, with its example files.
+/// Kinds of TOML files: each is a command, with its example files.
 const KINDS: [(&str, &[&str]); 6] = [
     (
         "split",
@@ -24,10 +24,10 @@ const KINDS: [(&str, &[&str]); 6] = [
     ("emulate", &[include_str!("../../../../examples/emulated.toml")]),
 ];
 
-/// Flags that are not settings.
+/// Flags that are not keys of a file, because they are no settings.
 const NO_KEYS: [&str; 6] = ["help", "version", "config", "check", "restore", "file"];
 
-/// The keys of a splitter's `[[path]]` table.
+/// Keys of a `[[path]]` table in a splitter's file, with their descriptions.
 const PATH_KEYS: [(&str, &str); 9] = [
     ("name", "Name of the path."),
     ("interface", "Network interface, like if:DEVICE."),
@@ -40,7 +40,8 @@ const PATH_KEYS: [(&str, &str); 9] = [
     ("password-file", "File whose first line is the password."),
 ];
 
-/// Returns the name of the page for a command's file.
+/// Returns the name of the man page about the file of `command`; `None` if the command has no
+/// file.
 pub(super) fn page_of(command: &str) -> Option<String> {
     let known = KINDS.iter().any(|(kind, _)| *kind == command);
     known.then(|| format!("anabranch-{command}.toml"))
@@ -49,7 +50,7 @@ pub(super) fn page_of(command: &str) -> Option<String> {
 /// Writes `anabranch-split.toml.5` and the other pages to `directory`.
 ///
 /// # Errors
-/// A page cannot be written; those already written stay.
+/// A page cannot be written. Pages that were written before stay.
 pub(super) fn write(directory: &Path, program: &Command, version: &str) -> io::Result<()> {
     KINDS.iter().try_for_each(|(kind, examples)| {
         let command = program.find_subcommand(kind).expect("a sub-command of that name");
@@ -113,7 +114,7 @@ fn key_of(roff: &mut Roff, key: &str, form: &str, about: &str) {
     roff.text([roman(about)]);
 }
 
-/// Returns the form of a key's value.
+/// Describes the form of the value of a key.
 fn form(arg: &Arg) -> String {
     let names = arg.get_value_names().unwrap_or_default();
     let value = names.first().map_or("TEXT", |name| name.as_str());

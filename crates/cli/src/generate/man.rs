@@ -13,9 +13,9 @@ use super::files;
 /// Writes the pages `anabranch.1`, `anabranch-split.1`, … of `program` to `directory`.
 ///
 /// # Errors
-/// A page cannot be written; those already written stay.
+/// A page cannot be written. Pages that were written before stay.
 pub(super) fn write(directory: &Path, mut program: Command) -> io::Result<()> {
-    // The sub-command `help` would get a page for each other sub-command.
+    // The sub-command `help` is disabled, because it would get a page for each other sub-command.
     program = program.disable_help_subcommand(true);
     program.build();
     let version = program.render_version();
@@ -27,14 +27,14 @@ pub(super) fn write(directory: &Path, mut program: Command) -> io::Result<()> {
     })
 }
 
-/// Returns the command and all visible sub-commands, recursively.
+/// Returns `command` and all of its visible sub-commands, recursively.
 fn pages(command: &Command) -> Box<dyn Iterator<Item = &Command> + '_> {
     let shown = command.get_subcommands().filter(|sub| !sub.is_hide_set());
     Box::new(std::iter::once(command).chain(shown.flat_map(pages)))
 }
 
-/// Makes each line of a help text with several lines a paragraph of its own. Otherwise `man` would
-/// join lines such as those of the schedules.
+/// Makes each line of a help text a paragraph. Otherwise `man` would join lines, such as those of
+/// the list of schedules.
 fn with_paragraphs(command: Command) -> Command {
     command.mut_args(|arg: Arg| match arg.get_long_help().map(ToString::to_string) {
         Some(text) if text.contains('\n') => {
@@ -92,7 +92,7 @@ fn values(arg: &Arg) -> Vec<Inline> {
     vec![roman(blank), italic(names.join(" "))]
 }
 
-/// Returns the section that names related pages.
+/// Returns the section of a page that names related pages.
 fn see_also(command: &Command) -> Roff {
     let mut roff = Roff::new();
     roff.control("SH", ["SEE ALSO"]);
@@ -105,7 +105,8 @@ fn see_also(command: &Command) -> Roff {
     roff
 }
 
-/// Returns the text at the end of `--help`: its lines unchanged, each headline as a section.
+/// Returns the text at the end of `--help` for a page. Its lines are unchanged, and each headline
+/// begins a section.
 fn closing(text: &str) -> Roff {
     let mut roff = Roff::new();
     for line in text.lines() {
@@ -119,7 +120,7 @@ fn closing(text: &str) -> Roff {
     roff
 }
 
-/// Returns whether a line is a headline, as the help writes them: in capitals and not indented.
+/// Returns whether `line` is a headline of the help: it is in capitals and not indented.
 fn is_headline(line: &str) -> bool {
     line.starts_with(|c: char| c.is_ascii_uppercase()) && line == line.to_uppercase()
 }

@@ -61,7 +61,7 @@ fn completions(shell: Shell, mut program: Command) -> Vec<u8> {
     paths::complete(shell, script).into_bytes()
 }
 
-/// Prints `text`. A reader that closes the pipe early is not a failure.
+/// Prints `text`. If the reader closes the pipe early, that is not a failure.
 fn print(text: &[u8]) -> Result<(), Failure> {
     match io::stdout().write_all(text) {
         Err(error) if error.kind() != io::ErrorKind::BrokenPipe => Err(Failure::trouble(error)),
@@ -71,7 +71,8 @@ fn print(text: &[u8]) -> Result<(), Failure> {
 
 fn write_man(directory: &Path, program: Command) -> Result<(), Failure> {
     let name = directory.display();
-    // The error for the first page would not show that the directory is missing.
+    // This is checked first, because the error for the first page would not show that the
+    // directory is missing.
     if !directory.is_dir() {
         return Err(Failure::misuse(format!("there is no directory '{name}': make it first")));
     }

@@ -1,9 +1,9 @@
-//! Completion of the value of `--path`: the interfaces of this machine. The rest of the scripts is
-//! made from the command line's definition.
+//! Completion in shells of the value of `--path` by the interfaces of this machine. The rest of a
+//! completion script is made from the command line's definition.
 
 use clap_complete::Shell;
 
-/// Returns `script` for `shell` with completion of interfaces after `--path`.
+/// Adds completion of interfaces after `--path` to `script`, the completion script for `shell`.
 pub(super) fn complete(shell: Shell, script: String) -> String {
     match shell {
         Shell::Bash => script + BASH,
@@ -17,7 +17,7 @@ pub(super) fn complete(shell: Shell, script: String) -> String {
 }
 
 /// Completion for bash. Readline ends words at `=` and `:`, so the whole word is taken from the
-/// line. The text before the part that readline expects (`$2`) is removed again.
+/// command line. The text before the part that readline expects (`$2`) is removed again.
 const BASH: &str = r#"
 _anabranch_or_path() {
     local line="${COMP_LINE:0:COMP_POINT}" part="$2"

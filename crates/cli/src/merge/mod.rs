@@ -1,4 +1,4 @@
-//! `anabranch merge`: a far end from flags and a file.
+//! `anabranch merge`: runs a far end with settings from flags and a file.
 
 mod options;
 mod reread;
@@ -15,7 +15,7 @@ use crate::status::Standing;
 use options::Options;
 use reread::Source;
 
-/// End of `--help`.
+/// Text at the end of `--help`.
 const EXAMPLES: &str = "\
 EXAMPLES
   In front of a WireGuard server on this machine; 'anabranch key far.key home.key' makes far.key:

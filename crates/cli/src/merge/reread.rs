@@ -1,4 +1,4 @@
-//! Reads the configuration file and the keys again on SIGHUP.
+//! Rereading of the configuration file and the keys on SIGHUP.
 
 use std::path::PathBuf;
 
@@ -7,16 +7,17 @@ use anabranch_splitter::merge::Settings;
 use super::options::{self, Options};
 use crate::failure::Failure;
 
-/// Sources of the settings: flags, which override a file.
+/// Sources of the settings: flags, and a file that flags override.
 pub(super) struct Source {
     pub(super) flags: Options,
     pub(super) file: PathBuf,
-    /// Options that both gave when the run began.
+    /// Options from flags and file when the run began.
     pub(super) began: Options,
 }
 
 impl Source {
-    /// Returns the settings that flags and file give now; the random seed stays that of `running`.
+    /// Reads the settings from flags and file again. The random seed is that of `running`, the
+    /// current settings.
     ///
     /// # Errors
     /// The file or the keys cannot be read or are invalid, or a setting has changed that is fixed

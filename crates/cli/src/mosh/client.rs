@@ -1,4 +1,4 @@
-//! `mosh-client` in front of the splitter, from its start to its exit status.
+//! `mosh-client` with the splitter between it and the server, from its start to its exit status.
 
 use std::io;
 use std::os::unix::net::UnixStream;
@@ -15,10 +15,11 @@ use super::screen::Silent;
 use crate::failure::Failure;
 use crate::split;
 
-/// Runs the splitter and, as soon as it listens, the client; both end with the client.
+/// Runs the splitter, and the client as soon as the splitter listens. Both end when the client
+/// ends.
 ///
-/// Signals that would end this process are passed to the client. It then says goodbye to the server
-/// while the splitter still forwards its packets.
+/// Signals that would end this process are passed to the client. It then says goodbye to the
+/// server while the splitter still forwards its packets.
 pub(super) fn run(
     client: &Client,
     key: &Key,
@@ -60,13 +61,14 @@ pub(super) fn run(
     }
 }
 
-/// A running client, and the thread that waits for its end.
+/// A running client: a function that stops it, and the thread that waits for its end.
 struct Begun {
     end: Box<dyn Fn()>,
     ended: JoinHandle<io::Result<Ended>>,
 }
 
-/// Starts the client with the splitter's listener in `about` as its server. Its end closes `over`.
+/// Starts the client. Its server is the splitter's listener in `about`. When the client ends,
+/// `over` is closed.
 fn begin(
     client: &Client,
     key: &Key,
@@ -87,7 +89,7 @@ fn begin(
 }
 
 impl Begun {
-    /// Waits for the client's end; if the splitter has `failed`, stops the client first.
+    /// Waits for the end of the client. If the splitter has `failed`, stops the client first.
     fn end(self, failed: bool) -> io::Result<Ended> {
         if failed {
             (self.end)();

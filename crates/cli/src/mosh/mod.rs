@@ -17,7 +17,7 @@ use crate::failure::Failure;
 use crate::split;
 use shared::Shared;
 
-/// End of `--help`.
+/// Text at the end of `--help`.
 const EXAMPLES: &str = "\
 EXAMPLES
   Log in as mosh does, over Wi-Fi and mobile data at once; the server needs only Mosh:
@@ -191,7 +191,7 @@ impl ProxyArgs {
 }
 
 impl MoshArgs {
-    /// Logs in, and returns when `mosh-client` has ended.
+    /// Logs in and runs `mosh-client`. Returns when it has ended.
     pub(crate) fn run(mut self) -> Result<(), Failure> {
         let (user, host) = user_and_host(&self.host)?;
         let settings = self.settings(&host)?;
@@ -221,8 +221,8 @@ impl MoshArgs {
         client::run(&client, &key, settings.towards(to), log)
     }
 
-    /// Returns the splitter's settings, checked before the login. The server's port is not known
-    /// yet.
+    /// Returns the splitter's settings, which are checked before the login. The server's port is
+    /// not known at that time.
     fn settings(&mut self, host: &str) -> Result<Settings, Failure> {
         let json = self.shared.0.json;
         if json && self.log.is_none() {
@@ -235,8 +235,8 @@ impl MoshArgs {
         split::settings(options)
     }
 
-    /// Returns whether the address of the session is known before the login. It is not if ssh
-    /// resolves the name.
+    /// Returns whether the server's address is known before the login. If ssh resolves the name,
+    /// it is not.
     fn knows_server(&self, host: &str) -> bool {
         match self.remote_ip {
             How::Local => true,
@@ -298,8 +298,8 @@ impl MoshArgs {
     }
 }
 
-/// Parses `[USER@]HOST`. Refuses a host that looks like an option, because it could make ssh run
-/// anything.
+/// Parses `[USER@]HOST`. A host that looks like an option is refused, because it could make ssh
+/// run any command.
 fn user_and_host(text: &str) -> Result<(Option<String>, String), Failure> {
     let (user, host) = match text.rsplit_once('@') {
         Some((user, host)) => (Some(user.to_owned()), host),
@@ -327,7 +327,7 @@ fn key() -> Result<Key, Failure> {
     key.parse().map_err(|error| Failure::misuse(format!("MOSH_KEY: {error}")))
 }
 
-/// Returns the variables of the locale, which mosh passes to the server.
+/// Returns the environment variables of the locale, which mosh passes to the server.
 fn locale() -> Vec<(String, String)> {
     let of_locale = |name: &str| name == "LANG" || name == "LANGUAGE" || name.starts_with("LC_");
     let texts = env::vars_os()
@@ -345,8 +345,8 @@ fn ports(text: &str) -> Result<String, String> {
     if good { Ok(text.to_owned()) } else { Err("write PORT or PORT:PORT2".to_owned()) }
 }
 
-/// Prints a line for the user, while the terminal is ours.
+/// Prints a line for the user, while `mosh-client` does not use the terminal.
 fn say(line: &str) {
-    // Standard error may be closed.
+    // A failure means that standard error is closed, so nobody reads the line.
     let _ = writeln!(io::stderr(), "anabranch: {line}");
 }

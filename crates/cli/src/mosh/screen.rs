@@ -1,5 +1,5 @@
-//! Screen of the splitter while `mosh-client` uses the terminal: it prints nothing until that has
-//! ended.
+//! Screen of the splitter while `mosh-client` uses the terminal. It prints nothing until
+//! `mosh-client` has ended.
 
 use std::collections::BTreeSet;
 use std::net::SocketAddr;
@@ -11,21 +11,22 @@ use anabranch_splitter::split::{FarEndNews, Listening, Screen};
 
 use crate::split::advice;
 
-/// Maximum number of warnings kept for the end.
+/// Maximum number of warnings that are kept until the end.
 const KEPT: usize = 10;
 
-/// Callback for the moment at which the splitter listens.
+/// Callback that is called once the splitter listens.
 type Begin<'s> = Box<dyn FnOnce(&Listening) + 's>;
 
-/// A screen that forwards events to a log, if there is one, and keeps the messages to print later.
+/// A screen that passes events on to a log, if there is one, and keeps warnings to print them at
+/// the end.
 pub(super) struct Silent<'s> {
     log: Option<Box<dyn Screen>>,
-    /// Starts the client once the splitter listens.
+    /// Callback that starts the client once the splitter listens; `None` after that.
     begin: Option<Begin<'s>>,
     names: Vec<String>,
     warnings: BTreeSet<String>,
     server: Option<SocketAddr>,
-    /// Last warning that the server does not answer; `None` once it answers.
+    /// Latest warning that the server does not answer; `None` if the server answers.
     unanswered: Option<String>,
     summary: Option<String>,
 }
@@ -47,7 +48,7 @@ impl<'s> Silent<'s> {
         }
     }
 
-    /// Returns the messages to print once the terminal is ours again, one per line.
+    /// Returns the kept messages, one per line, to be printed when `mosh-client` has ended.
     pub(super) fn told(self) -> Vec<String> {
         let warnings =
             self.warnings.into_iter().chain(self.unanswered).map(|text| format!("warning: {text}"));

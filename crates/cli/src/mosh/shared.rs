@@ -1,11 +1,11 @@
-//! The options of `anabranch split` that `anabranch mosh` shares. The definition is the same,
-//! without the options that a login sets itself.
+//! The options of `anabranch split` that `anabranch mosh` has, too. They have the same definition.
+//! Options that a login sets itself are left out.
 
 use clap::{ArgMatches, Args, Command, FromArgMatches};
 
 use crate::split::Options;
 
-/// Options that make sense for a login. All others are refused and hidden.
+/// Options that are useful for a login. All others are refused and hidden.
 const SHARED: &[&str] = &[
     "paths",
     "same_egress",
@@ -23,7 +23,7 @@ const SHARED: &[&str] = &[
     "replace",
 ];
 
-/// [`Options`] restricted to [`SHARED`].
+/// The options of a splitter, restricted to those in [`SHARED`].
 #[derive(Debug)]
 pub(super) struct Shared(pub(super) Options);
 
@@ -45,7 +45,8 @@ impl Args for Shared {
             .map(|arg| arg.get_id().clone())
             .filter(|id| !SHARED.contains(&id.as_str()))
             .collect();
-        // A login always has a host, so an option that conflicts with it can never be given.
+        // A login always has a host, so other options that conflict with the host can never be
+        // given.
         Options::augment_args(command).mut_args(|arg| match unused.contains(arg.get_id()) {
             true => arg.hide(true).conflicts_with("host"),
             false => arg,

@@ -29,7 +29,8 @@ use super::{Common, either, fingerprints, platform, read};
 use crate::failure::Failure;
 use crate::split::forms;
 
-/// Seconds between consensuses in the public network, and the minimum here.
+/// Interval between consensuses in the public network, in seconds. The next constant is the
+/// minimum here.
 const INTERVAL: u64 = 3600;
 const LEAST_INTERVAL: u64 = 10;
 const VALID_INTERVALS: u64 = 3;
@@ -37,7 +38,7 @@ const VALID_INTERVALS: u64 = 3;
 const FIRST: u64 = 120;
 const CERTIFIED_DAYS: u64 = 365;
 const DAY: u64 = 86_400;
-/// End of `--help`.
+/// Text at the end of `--help`.
 const FILES: &str = "\
 EXAMPLES
   The only authority of a network of your own; it prints its DirAuthority line:
@@ -200,7 +201,7 @@ impl AuthorityArgs {
         done.map_err(Failure::trouble)
     }
 
-    /// Returns the lifetime of a signing key's certificate in seconds.
+    /// Returns the lifetime of the certificate of a signing key, in seconds.
     fn certified_for(&self) -> u64 {
         self.certified_days.unwrap_or(CERTIFIED_DAYS).max(1) * DAY
     }
@@ -243,7 +244,7 @@ impl AuthorityArgs {
             interval,
             valid_intervals,
             first,
-            // The same ratios as 45 and 21 minutes to an hour.
+            // The ratios to the interval are those of 45 and 21 minutes to an hour.
             running_for: (interval * 3 / 4).max(60),
             probe_every: (interval * 16 / 45).max(5),
             ipv6: self.ipv6,
@@ -258,7 +259,7 @@ impl AuthorityArgs {
         })
     }
 
-    /// Returns the flags, with the file's settings where a flag is not given.
+    /// Returns the flags. A setting in the file replaces a flag that is not given.
     fn merged(mut self) -> Result<AuthorityArgs, Failure> {
         let Some(path) = self.common.file.take() else { return Ok(self) };
         let file: AuthorityArgs = read(&path, KEYS)?;
@@ -285,8 +286,8 @@ impl AuthorityArgs {
 }
 
 impl Source<AuthorityArgs> {
-    /// Returns the settings that flags and file give now. The authority adopts them at once; the
-    /// returned part is for its relay.
+    /// Reads the settings from flags and file again. The running authority adopts its part at
+    /// once. The returned part is for the authority's relay.
     ///
     /// # Errors
     /// The file cannot be read or is invalid.
@@ -307,7 +308,7 @@ impl Source<AuthorityArgs> {
 }
 
 impl AuthorityArgs {
-    /// Returns the names of the settings that differ from those in force.
+    /// Returns the names of the settings that differ from `old`, the settings in force.
     fn names(&self, old: &AuthorityArgs) -> Names {
         let live = [
             ("contact", self.contact != old.contact),
@@ -332,7 +333,8 @@ impl AuthorityArgs {
         names(&live, &[&fixed[..], &common(&old.common, &self.common)].concat())
     }
 
-    /// Returns these settings with the values of `old` where a change needs a restart.
+    /// Returns these settings, in which changes that need a restart are replaced by the values of
+    /// `old`.
     fn over_fixed(self, old: &AuthorityArgs) -> AuthorityArgs {
         AuthorityArgs {
             common: self.common.over_fixed(&old.common),
@@ -348,8 +350,8 @@ impl AuthorityArgs {
     }
 }
 
-/// Converts an error: trouble if the system refuses something, such as a port in use; misuse if the
-/// folder cannot be used.
+/// Converts an error. If the system refuses something, such as a port in use, it is trouble. If
+/// the folder cannot be used, it is misuse.
 fn failure(error: AuthorityError) -> Failure {
     match error {
         AuthorityError::System(_) => Failure::trouble(error),

@@ -1,4 +1,5 @@
-//! Bridges of a client as its user names them, and the programs that provide their transports.
+//! Bridges of a client as its user configures them, and the programs that provide the bridges'
+//! transports.
 
 use std::path::Path;
 
@@ -11,21 +12,22 @@ use anabranch_router::pt::{
 
 use crate::failure::Failure;
 
-/// Bridges and transports from the command line; nothing is started yet.
+/// Bridges and programs from the command line, before any program is started.
 pub(super) struct Bridges {
     lines: Vec<BridgeLine>,
     plugins: Vec<PluginLine>,
 }
 
-/// Bridges of a client, with the running transports for them.
+/// Bridges of a client, with the running programs that provide their transports.
 pub(super) struct BridgeEntrance {
     pub(super) ways: BridgeWays,
-    /// Other programs, and our own transport: all end when this is dropped.
+    /// Running external programs, and our own transport if it is in use. All of them end when this
+    /// is dropped.
     _running: (Vec<Plugin>, Option<Inside>),
 }
 
 impl Bridges {
-    /// Parses the lines of `--bridge` and `--pt`; returns `None` if there are none.
+    /// Parses the lines of `--bridge` and `--pt`. Returns `None` if there are none.
     ///
     /// # Errors
     /// A line is invalid, or no program provides a bridge's transport.
@@ -54,7 +56,8 @@ impl Bridges {
         Ok((!bridges.lines.is_empty()).then_some(bridges))
     }
 
-    /// Starts the programs for the transports in use; they may write below `data`.
+    /// Starts the programs for the transports that bridges use. The programs may write to folders
+    /// below `data`.
     ///
     /// # Errors
     /// A program cannot be started.
@@ -87,7 +90,8 @@ impl Bridges {
     }
 }
 
-/// Checks that a transport for the bridge is available and that the line is valid for it.
+/// Checks that a program provides the transport of the bridge line `line`, and that the line is
+/// valid for that transport.
 fn check(line: &BridgeLine, plugins: &[PluginLine]) -> Result<(), String> {
     let Some(name) = &line.transport else { return Ok(()) };
     if has(plugins, name) {

@@ -29,15 +29,16 @@ use crate::split::check_file;
 use crate::split::forms;
 use crate::split::no_metrics;
 
-/// Default address for programs: C tor's, with another port, so that both can run.
+/// Default address for programs. It is C tor's with another port, so that both can run at the same
+/// time.
 const LISTEN: &str = "127.0.0.1:9250";
-/// Maximum circuits of a set, if the consensus sets no other limit.
+/// Maximum number of circuits in a set, if the consensus sets no other limit.
 const MOST_LEGS: usize = 8;
 const MEMORY_MB: usize = 256;
-/// Minimum memory limit in megabytes: a single set may hold 1 MB of cells that wait for other
-/// circuits.
+/// Minimum of the memory limit in megabytes. A single set may hold 1 MB of cells that wait for
+/// other circuits.
 const LEAST_MEMORY_MB: usize = 4;
-/// End of `--help`.
+/// Text at the end of `--help`.
 const FILES: &str = "\
 EXAMPLES
   Join the network whose DirAuthority lines are in network.txt, and use it with curl:
@@ -237,7 +238,7 @@ impl From<Padding> for Amount {
 }
 
 impl ClientArgs {
-    /// Runs until SIGINT or SIGTERM.
+    /// Runs the client until SIGINT or SIGTERM.
     pub(crate) fn run(self) -> Result<(), Failure> {
         let flags = self.clone();
         let args = self.merged()?;
@@ -332,10 +333,10 @@ impl ClientArgs {
         })
     }
 
-    /// Returns the number of legs.
+    /// Returns the number of legs of a circuit; `None` for the network's recommendation.
     ///
     /// # Errors
-    /// The number is not in 1 to [`MOST_LEGS`].
+    /// The number is not from 1 to [`MOST_LEGS`].
     fn legs(&self) -> Result<Option<usize>, Failure> {
         match self.legs {
             Some(legs) if !(1..=MOST_LEGS).contains(&legs) => Err(Failure::misuse(format!(
@@ -349,17 +350,17 @@ impl ClientArgs {
         memory(self.memory.unwrap_or(MEMORY_MB), LEAST_MEMORY_MB)
     }
 
-    /// Serves counters, if `--metrics` is given.
+    /// Serves the client's counters, if `--metrics` is given.
     ///
     /// # Errors
-    /// The address cannot be bound.
+    /// The address cannot be listened on.
     fn metrics(&self) -> Result<Option<ClientMetrics>, Failure> {
         let Some(address) = self.metrics else { return Ok(None) };
         let cannot = |error: std::io::Error| no_metrics(address, &error);
         ClientMetrics::new(address, env!("CARGO_PKG_VERSION")).map(Some).map_err(cannot)
     }
 
-    /// Returns the file of the trace.
+    /// Returns the file for the trace of cells; `None` without a trace.
     ///
     /// # Errors
     /// The trace could not be written at the end, or would replace a file.
@@ -368,20 +369,21 @@ impl ClientArgs {
         Ok(self.trace.clone())
     }
 
-    /// Returns the multipath design.
+    /// Returns the design of sets of several circuits.
     ///
     /// # Errors
-    /// No design has this name.
+    /// No design has the given name.
     fn design(&self) -> Result<Design, Failure> {
         let design = self.multipath.as_deref().map(str::parse).transpose();
         let design = design.map_err(|error| Failure::misuse(format!("--multipath: {error}")))?;
         Ok(design.unwrap_or_default())
     }
 
-    /// Returns the schedule and the run length that the client asks for.
+    /// Returns the scheduler and the run length that the client requests; `None` without
+    /// `--schedule`.
     ///
     /// # Errors
-    /// No scheduler has this name, or `--every` or `--redraw` is not valid.
+    /// No scheduler has the given name, or `--every` or `--redraw` is invalid.
     fn dealing(&self) -> Result<Option<Dealing>, Failure> {
         let every = self.every.as_deref().unwrap_or("1p");
         let every = every.parse().map_err(|error| Failure::misuse(format!("--every: {error}")))?;
@@ -412,7 +414,7 @@ impl ClientArgs {
         self.padding.map(Amount::from).unwrap_or_default()
     }
 
-    /// Returns the names of the settings that differ from those in force.
+    /// Returns the names of the settings that differ from `old`, the settings in force.
     fn names(&self, old: &ClientArgs, authorities: bool) -> Names {
         let live = [
             ("authorities", authorities),
@@ -442,7 +444,8 @@ impl ClientArgs {
         names(&live, &[&fixed[..], &common(&old.common, &self.common)].concat())
     }
 
-    /// Returns these settings with the values of `old` where a change needs a restart.
+    /// Returns these settings, in which changes that need a restart are replaced by the values of
+    /// `old`.
     fn over_fixed(self, common: Common, old: &ClientArgs) -> ClientArgs {
         ClientArgs {
             common,
@@ -462,7 +465,7 @@ impl ClientArgs {
         }
     }
 
-    /// Returns the flags, with the file's settings where a flag is not given.
+    /// Returns the flags. A setting in the file replaces a flag that is not given.
     fn merged(mut self) -> Result<ClientArgs, Failure> {
         let Some(path) = self.common.file.take() else { return Ok(self) };
         let file: ClientArgs = read(&path, KEYS)?;
@@ -493,7 +496,7 @@ impl ClientArgs {
 }
 
 impl Source<ClientArgs> {
-    /// Returns the settings that flags and file give now.
+    /// Reads the settings from flags and file again.
     ///
     /// # Errors
     /// The file cannot be read or is invalid.

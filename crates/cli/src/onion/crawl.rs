@@ -1,4 +1,4 @@
-//! `anabranch pt crawl`: makes covers from an operator's own site.
+//! `anabranch pt crawl`: makes covers for our transport from an operator's own site.
 
 use std::collections::BTreeMap;
 use std::fs::{self, File};
@@ -67,7 +67,7 @@ pub(super) struct CrawlSide {
 impl CrawlSide {
     pub(super) fn run(self) -> Result<(), Failure> {
         let log = Log::new((Standing::named("pt", None, None), None), self.json, false)?;
-        // Checked first, because a browser may need minutes before the file is written.
+        // This is checked first, because a browser may need minutes before the file is written.
         if self.out.symlink_metadata().is_ok() {
             return Err(Failure::trouble(format!(
                 "{}: exists already; choose another --out",
@@ -104,7 +104,7 @@ impl CrawlSide {
         let told = |error| Failure::trouble(format!("{}: {error}", self.out.display()));
         let mut file = File::create_new(&self.out).map_err(told)?;
         file.write_all(set.to_string().as_bytes()).map_err(|error| {
-            // An incomplete set is of no use.
+            // An incomplete set of covers is removed, because it is of no use.
             let _ = fs::remove_file(&self.out);
             told(error)
         })?;
@@ -121,8 +121,8 @@ impl CrawlSide {
         Ok(())
     }
 
-    /// Drops objects that the browser rejects, or scripts if there is no browser. Returns the
-    /// numbers of accepted and of tested objects.
+    /// Drops objects that the browser rejects. Without a browser, drops all scripts. Returns the
+    /// numbers of accepted and of tested objects; `None` without a browser.
     fn ask(&self, found: &Found, judged: &mut Judged) -> Result<Option<[usize; 2]>, Failure> {
         let Some(program) = &self.browser else {
             judged.retain("a script, which only a browser can judge", |kept| {
@@ -130,7 +130,7 @@ impl CrawlSide {
             });
             return Ok(None);
         };
-        // A browser does not inspect encrypted content.
+        // Opaque objects are not tested, because a browser does not inspect encrypted content.
         let asked = judged.kept.iter().filter(|kept| kept.object.hiding() != Hiding::Opaque);
         let (places, objects): (Vec<usize>, Vec<_>) =
             asked.map(|kept| (kept.place, &kept.object)).unzip();
@@ -175,7 +175,7 @@ fn tell(log: &Log, found: &Found, judged: &Judged, asked: Option<[usize; 2]>) {
     log.say(&event, &text);
 }
 
-/// Returns all dropped objects, counted by reason.
+/// Counts all objects that were dropped, by reason.
 fn all_left_out(found: &Found, judged: &Judged) -> BTreeMap<String, usize> {
     let mut all = found.left_out.clone();
     judged.refused.iter().for_each(|(why, count)| *all.entry(why.clone()).or_default() += count);

@@ -42,25 +42,26 @@ impl From<QuicCongestionArg> for QuicCongestion {
     }
 }
 
-/// Settings of links.
+/// Settings of links, from `--link` and related options.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct LinkWishes {
-    /// The family of links over TCP.
+    /// Kind of the links over TCP.
     pub(super) over_tcp: &'static StreamFamily,
     /// Whether TLS links may be unordered.
     unordered: bool,
-    /// Conditions under which QUIC links are opened alongside others; `None` for no QUIC links.
+    /// Conditions under which QUIC links are opened alongside other links; `None` if there are no
+    /// QUIC links.
     pub(super) quic: Option<QuicLinking>,
-    /// Whether each extended circuit has a link of its own.
+    /// Whether each extended circuit has its own link.
     pub(super) per_circuit: bool,
 }
 
 impl LinkWishes {
-    /// Parses a list, of which the first kind that the neighbour supports is used. Every neighbour
-    /// supports TLS, which need not be listed.
+    /// Parses the list `kinds`. Of these, the first kind that a neighbour supports is used. Every
+    /// neighbour supports TLS, which need not be listed.
     ///
     /// # Errors
-    /// A kind is listed twice; or after TLS, where it would never be used; or together with
+    /// A kind is listed twice, or after TLS, where it would never be used, or together with
     /// `tls-per-circuit`.
     pub(super) fn new(kinds: &[LinkKind]) -> Result<LinkWishes, Failure> {
         let place = |kind| kinds.iter().position(|found| *found == kind);
@@ -90,11 +91,11 @@ impl LinkWishes {
         Ok(LinkWishes { over_tcp, unordered, quic, per_circuit })
     }
 
-    /// Parses a list as [`LinkWishes::new`] does, for a client, whose circuits share the link to
-    /// their guard.
+    /// Parses the list `kinds` for a client, as [`LinkWishes::new`] does. A client's circuits
+    /// share the link to their guard.
     ///
     /// # Errors
-    /// Those of [`LinkWishes::new`]; or `tls-per-circuit` is listed.
+    /// Those of [`LinkWishes::new`], or `tls-per-circuit` is listed.
     pub(super) fn of_client(kinds: &[LinkKind]) -> Result<LinkWishes, Failure> {
         let wishes = LinkWishes::new(kinds)?;
         if wishes.per_circuit {
@@ -105,10 +106,10 @@ impl LinkWishes {
         Ok(wishes)
     }
 
-    /// Returns these settings with the congestion control of QUIC links in `wanted`.
+    /// Returns these settings with `wanted` as the congestion control of QUIC links.
     ///
     /// # Errors
-    /// QUIC links are not listed.
+    /// `wanted` is given, but QUIC links are not listed.
     pub(super) fn with_congestion(
         mut self,
         wanted: Option<QuicCongestionArg>,
@@ -123,10 +124,11 @@ impl LinkWishes {
         Ok(self)
     }
 
-    /// Returns whether links use MPTCP, as the user `wanted`.
+    /// Returns whether links use MPTCP: that is `wanted`, the user's choice.
     ///
     /// # Errors
-    /// Links may be unordered: a tap reads one TCP connection, not its subflows.
+    /// MPTCP is wanted and links may be unordered. A tap reads one TCP connection, not its
+    /// subflows.
     pub(super) fn by_mptcp(self, wanted: bool) -> Result<bool, Failure> {
         if wanted && self.unordered {
             let message = "--mptcp cannot be used with --link utls, which reads connections of a \
@@ -136,15 +138,16 @@ impl LinkWishes {
         Ok(wanted)
     }
 
-    /// Opens the taps that show segments out of order, one for each of `threads` threads that
-    /// carry cells. Call it before any thread is started: it drops the capabilities that it needs.
+    /// Opens the taps that deliver out-of-order segments, one for each of `threads` threads that
+    /// move cells. Must be called before any thread is started, because it drops the capabilities
+    /// that it needs.
     pub(super) fn taps(self, threads: usize) -> Vec<Tap> {
         if self.unordered { Tap::open_all(threads) } else { Vec::new() }
     }
 }
 
-/// Returns the log line on unordered links: the type of the tap, and whether its capabilities
-/// could not be dropped.
+/// Returns the log line about unordered links, if they are enabled. It has the type of the tap,
+/// and whether the tap's capabilities could not be dropped.
 pub(super) fn tapped(taps: &[Tap]) -> Option<String> {
     let kind = taps.first()?.kind();
     let hint = match kind {
@@ -168,10 +171,10 @@ pub(super) fn tapped(taps: &[Tap]) -> Option<String> {
     ))
 }
 
-/// Parses kinds in a file: one, several separated by commas, or a list.
+/// Parses kinds of links in a file: a single kind, several separated by commas, or a list.
 ///
 /// # Errors
-/// No kind has that name.
+/// A kind does not exist.
 pub(super) fn kinds<'de, D>(deserializer: D) -> Result<Vec<LinkKind>, D::Error>
 where
     D: Deserializer<'de>,

@@ -1,5 +1,5 @@
-//! Log of a relay or an authority for its operator: lines, or one JSON object per line. Threads
-//! write them, so that circuits do not wait for a slow reader.
+//! Log of a relay or an authority for its operator: lines of text, or one JSON object per line.
+//! Other threads write them, so that circuits do not wait for a slow reader.
 
 use std::fs::File;
 use std::io;
@@ -15,7 +15,8 @@ use crate::screen::journal::{Journal, Priority};
 use crate::screen::lines::Lines;
 use crate::status::Standing;
 
-/// Name and start of a run, for the members `name` (if given) and `time` of each object.
+/// Name and start time of a run, from which the members `name` (if there is a name) and `time` of
+/// each JSON object are made.
 #[derive(Debug)]
 pub(super) struct Stamp {
     name: Option<String>,
@@ -28,7 +29,7 @@ impl Stamp {
         Stamp { name: name.map(str::to_owned), clock: Clock::start() }
     }
 
-    /// Returns `event` as the text of an object of this run.
+    /// Returns `event` as the text of a JSON object, with the members of this run.
     pub(super) fn on(&self, mut event: Value) -> String {
         if let Some(name) = &self.name {
             event["name"] = json!(name);
@@ -38,7 +39,7 @@ impl Stamp {
     }
 }
 
-/// Output for events: JSON objects or lines on stdout, and warnings on stderr.
+/// Output for events. JSON objects or lines go to standard output, and warnings to standard error.
 pub(super) struct Log {
     pub(super) json: bool,
     quiet: bool,
@@ -50,8 +51,8 @@ pub(super) struct Log {
 }
 
 impl Log {
-    /// Creates a log for the flags, for a run that is published as `standing` and shows its
-    /// `name`. The run continues if the reader is gone.
+    /// Creates a log. The run's status is published as `standing`, and `name` is the run's name.
+    /// The run continues if the log's reader is gone.
     ///
     /// # Errors
     /// The writer threads cannot be started.
@@ -68,25 +69,25 @@ impl Log {
         Ok(Log { json, quiet, stamp, out, warnings, journal, standing })
     }
 
-    /// Logs an event; `text` is the line for people.
+    /// Logs an event: the object `event` for programs, or the line `text` for people.
     pub(super) fn say(&self, event: &Value, text: &str) {
         self.object(event);
         self.line(text);
     }
 
-    /// Returns whether people read the log and want more than warnings.
+    /// Returns whether the log consists of lines for people, and not only of warnings.
     pub(super) fn is_for_people(&self) -> bool {
         !self.json && !self.quiet
     }
 
-    /// Prints a line for people, unless they want only warnings.
+    /// Prints a line for people, unless they want only warnings or the log is for programs.
     pub(super) fn line(&self, text: &str) {
         if self.is_for_people() {
             self.out.say(&self.journal.line(Priority::Information, text), lost);
         }
     }
 
-    /// Waits for a limited time until the reader has taken all lines. Returns whether it has.
+    /// Waits for a limited time until all lines are written. Returns whether they are.
     pub(super) fn flush(&self) -> bool {
         self.out.flush()
     }

@@ -96,10 +96,10 @@ pub(crate) struct Common {
 }
 
 impl Common {
-    /// Names of the settings in a file.
+    /// Names of the settings that all commands have in a file.
     const KEYS: [&str; 6] = ["data", "authority", "authorities", "name", "json", "quiet"];
 
-    /// Returns the flags, with the file's settings where a flag is not given.
+    /// Returns the flags. A setting in the file replaces a flag that is not given.
     fn or(self, file: Common) -> Common {
         Common {
             file: None,
@@ -112,23 +112,25 @@ impl Common {
         }
     }
 
-    /// Returns these settings with the values of `old` where a change needs a restart.
+    /// Returns these settings, in which changes that need a restart are replaced by the values of
+    /// `old`.
     fn over_fixed(self, old: &Common) -> Common {
         let (data, name, json, quiet) = (old.data.clone(), old.name.clone(), old.json, old.quiet);
         Common { data, name, json, quiet, ..self }
     }
 
-    /// Opens the entry in `anabranch status` for a run of `program` with these settings.
+    /// Opens the published status for a run of the command `program`, which `anabranch status`
+    /// lists.
     fn standing(&self, program: &str, file: Option<&Path>) -> Option<Standing> {
         Standing::named(program, self.name.as_deref(), file)
     }
 
-    /// Returns the folder for state: `--data`, or the default of `command`.
+    /// Returns the folder for the state of `command`: the value of `--data`, or the default.
     fn data(&self, command: &str) -> Result<PathBuf, Failure> {
         self.data.clone().map_or_else(|| state_folder(command), Ok)
     }
 
-    /// Checks that an authority names no other authorities.
+    /// Checks that the settings of an authority name no other authorities.
     fn is_of_nobody_else(&self) -> Result<(), Failure> {
         if self.authority.is_empty() && self.authorities.is_none() {
             return Ok(());
@@ -143,7 +145,7 @@ impl Common {
     }
 }
 
-/// Returns the values of `flags`, or those of `file` if there are none.
+/// Returns the values of `flags`, or those of `file` if there are no flags.
 fn either<T>(flags: Vec<T>, file: Vec<T>) -> Vec<T> {
     if flags.is_empty() { file } else { flags }
 }
@@ -156,14 +158,15 @@ fn read<T: DeserializeOwned>(path: &Path, keys: &[&str]) -> Result<T, Failure> {
     parse(&text, &name.to_string(), keys)
 }
 
-/// Parses the settings in `text`, the content of the file `name`.
+/// Parses the settings in `text`, which is the content of the file `name`. `keys` are the names of
+/// the command's own settings.
 fn parse<T: DeserializeOwned>(text: &str, name: &str, keys: &[&str]) -> Result<T, Failure> {
     let keys: Vec<&str> = keys.iter().copied().chain(Common::KEYS).collect();
     let sections = [Section { path: "", keys: &keys }];
     toml_keys::read(text, name, &sections).map_err(Failure::misuse)
 }
 
-/// Reads authorities from `lines` and from a file of such lines, in the form of torrc.
+/// Reads authorities from `lines`, and from the file `file` of such lines, in the format of torrc.
 fn authorities(lines: &[String], file: Option<&Path>) -> Result<Vec<Authority>, Failure> {
     let text = file.map(|path| {
         let told = |error| Failure::misuse(format!("cannot read '{}': {error}", path.display()));
@@ -195,14 +198,15 @@ fn authorities(lines: &[String], file: Option<&Path>) -> Result<Vec<Authority>, 
     Ok(found)
 }
 
-/// Converts `megabytes` for queued cells to bytes; at least `least` megabytes.
+/// Converts a limit of queued cells from `megabytes` to bytes. It must be at least `least`
+/// megabytes.
 fn memory(megabytes: usize, least: usize) -> Result<usize, Failure> {
     let bytes = megabytes.checked_mul(1 << 20).filter(|_| megabytes >= least);
     let told = || format!("--memory {megabytes}: write a number of megabytes, {least} or more");
     bytes.ok_or_else(|| Failure::misuse(told()))
 }
 
-/// Parses fingerprints of relays.
+/// Parses the fingerprints of relays in `texts`. `option` is named in the error.
 fn fingerprints(option: &str, texts: &[String]) -> Result<Vec<[u8; 20]>, Failure> {
     let read = |text: &String| {
         let told = || {
@@ -215,12 +219,13 @@ fn fingerprints(option: &str, texts: &[String]) -> Result<Vec<[u8; 20]>, Failure
     texts.iter().map(read).collect()
 }
 
-/// Returns the platform string of our descriptors.
+/// Returns the platform string in descriptors that this program makes.
 fn platform() -> String {
     format!("Anabranch {} on Linux", env!("CARGO_PKG_VERSION"))
 }
 
-/// Returns the default folder for a command's state: `$XDG_STATE_HOME/anabranch/NAME`.
+/// Returns the default folder for the state of the command `name`:
+/// `$XDG_STATE_HOME/anabranch/NAME`.
 fn state_folder(name: &str) -> Result<PathBuf, Failure> {
     let home = std::env::var_os("HOME").map(|home| PathBuf::from(home).join(".local/state"));
     let state = std::env::var_os("XDG_STATE_HOME").map(PathBuf::from).or(home);

@@ -1,4 +1,4 @@
-//! Transports of a bridge, as its operator names them.
+//! Pluggable transports of a bridge, as its operator configures them.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::path::Path;
@@ -13,23 +13,24 @@ use anabranch_router::pt::{
 
 use crate::failure::Failure;
 
-/// Transports that are not started yet.
+/// Transports of a bridge that are not started yet.
 pub(super) struct Offers {
     lines: Vec<OfferLine>,
-    /// First address on which the relay itself listens.
+    /// First address at which the relay itself listens.
     relay: SocketAddr,
 }
 
-/// Running transports of a bridge: they end when this is dropped.
+/// Running transports of a bridge. They end when this is dropped.
 pub(super) struct Offered {
     _running: (Vec<Plugin>, Vec<Inside>),
 }
 
 impl Offers {
-    /// Parses the lines of `--pt` for a relay whose first listener is `relay`.
+    /// Parses the lines of `--pt`, for a relay whose first listener is at `relay`.
     ///
     /// # Errors
-    /// A line is invalid, names a transport that no program provides, or names one twice.
+    /// A line is invalid, names a transport that no program provides, or names a transport that
+    /// another line names.
     pub(super) fn read(pts: &[String], relay: SocketAddr) -> Result<Offers, Failure> {
         let wrong = |line: &str, why: &dyn std::fmt::Display| {
             Failure::misuse(format!("--pt '{}': {why}", line.escape_debug()))
@@ -52,8 +53,8 @@ impl Offers {
         Ok(Offers { lines, relay })
     }
 
-    /// Starts the transports, with their files below `data`. `memory` is the relay's limit for
-    /// queued cells, in bytes.
+    /// Starts the transports. Their files are in folders below `data`. `memory` is the relay's
+    /// limit of queued cells, in bytes.
     ///
     /// # Errors
     /// A transport cannot be started.
@@ -107,13 +108,13 @@ impl Offers {
     }
 }
 
-/// Returns the limits of our transport inside a relay: for data queued in its links, half of the
-/// relay's limit for cells, or `Limits::LEAST`.
+/// Returns the limits of our own transport inside a relay. Its links may queue half of `memory`,
+/// the relay's limit of queued cells, but at least `Limits::LEAST`.
 fn limits(memory: usize) -> Limits {
     Limits { memory: (memory / 2).max(Limits::LEAST), ..Limits::default() }
 }
 
-/// Returns the address at which a program on this machine reaches the listener `at`.
+/// Returns the address at which a program on this machine reaches the relay's listener at `at`.
 fn near(at: SocketAddr) -> SocketAddr {
     let ip = match at.ip() {
         IpAddr::V4(ip) if ip.is_unspecified() => Ipv4Addr::LOCALHOST.into(),

@@ -24,7 +24,8 @@ use super::memory;
 use crate::failure::Failure;
 use crate::status::{Standing, run_name};
 
-/// Environment variable that is set if another program has started us.
+/// Environment variable that is set if a program such as tor has started this one as a managed
+/// transport.
 const MANAGED: &str = "TOR_PT_MANAGED_TRANSPORT_VER";
 
 const CLIENT_EXAMPLES: &str = "\
@@ -201,8 +202,8 @@ fn bridge(line: &str) -> Result<Bridge, String> {
 
 fn schedule(text: &str) -> Result<Spec, String> {
     let spec = Spec::over_windows(text).map_err(|error| error.to_string())?;
-    // A schedule that does not support the maximum number of connections is refused here, not at
-    // each link.
+    // A schedule that does not support the maximum number of connections is refused here, and not
+    // for each link.
     let stream = anabranch_multipath::seed::stream(0, 0, "check");
     spec.build(Profile::MOST_CONNECTIONS, stream).map_err(|error| error.to_string())?;
     Ok(spec)
@@ -221,7 +222,7 @@ impl PtCommon {
 }
 
 impl PtArgs {
-    /// Runs the transport until a signal ends it, or makes covers.
+    /// Runs the transport until a signal ends it, or makes covers with `crawl`.
     pub(crate) fn run(self) -> Result<(), Failure> {
         let watch = || {
             raise_limit();
@@ -302,7 +303,7 @@ impl ServerSide {
     }
 }
 
-/// Returns the shapes of a file, or the built-in ones.
+/// Reads the shapes of connections in `file`; without a file, returns the built-in ones.
 fn set_of(file: Option<&Path>) -> Result<Shapes, Failure> {
     Ok(file.map(shapes).transpose().map_err(Failure::misuse)?.unwrap_or_default())
 }
@@ -313,7 +314,7 @@ fn limits(links: Option<NonZeroUsize>, megabytes: Option<usize>) -> Result<Limit
     Ok(Limits { memory, links: links.map_or(usual.links, NonZeroUsize::get) })
 }
 
-/// Runs as a managed transport, as the program that has started us requests.
+/// Runs as a managed transport, as requested by the program that has started this one.
 fn run_managed(
     own: (&Spec, Shapes),
     limits: Limits,
@@ -333,7 +334,7 @@ fn run_managed(
     let station = managed(|name| std::env::var(name).ok(), out, own, limits);
     let mut watch = |event: PtEvent| {
         if let PtEvent::Trouble(why) = event {
-            // A parent that no longer reads will end us.
+            // If the parent no longer reads, it will end this process.
             let _ = log_line(&mut io::stdout(), &why);
         }
     };
@@ -348,7 +349,7 @@ fn run_managed(
     ended.map_err(Failure::trouble)
 }
 
-/// Adds the bridge of a client's event.
+/// Adds the address of the bridge, if there is one, to a client's `event`.
 fn with_bridge(mut event: Value, bridge: Option<SocketAddr>) -> Value {
     if let Some(bridge) = bridge {
         event["bridge"] = json!(bridge.to_string());
@@ -356,7 +357,7 @@ fn with_bridge(mut event: Value, bridge: Option<SocketAddr>) -> Value {
     event
 }
 
-/// Logs an event, never with the address of a client.
+/// Logs an event. The log never contains the address of a client.
 fn tell(log: &Log, event: &PtEvent) {
     let how = |ending: &Ending| match ending {
         Ending::Done => "done",

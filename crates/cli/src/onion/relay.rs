@@ -36,11 +36,11 @@ use crate::split::no_metrics;
 
 pub(super) const MEMORY_MB: usize = 512;
 const GRACE_S: u64 = 30;
-/// Default rate in bytes per second, practically no limit (C tor's value).
+/// Default rate in bytes per second. It is C tor's default, and practically no limit.
 const RATE: u64 = 1 << 30;
 /// Minimum rate in bytes per second (C tor's value).
 const LEAST_RATE: u64 = 75 << 10;
-/// End of `--help`.
+/// Text at the end of `--help`.
 const FILES: &str = "\
 EXAMPLES
   A relay that is also an exit, to port 443 of any destination:
@@ -214,7 +214,7 @@ pub(crate) struct RelayArgs {
 }
 
 impl RelayArgs {
-    /// Runs until a signal ends it.
+    /// Runs the relay until a signal ends it.
     pub(crate) fn run(self) -> Result<(), Failure> {
         let flags = self.clone();
         let args = self.merged()?;
@@ -292,7 +292,7 @@ impl RelayArgs {
         relay::run_rereading(settings, &stop, reload, metered).map_err(Failure::trouble)
     }
 
-    /// Returns the transports if this is a bridge.
+    /// Returns the bridge's transports; `None` if the relay is not a bridge.
     fn offers(&self) -> Result<Option<Offers>, Failure> {
         match (self.bridge, self.no_directory) {
             (true, true) => Err(Failure::misuse(
@@ -324,13 +324,13 @@ impl RelayArgs {
         })
     }
 
-    /// Returns the number of threads: `--threads`, or the number of cores.
+    /// Returns the number of threads: the value of `--threads`, or else the number of cores.
     fn threads(&self) -> NonZeroUsize {
         let cores = || thread::available_parallelism().unwrap_or(NonZeroUsize::MIN);
         self.threads.unwrap_or_else(cores)
     }
 
-    /// Returns the IPv6 address for links, if there is one.
+    /// Returns the IPv6 address at which links are accepted; `None` if there is none.
     fn v6(&self) -> Result<Option<SocketAddrV6>, Failure> {
         let Some(address) = self.address6 else { return Ok(None) };
         let Some(listen) = self.listen.iter().find(|at| at.is_ipv6()) else {
@@ -340,8 +340,8 @@ impl RelayArgs {
         Ok(Some(SocketAddrV6::new(address, listen.port(), 0, 0)))
     }
 
-    /// Returns rate and burst in bytes per second; the third value, the observed bandwidth, is for
-    /// the relay to set.
+    /// Returns rate and burst in bytes per second, and 0 for the observed bandwidth, which the
+    /// relay sets itself.
     fn bandwidth(&self) -> Result<[u64; 3], Failure> {
         let rate = self.rate.unwrap_or(RATE);
         let burst = self.burst.unwrap_or(rate);
@@ -364,8 +364,8 @@ impl RelayArgs {
         let told = |at: &SocketAddr| {
             Failure::misuse(format!("--listen {at}: write a port from 1 to 65535"))
         };
-        // All listeners are checked, though only the first is announced, and the first of IPv6
-        // (`Self::v6`).
+        // All listeners are checked, although only the first one and the first IPv6 one
+        // (`Self::v6`) are advertised.
         self.listen.iter().find(|at| at.port() == 0).map_or(Ok(()), |at| Err(told(at)))?;
         let policy = match self.exit.is_empty() {
             true => ExitPolicy::reject_all(),
@@ -387,7 +387,7 @@ impl RelayArgs {
         })
     }
 
-    /// Reads the family keys.
+    /// Reads the keys of the relay's families.
     ///
     /// # Errors
     /// A key cannot be read.
@@ -396,7 +396,7 @@ impl RelayArgs {
         families(&data, &self.family_key).map_err(Failure::misuse)
     }
 
-    /// Returns the flags, with the file's settings where a flag is not given.
+    /// Returns the flags. A setting in the file replaces a flag that is not given.
     fn merged(mut self) -> Result<RelayArgs, Failure> {
         let Some(path) = self.common.file.take() else { return Ok(self) };
         let file: RelayArgs = read(&path, KEYS)?;
@@ -429,7 +429,7 @@ impl RelayArgs {
 }
 
 impl Source<RelayArgs> {
-    /// Returns the settings that flags and file give now, for a relay with `keys`.
+    /// Reads the settings from flags and file again, for a relay with `keys`.
     ///
     /// # Errors
     /// The file cannot be read or is invalid.
@@ -448,7 +448,7 @@ impl Source<RelayArgs> {
 }
 
 impl RelayArgs {
-    /// Returns the names of the settings that differ from those in force.
+    /// Returns the names of the settings that differ from `old`, the settings in force.
     fn names(&self, old: &RelayArgs, authorities: bool) -> Names {
         let live = [
             ("authorities", authorities),
@@ -480,7 +480,8 @@ impl RelayArgs {
         names(&live, &[&fixed[..], &common(&old.common, &self.common)].concat())
     }
 
-    /// Returns these settings with the values of `old` where a change needs a restart.
+    /// Returns these settings, in which changes that need a restart are replaced by the values of
+    /// `old`.
     fn over_fixed(self, old: &RelayArgs) -> RelayArgs {
         RelayArgs {
             common: self.common.over_fixed(&old.common),

@@ -1,4 +1,4 @@
-//! Reads the settings again on SIGHUP.
+//! Rereading of the settings of onion programs on SIGHUP.
 
 use std::path::{Path, PathBuf};
 
@@ -8,19 +8,21 @@ use anabranch_router::onion::reload::{Names, Renewed, Reread};
 use super::Common;
 use crate::failure::Failure;
 
-/// The arguments that a program was started with, and those in force; `A` is their type.
+/// Arguments with which a program was started, and the settings that are in force. `A` is the type
+/// of both.
 pub(super) struct Source<A> {
-    /// Flags, with the name of the file.
+    /// Flags of the command line, which include the name of the file.
     pub(super) flags: A,
-    /// Settings from flags and file that are in force.
+    /// Settings from flags and file that are in force now.
     pub(super) running: A,
     pub(super) authorities: Vec<Authority>,
 }
 
-/// Name of a setting, and whether it differs from the one in force.
+/// Name of a setting, and whether its new value differs from the one in force.
 pub(super) type Setting = (&'static str, bool);
 
-/// Returns the names of the settings that differ, separately for `live` and `fixed` ones.
+/// Returns the names of the settings that differ: those in `live` take effect at once, and those
+/// in `fixed` need a restart.
 pub(super) fn names(live: &[Setting], fixed: &[Setting]) -> Names {
     let differing = |all: &[Setting]| {
         all.iter().filter(|(_, differs)| *differs).map(|(name, _)| *name).collect()
@@ -28,7 +30,7 @@ pub(super) fn names(live: &[Setting], fixed: &[Setting]) -> Names {
     Names { changed: differing(live), restart: differing(fixed) }
 }
 
-/// Returns the settings of [`Common`] that need a restart.
+/// Returns those settings of [`Common`] that need a restart.
 pub(super) fn common(old: &Common, new: &Common) -> [Setting; 4] {
     [
         ("data", old.data != new.data),
@@ -38,7 +40,8 @@ pub(super) fn common(old: &Common, new: &Common) -> [Setting; 4] {
     ]
 }
 
-/// Adapts `read` for a driver: a failure is one line that names the file, if there is one.
+/// Converts `read` to the callback that a run needs. An error becomes one line, which names the
+/// file if there is one.
 pub(super) fn reread<'r, T>(
     file: Option<PathBuf>,
     mut read: impl FnMut() -> Result<Renewed<T>, Failure> + 'r,

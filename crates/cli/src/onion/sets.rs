@@ -1,4 +1,4 @@
-//! Sets of several circuits as objects (`docs/formats.md`), for clients and relays.
+//! Sets of several circuits as JSON objects (`docs/formats.md`), for clients and relays.
 
 use std::time::Duration;
 
@@ -7,7 +7,7 @@ use anabranch_onion::{LegNumbers, SetNumbers};
 use anabranch_router::onion::client::{LegPlace, RelayName, SetStatus};
 use serde_json::{Value, json};
 
-/// Returns a set as its exit sees it, without anything that identifies its client.
+/// Returns a set as a JSON object for its exit, without anything that identifies the client.
 pub(super) fn of_exit(seen: &SetNumbers) -> Value {
     let legs = seen.legs.iter().zip(seen.shares());
     let leg = |(leg, shares): (&LegNumbers, [f64; 2])| {
@@ -19,7 +19,7 @@ pub(super) fn of_exit(seen: &SetNumbers) -> Value {
     set_value(seen, legs.map(leg).collect())
 }
 
-/// Returns a set as its client sees it.
+/// Returns a set as a JSON object for its client.
 pub(super) fn of_client(set: &SetStatus) -> Value {
     let SetStatus { number, seen, places } = set;
     let legs = places.iter().zip(seen.legs.iter().zip(seen.shares()));

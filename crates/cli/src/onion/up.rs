@@ -19,13 +19,13 @@ use super::{platform, state_folder};
 use crate::failure::Failure;
 use crate::status::{Standing, run_name};
 
-/// Default address for programs: Tor Browser's.
+/// Default address for programs, where Tor Browser expects tor.
 const LISTEN: &str = "127.0.0.1:9150";
 const RELAYS: u8 = 7;
 const EXITS: u8 = 2;
-/// Seconds from one consensus to the next.
+/// Interval between consensuses, in seconds.
 const INTERVAL: u64 = 300;
-/// Default exit policy.
+/// Default exit policy, which allows only addresses of this machine.
 const LOOPBACK: &str = "accept 127.0.0.0/8:*";
 
 /// Run a whole onion network in this process: an authority, seven relays and a client.
@@ -70,7 +70,7 @@ pub(crate) struct UpArgs {
 }
 
 impl UpArgs {
-    /// Runs until SIGINT or SIGTERM.
+    /// Runs the network until SIGINT or SIGTERM.
     pub(crate) fn run(self) -> Result<(), Failure> {
         let data = self.data.clone().map_or_else(|| state_folder("up"), Ok)?;
         if self.print_torrc {
@@ -116,7 +116,8 @@ impl UpArgs {
     }
 }
 
-/// Adds a remedy to a refusal by our own exits: the user can allow more.
+/// Adds a remedy to an event if one of the network's own exits has refused a request: the user can
+/// allow more destinations.
 fn with_cure(event: client::ClientEvent) -> client::ClientEvent {
     match event {
         client::ClientEvent::Refused(refused) if refused.why == Why::Policy => {
@@ -127,18 +128,18 @@ fn with_cure(event: client::ClientEvent) -> client::ClientEvent {
     }
 }
 
-/// Returns the torrc lines with which C tor joins the network. The first is needed for its short
-/// intervals and loopback addresses.
+/// Returns the torrc lines with which C tor joins the network. The first line is needed because of
+/// the network's short intervals and loopback addresses.
 fn torrc(line: &str) -> String {
     format!("TestingTorNetwork 1\n{line}")
 }
 
-/// Prints an event that is not the client's.
+/// Prints an event that is not the client's. `json` is given if the output is for programs.
 fn tell(event: &EmbeddedEvent, socks: SocketAddr, json: Option<&Stamp>, screen: &mut Screen) {
     match (json.zip(value(event)), event) {
         (Some((stamp, value)), _) => {
             let mut out = std::io::stdout();
-            // Standard output may be closed.
+            // A failure means that standard output is closed, so nobody reads the line.
             let _ = writeln!(out, "{}", stamp.on(value)).and_then(|()| out.flush());
         }
         (None, EmbeddedEvent::Up(_)) => screen.say(&greeting(socks)),
@@ -147,7 +148,7 @@ fn tell(event: &EmbeddedEvent, socks: SocketAddr, json: Option<&Stamp>, screen: 
     }
 }
 
-/// Returns an event as an object, unless it is the client's.
+/// Returns an event as a JSON object; `None` for an event of the client.
 fn value(event: &EmbeddedEvent) -> Option<Value> {
     Some(match event {
         EmbeddedEvent::Up(line) => json!({"event": "network", "authority": line}),

@@ -1,14 +1,15 @@
-//! Compatibility test of `--json`: programs that read the lines of earlier versions
-//! (`tests/formats`) must be able to read today's.
+//! Compatibility test of `--json`. Programs that read the lines of earlier versions
+//! (`tests/formats`) must be able to read the lines of this version.
 
 use std::collections::BTreeMap;
 
 use serde_json::Value;
 
-/// Asserts that today's lines have each event of `earlier`, and each of its events' members.
+/// Asserts that the lines `now` contain each event of `earlier`, with each of that event's
+/// members.
 ///
-/// Each line of `earlier` is compared with the first of `now` that has the same event and the same
-/// `state`. An event may have further members.
+/// Each line of `earlier` is compared with the first line of `now` that has the same event and the
+/// same `state`. An event may have further members.
 pub(crate) fn assert_readable(earlier: &str, now: &[Value]) {
     let lines = earlier.lines().map(|line| serde_json::from_str::<Value>(line).unwrap());
     let mut compared = BTreeMap::new();
@@ -23,7 +24,8 @@ pub(crate) fn assert_readable(earlier: &str, now: &[Value]) {
 }
 
 /// Asserts that `now` has every member of `earlier`, at any depth, with a value of the same type.
-/// A null stands for a value of any type, and the first item of an array for all of them.
+/// A null in `earlier` allows any type. The first item of an array in `earlier` stands for all
+/// items. `place` is the position for error messages.
 fn assert_has(earlier: &Value, now: &Value, place: &str) {
     match (earlier, now) {
         (Value::Object(earlier), Value::Object(now)) => {

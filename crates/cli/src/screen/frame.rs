@@ -1,4 +1,4 @@
-//! Common frame of all views: the body, the last events below it, and a line of keys.
+//! Common frame of all live views: the body, the latest events below it, and a line of keys.
 
 use std::cmp::Ordering;
 use std::time::Duration;
@@ -12,51 +12,52 @@ use textwrap::core::display_width;
 use super::Recent;
 use super::palette::Palette;
 
-/// Events in a view.
+/// Number of events in a view.
 const EVENTS: u16 = 5;
 
-/// Content of a view at one moment, and how to draw it.
+/// Content of a view at one moment, which can be drawn.
 pub(crate) trait Picture: Clone + Send + 'static {
-    /// Returns the names of the orders of its rows, in which the key cycles through them.
+    /// Returns the names of the orders in which the view's rows can be sorted. The key cycles
+    /// through them.
     fn orders(&self) -> Vec<&'static str>;
-    /// Returns the height of its body in lines.
+    /// Returns the height of the view's body in lines.
     fn height(&self) -> u16;
-    /// Draws the body into `area`.
+    /// Draws the view's body into `area`.
     fn draw(&self, frame: &mut Frame<'_>, area: Rect, look: &Look);
-    /// Returns the last events.
+    /// Returns the latest events.
     fn recent(&self) -> &Recent;
-    /// Returns the words of its tables that need an explanation, with the explanations; they are
-    /// shown with the keys.
+    /// Returns words in the view's tables that need an explanation, each with its explanation.
+    /// They are shown together with the keys.
     fn legend(&self) -> &'static [(&'static str, &'static str)] {
         &[]
     }
-    /// Updates the age of the view; returns whether that changes the picture.
+    /// Updates the age of the view. Returns whether that changes the picture.
     fn grow_older(&mut self, _: Duration) -> bool {
         false
     }
 }
 
-/// Settings that the user has chosen with keys, and the colours.
+/// Choices that the user has made with keys, and the colours of a view.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Look {
     pub(crate) palette: Palette,
-    /// Index in [`Picture::orders`].
+    /// Index in [`Picture::orders`] of the order of rows.
     pub(crate) order: usize,
     /// Whether the view is frozen.
     pub(crate) held: bool,
-    /// Whether the explanation of the keys is shown.
+    /// Whether the explanation of keys and words is shown.
     pub(crate) help: bool,
-    /// Whether the end of the run was requested.
+    /// Whether the user has requested the end of the run.
     pub(crate) ends: bool,
 }
 
 impl Look {
-    /// Creates the settings before any key was pressed.
+    /// Creates the choices as they are before any key was pressed.
     pub(crate) fn new(palette: Palette) -> Look {
         Look { palette, order: 0, held: false, help: false, ends: false }
     }
 
-    /// Returns `rows` in the chosen one of `orders`.
+    /// Returns `rows` sorted in the chosen one of `orders`.
     pub(crate) fn sorted<'r, R>(&self, orders: &[Order<R>], rows: &'r [R]) -> Vec<&'r R> {
         let mut sorted: Vec<&R> = rows.iter().collect();
         if let Some((_, compare)) = orders.get(self.order) {
@@ -66,7 +67,7 @@ impl Look {
     }
 }
 
-/// An order of rows, and its name.
+/// An order in which rows can be sorted: its name, and the comparison of two rows.
 pub(crate) type Order<R> = (&'static str, fn(&R, &R) -> Ordering);
 
 /// Returns the names of `orders`.
@@ -74,13 +75,13 @@ pub(crate) fn names<R>(orders: &[Order<R>]) -> Vec<&'static str> {
     orders.iter().map(|(name, _)| *name).collect()
 }
 
-/// Returns the height of a whole view in lines.
+/// Returns the height of a whole view in lines, with its frame.
 pub(crate) fn height(picture: &impl Picture) -> u16 {
     picture.height().saturating_add(EVENTS + 1)
 }
 
-/// Draws a view over the whole frame. If it is too low, events are omitted first, then the end of
-/// the body.
+/// Draws a view over the whole `frame`. If there is too little height, events are omitted first,
+/// then the end of the body.
 pub(crate) fn draw(frame: &mut Frame<'_>, picture: &impl Picture, look: &Look) {
     let area = frame.area();
     let keys = area.height.min(1);
@@ -98,17 +99,17 @@ pub(crate) fn draw(frame: &mut Frame<'_>, picture: &impl Picture, look: &Look) {
     frame.render_widget(line, Rect { y: area.bottom() - keys, height: keys, ..area });
 }
 
-/// Returns the title of a view: its program, and the name of the run if it has one.
+/// Returns the title of a view: the program's name, and the run's name if it has one.
 pub(crate) fn title(program: &str, name: Option<&str>) -> String {
     name.map_or_else(|| program.to_owned(), |name| format!("{program} '{name}'"))
 }
 
-/// Cuts each line of `text` to `width` columns; cut lines end in "…".
+/// Cuts each line of `text` to `width` columns. Cut lines end in "…".
 pub(crate) fn fitted(text: Text<'_>, width: u16) -> Text<'_> {
     Text { lines: text.lines.into_iter().map(|line| cut(line, width)).collect(), ..text }
 }
 
-/// Cuts `line` to `width` columns; a cut line ends in "…".
+/// Cuts `line` to `width` columns. A cut line ends in "…".
 pub(crate) fn cut(line: Line<'_>, width: u16) -> Line<'_> {
     let width = usize::from(width);
     if line.width() <= width {
@@ -130,7 +131,7 @@ pub(crate) fn cut(line: Line<'_>, width: u16) -> Line<'_> {
     Line { spans, ..line }
 }
 
-/// Returns the longest beginning of `text` that fits in `width` columns.
+/// Returns the longest prefix of `text` that fits in `width` columns.
 fn beginning(text: &str, width: usize) -> String {
     let mut left = width;
     let fits = |c: &char| {
@@ -142,7 +143,7 @@ fn beginning(text: &str, width: usize) -> String {
     text.chars().take_while(fits).collect()
 }
 
-/// Draws the explanations of keys and words over the lowest lines of `area`.
+/// Draws the explanation of keys and words over the lowest lines of `area`.
 fn explain(
     frame: &mut Frame<'_>,
     area: Rect,
@@ -169,7 +170,7 @@ fn explain(
     frame.render_widget(Paragraph::new(text), area);
 }
 
-/// Returns the last line, with the keys.
+/// Returns the line of a view that lists the keys.
 fn keys_line(orders: &[&'static str], look: &Look) -> Line<'static> {
     let palette = look.palette;
     let mut spans = Vec::new();

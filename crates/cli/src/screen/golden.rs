@@ -1,4 +1,5 @@
-//! Golden files of views at 80, 100 and 160 columns, which are inspected when they change.
+//! Test of views against golden files at 80, 100 and 160 columns. A person inspects the files when
+//! they change.
 
 use std::fmt::Write;
 use std::path::PathBuf;
@@ -10,15 +11,15 @@ use super::frame::tests::seen;
 use super::frame::{Look, Picture};
 use super::palette::Palette;
 
-/// Variable that regenerates the files if it is set (`make screens`).
+/// Environment variable. If it is set, the files are regenerated (`make screens`).
 const ANEW: &str = "ANABRANCH_SCREENS";
 
-/// Compares a view at three widths with `testdata/screens/NAME-WIDTH.txt`.
+/// Compares a view at three widths with the files `testdata/screens/NAME-WIDTH.txt`.
 pub(crate) fn check(name: &str, picture: &impl Picture) {
     check_look(name, picture, &Look::new(Palette::new(true)));
 }
 
-/// Compares a view as [`check`] does, with settings of the test's own.
+/// Compares a view as [`check`] does, with the choices `look`.
 pub(crate) fn check_look(name: &str, picture: &impl Picture, look: &Look) {
     for width in [80, 100, 160] {
         let now = told(&seen(picture, width, look));
@@ -37,13 +38,13 @@ fn folder() -> PathBuf {
     PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("testdata/screens")
 }
 
-/// Returns the text of a screen, without spaces at the ends of lines.
+/// Returns the text on a screen, without spaces at the ends of lines.
 pub(crate) fn text(buffer: &Buffer) -> String {
     lines(buffer, |cell| cell.symbol().to_owned())
 }
 
-/// Returns the text, and below it the style of each character: `g`reen, `y`ellow, `r`ed, `c`yan,
-/// `m`agenta. Characters without a colour are `b`old, `d`im, or in`v`erse.
+/// Returns the text on a screen, and below it the style of each character: `g`reen, `y`ellow,
+/// `r`ed, `c`yan, `m`agenta. Characters without a colour are `b`old, `d`im, or in`v`erse.
 fn told(buffer: &Buffer) -> String {
     let styles = lines(buffer, |cell| style(cell).to_string());
     format!("{}\n{}\n{styles}", text(buffer), "-".repeat(usize::from(buffer.area.width)))

@@ -1,5 +1,5 @@
-//! Terminal mode of a view: typed characters are not echoed, and each key is delivered at once.
-//! The former mode is restored at the end.
+//! Terminal mode of a live view: typed characters are not echoed, and each key is delivered at
+//! once. The previous mode is restored at the end.
 
 use std::io::{self, IsTerminal, Stdin, Write};
 use std::panic;
@@ -9,7 +9,7 @@ use ratatui::crossterm::cursor::{MoveDown, Show};
 use ratatui::crossterm::execute;
 use rustix::termios::{LocalModes, OptionalActions, Termios, tcgetattr, tcsetattr};
 
-/// Disables echo and line buffering while it exists. Ctrl-C still sends SIGINT, because the
+/// Disables echo and line buffering while this exists. Ctrl-C still sends SIGINT, because the
 /// terminal is not in raw mode.
 pub(super) struct Hush {
     stdin: Stdin,
@@ -17,8 +17,8 @@ pub(super) struct Hush {
 }
 
 impl Hush {
-    /// Changes the mode; returns `None` if stdin is not a terminal, because then nothing is
-    /// echoed.
+    /// Changes the terminal's mode. Returns `None` if standard input is not a terminal, because
+    /// then nothing is echoed. `height` is that of the view.
     pub(super) fn begin(height: u16) -> Option<Hush> {
         show_panics_below(height);
         let stdin = io::stdin();
@@ -36,8 +36,8 @@ impl Drop for Hush {
     }
 }
 
-/// Moves the message of a panic below the view, which it would overwrite; unwinding restores the
-/// rest.
+/// Makes the message of a panic appear below the view, which it would overwrite otherwise. The
+/// mode of the terminal is restored while the panic unwinds.
 fn show_panics_below(height: u16) {
     static ONCE: Once = Once::new();
     ONCE.call_once(|| {

@@ -1,4 +1,5 @@
-//! Prefix of each line: its priority if systemd's journal reads it, and the name of the run.
+//! Prefix of each line of output: the line's priority if systemd's journal reads the output, and
+//! the name of the run.
 
 use std::fs::File;
 use std::io;
@@ -18,30 +19,32 @@ pub(crate) enum Priority {
     Information = 6,
 }
 
-/// Prefix of the lines of a run: whether systemd's journal reads them, and the name of the run.
+/// Prefix of the lines of a run, as described for this module.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Journal {
-    /// Whether lines begin with their priority: the journal adds the time, and filters.
+    /// Whether each line begins with its priority. The journal filters lines by it.
     priorities: bool,
-    /// `--name`, to distinguish the lines of several runs in one log.
+    /// Name of the run (`--name`), which distinguishes the lines of several runs in one log;
+    /// `None` without one.
     name: Option<String>,
 }
 
 impl Journal {
-    /// Prefix without a journal for a run without a name.
+    /// Prefix of a run without a name whose output is not read by the journal: it is empty.
     pub(crate) const NONE: Journal = Journal { priorities: false, name: None };
 
-    /// Returns the prefix for stdout.
+    /// Returns the prefix for standard output.
     pub(crate) fn of_stdout() -> Journal {
         Journal::of(io::stdout().as_fd())
     }
 
-    /// Returns the prefix for stderr.
+    /// Returns the prefix for standard error.
     pub(crate) fn of_stderr() -> Journal {
         Journal::of(io::stderr().as_fd())
     }
 
-    /// Detects the journal by the device and inode that systemd names (systemd.exec(5)).
+    /// Returns the prefix for `file`. The journal is detected by the device and inode that systemd
+    /// names (systemd.exec(5)).
     fn of(file: BorrowedFd<'_>) -> Journal {
         let named = std::env::var("JOURNAL_STREAM").ok();
         let own = || {
@@ -51,17 +54,17 @@ impl Journal {
         Journal { priorities: named.is_some() && named == own(), name: None }
     }
 
-    /// Returns the same with the name of a run, if it has one.
+    /// Returns this prefix with the name of a run added, if the run has one.
     pub(crate) fn of_run(self, name: Option<&str>) -> Journal {
         Journal { name: name.map(str::to_owned), ..self }
     }
 
-    /// Returns whether the journal reads the lines.
+    /// Returns whether systemd's journal reads the lines.
     pub(crate) fn is_there(&self) -> bool {
         self.priorities
     }
 
-    /// Returns `text` with the prefix on each line.
+    /// Adds the prefix to each line of `text`.
     pub(crate) fn line(&self, priority: Priority, text: &str) -> String {
         let text = without_codes(text);
         let priority = self.priorities.then(|| format!("<{}>", priority as u8));

@@ -1,4 +1,4 @@
-//! Keys that are typed at a view.
+//! Keys that the user types while a live view is shown.
 
 use std::io;
 use std::time::Duration;
@@ -7,10 +7,10 @@ use ratatui::crossterm::event::{Event, KeyCode, KeyModifiers, poll, read};
 use rustix::process::{Signal, getpgrp, getpid, kill_process};
 use rustix::termios::tcgetpgrp;
 
-/// Maximum time until the end of a view is noticed.
+/// Maximum time after which this module notices that a view has ended.
 const TURN: Duration = Duration::from_millis(250);
 
-/// Requests to a view.
+/// Request that the user makes with a key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Key {
     /// End the run.
@@ -21,7 +21,7 @@ pub(crate) enum Key {
     Help,
     /// Sort the rows by the next order.
     Sort,
-    /// Redraw for the new size of the terminal.
+    /// Redraw the view, because the terminal's size has changed.
     Resized,
 }
 
@@ -33,8 +33,8 @@ impl Key {
             _ => return None,
         };
         match key.code {
-            // The terminal sends SIGINT for it, except while it is asked for the position of its
-            // cursor: it is in raw mode for the answer.
+            // For Ctrl-C, the terminal sends SIGINT. While the terminal is asked for the position
+            // of its cursor, it is in raw mode, so Ctrl-C arrives here as a key.
             KeyCode::Char('c') if key.modifiers.contains(KeyModifiers::CONTROL) => Some(Key::End),
             KeyCode::Char('q' | 'Q') => Some(Key::End),
             KeyCode::Char('p' | 'P') => Some(Key::Hold),
@@ -45,11 +45,12 @@ impl Key {
     }
 }
 
-/// Passes each key to `take` until that returns that the view has ended. After each pause without
-/// a key, `take` is called with `None`.
+/// Passes each key to `take`, until `take` returns that the view has ended. After each pause
+/// without a key, `take` is called with `None`.
 ///
 /// Keys are read by the same reader as the terminal's other answers, so that neither takes the
-/// other's input. Nothing is read in the background: the kernel would stop the program.
+/// other's input. While this process is in the background, nothing is read, because the kernel
+/// would stop the process.
 pub(crate) fn follow(mut take: impl FnMut(Option<Key>) -> bool) {
     let mut key = None;
     while take(key.take()) {
@@ -64,12 +65,13 @@ pub(crate) fn follow(mut take: impl FnMut(Option<Key>) -> bool) {
     }
 }
 
-/// Returns whether this process may read the terminal; it may read one of another session.
+/// Returns whether this process may read from the terminal: it is in the foreground, or the
+/// terminal belongs to another session.
 fn is_in_front() -> bool {
     tcgetpgrp(io::stdin()).map_or(true, |group| group == getpgrp())
 }
 
-/// Ends this run as Ctrl-C does.
+/// Ends the run, as Ctrl-C does.
 pub(crate) fn end_run() {
     // If the signal is not permitted, Ctrl-C still works.
     let _ = kill_process(getpid(), Signal::INT);

@@ -1,4 +1,4 @@
-//! Lines for a reader that may be slow or close its end.
+//! Output of lines to a reader that may be slow or close its end.
 
 use std::fs::File;
 use std::io::{self, ErrorKind, Write};
@@ -10,8 +10,8 @@ use std::time::{Duration, Instant};
 use signal_hook::consts::SIGTERM;
 use signal_hook::low_level::raise;
 
-/// Maximum bytes queued for the reader: enough for the ends of all sessions at once, which a
-/// shutdown reports.
+/// Maximum number of bytes queued for the reader. It is enough for the ends of all sessions at
+/// once, which are reported when a run ends.
 const ROOM: usize = 1 << 20;
 /// Maximum time for which the end of a run waits for the reader.
 const PATIENCE: Duration = Duration::from_secs(1);
@@ -19,15 +19,16 @@ const PATIENCE: Duration = Duration::from_secs(1);
 const RETRY: Duration = Duration::from_millis(10);
 
 /// Lines that a separate thread writes as soon as the reader accepts them. Adding a line never
-/// blocks: lines without room are dropped and counted. When dropped, it waits for the reader for a
-/// limited time.
+/// blocks. Lines for which there is no room are dropped and counted. Dropping this value waits a
+/// limited time for the reader.
 pub(crate) struct Lines {
     shared: Arc<Shared>,
 }
 
 impl Lines {
-    /// Creates lines for stdout. If its reader is gone (EPIPE), the run ends as after SIGTERM, so
-    /// that captures are completed. After any other error the run continues without output.
+    /// Creates the output to standard output. If the reader is gone (EPIPE), the run ends as after
+    /// SIGTERM, so that captures are completed. After any other error the run continues without
+    /// output.
     ///
     /// # Errors
     /// The thread or the file descriptor cannot be created.
@@ -47,7 +48,7 @@ impl Lines {
         })
     }
 
-    /// Creates lines for stderr, which may be closed.
+    /// Creates the output to standard error, which may be closed.
     ///
     /// # Errors
     /// The thread or the file descriptor cannot be created.
@@ -55,7 +56,7 @@ impl Lines {
         Lines::to(File::from(io::stderr().as_fd().try_clone_to_owned()?), |_| {})
     }
 
-    /// Creates lines for a file; after an error the run continues without them.
+    /// Creates the output to `file`. After an error the run continues without it.
     ///
     /// # Errors
     /// The thread cannot be created.
@@ -63,7 +64,7 @@ impl Lines {
         Lines::to(file, |_| {})
     }
 
-    /// Creates lines for `out`. When that fails, `failed` is called once.
+    /// Creates the output to `out`. When writing fails, `failed` is called once.
     fn to(out: impl Write + Send + 'static, failed: fn(&io::Error)) -> io::Result<Lines> {
         let shared = Arc::new(Shared::default());
         let (writer, name) = (shared.clone(), "lines".to_owned());
@@ -71,15 +72,15 @@ impl Lines {
         Ok(Lines { shared })
     }
 
-    /// Queues `text`, which may be several lines. If lines were dropped before it, `lost` makes a
-    /// line of their number, which is written first.
+    /// Queues `text`, which may be several lines. If lines were dropped before, a line that `lost`
+    /// makes of their number is written first.
     pub(crate) fn say(&self, text: &str, lost: impl FnOnce(u64) -> String) {
         self.shared.lock().add(text, lost);
         self.shared.changed.notify_all();
     }
 
-    /// Queues the last line of all. The reader has one second for the lines before it, and for
-    /// this one.
+    /// Queues the last line of all. The reader has one second to accept this line and those before
+    /// it.
     pub(crate) fn last(&self, text: &str, lost: impl FnOnce(u64) -> String) {
         let deadline = Instant::now() + PATIENCE;
         self.shared.settle(deadline);
@@ -88,7 +89,7 @@ impl Lines {
         self.shared.end();
     }
 
-    /// Waits for a limited time until the reader has taken everything. Returns whether it has.
+    /// Waits for a limited time until the reader has accepted all lines. Returns whether it has.
     pub(crate) fn flush(&self) -> bool {
         self.shared.settle(Instant::now() + PATIENCE)
     }
@@ -110,19 +111,20 @@ struct Shared {
 
 #[derive(Default)]
 struct Queue {
-    /// Lines to write.
+    /// Bytes of the lines that are queued.
     text: Vec<u8>,
-    /// Lines dropped since the last that was queued.
+    /// Number of lines dropped since a line was last queued.
     lost: u64,
     /// Whether the thread is writing the lines that it has taken.
     writing: bool,
-    /// Whether no more lines are queued or written.
+    /// Whether the output has ended: no further lines are queued or written.
     over: bool,
 }
 
 impl Queue {
-    /// Queues `text`, or counts it as dropped. Once lines are dropped, further ones are dropped
-    /// until the thread has taken the queue, so that one notice covers a whole gap.
+    /// Queues `text`, or counts its lines as dropped if there is no room. Once a line is dropped,
+    /// further lines are dropped until the thread has taken the queue. So one notice covers a
+    /// whole gap.
     fn add(&mut self, text: &str, lost: impl FnOnce(u64) -> String) {
         let no_room = self.lost > 0 || self.text.len() + text.len() >= ROOM;
         if self.over || (no_room && !self.text.is_empty()) {
@@ -144,11 +146,11 @@ impl Queue {
 
 impl Shared {
     fn lock(&self) -> MutexGuard<'_, Queue> {
-        // A thread that panicked with the lock has at worst left a line without its end.
+        // A panic of another thread that held the lock is ignored: at worst, a line has no end.
         self.queue.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Writes queued lines to `out`; the main function of the thread.
+    /// Writes queued lines to `out` until the end. This is the main function of the thread.
     fn write_to(&self, mut out: impl Write, failed: fn(&io::Error)) {
         let mut text = Vec::new();
         while self.take(&mut text) {
@@ -159,8 +161,8 @@ impl Shared {
         }
     }
 
-    /// Waits for queued lines, and exchanges them for `text`, which was written. Returns false at
-    /// the end.
+    /// Waits for queued lines. Takes them in exchange for `text`, whose lines were written.
+    /// Returns false at the end.
     fn take(&self, text: &mut Vec<u8>) -> bool {
         text.clear();
         let mut queue = self.lock();
@@ -186,7 +188,7 @@ impl Shared {
     }
 }
 
-/// Writes all of `text`, also to a file that does not block.
+/// Writes all of `text` to `out`, which may be a non-blocking file.
 fn write_all(out: &mut impl Write, mut text: &[u8]) -> io::Result<()> {
     while !text.is_empty() {
         match out.write(text) {

@@ -1,4 +1,5 @@
-//! A view with its terminal: opened below the existing lines, and cleared at the end.
+//! A live view with its terminal. The view is opened below the lines that are there, and cleared
+//! at the end.
 
 use std::time::Duration;
 
@@ -10,23 +11,23 @@ use super::view::View;
 /// % of a core (`cli/tests/view.rs`).
 pub(crate) const PERIOD: Duration = Duration::from_millis(100);
 
-/// A view while its terminal is available. A terminal that does not report the position of its
-/// cursor has none.
+/// A live view while its terminal is available. There is no view on a terminal that does not
+/// report the position of its cursor.
 pub(crate) struct LiveView<M> {
     view: Option<View<M>>,
     gone: bool,
-    /// Dropped after the view.
+    /// Mode of the terminal. It is restored after the view has ended.
     hush: Option<Hush>,
 }
 
 impl<M: Picture> LiveView<M> {
-    /// Creates it without a view.
+    /// Creates the value before a view is opened.
     pub(crate) fn new() -> LiveView<M> {
         LiveView { view: None, gone: false, hush: None }
     }
 
-    /// Opens the view if the terminal has accepted the lines before it; otherwise it would not
-    /// accept a view.
+    /// Opens the view of `model` if `takes_lines`: the terminal has accepted the lines before it.
+    /// Otherwise the terminal would not accept a view, either.
     pub(crate) fn begin(&mut self, takes_lines: bool, model: M) {
         let height = frame::height(&model);
         if takes_lines {
@@ -39,14 +40,15 @@ impl<M: Picture> LiveView<M> {
         });
     }
 
-    /// Returns the view while its terminal is available.
+    /// Returns the view; `None` if its terminal is not available any more.
     pub(crate) fn view(&mut self) -> Option<&View<M>> {
         self.view = self.view.take().filter(View::runs);
         self.gone = self.view.is_none();
         self.view.as_ref()
     }
 
-    /// Returns whether only lines remain.
+    /// Returns whether the terminal was found to be unavailable, so that only lines can be
+    /// printed.
     pub(crate) fn is_gone(&self) -> bool {
         self.gone
     }

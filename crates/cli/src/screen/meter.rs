@@ -1,4 +1,4 @@
-//! Rates of a growing sum: now, and in each of the last seconds.
+//! Rates of a sum that grows: the current rate, and that of each of the last seconds.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -6,13 +6,15 @@ use std::time::Duration;
 
 use anabranch_multipath::Time;
 
-/// Minimum period of the current rate: numbers that change ten times a second are not readable.
+/// Minimum period over which the current rate is computed. Numbers that change ten times a second
+/// would not be readable.
 const WINDOW: Duration = Duration::from_secs(1);
 
 /// The rates of one sum.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) struct Meter {
-    /// Samples of the last second and the last sample before it, the oldest first.
+    /// Samples of the last second and the last sample before that, the oldest first. A sample is a
+    /// time and the sum.
     window: VecDeque<(Time, u64)>,
     /// Start of the current second, and the sum at that time.
     second: Option<(Time, u64)>,
@@ -21,7 +23,7 @@ pub(crate) struct Meter {
 }
 
 impl Meter {
-    /// Seconds in the history.
+    /// Number of seconds in the history of rates.
     pub(crate) const SECONDS: u16 = 60;
 
     /// Creates a meter whose sum was 0 at `begin`.
@@ -31,7 +33,7 @@ impl Meter {
         meter
     }
 
-    /// Adds a sample: `sum` at `now`.
+    /// Adds a sample: the sum was `sum` at the time `now`.
     pub(crate) fn follow(&mut self, now: Time, sum: u64) {
         self.window.push_back((now, sum));
         while self.window.get(1).is_some_and(|(time, _)| now.since(*time) >= WINDOW) {
@@ -47,8 +49,8 @@ impl Meter {
         }
     }
 
-    /// Returns the units per second over the last second, or since the previous sample if that is
-    /// older.
+    /// Returns the current rate in units per second: over the last second, or since the previous
+    /// sample if that is older.
     pub(crate) fn rate(&self) -> f64 {
         match (self.window.front(), self.window.back()) {
             (Some(&first), Some(&last)) => rate(first, last),
@@ -56,19 +58,20 @@ impl Meter {
         }
     }
 
-    /// Returns the units per second in each second, the newest last.
+    /// Returns the rates in units per second in each of the last seconds. The newest is the last.
     pub(crate) fn past(&self) -> impl DoubleEndedIterator<Item = f64> + ExactSizeIterator {
         self.past.iter().copied()
     }
 }
 
-/// Maximum rates of several meters over the last n seconds, for each n: the common scale of graphs
-/// of any width.
+/// For each number n, the maximum rate of several meters over the last n seconds. It is the common
+/// scale of graphs of different widths.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) struct Peaks(Arc<[f64]>);
 
 impl Peaks {
-    /// Computes the maxima of `pasts`, each with the newest rate last.
+    /// Computes the maxima of `pasts`, the histories of the meters. In each, the newest rate is
+    /// the last.
     pub(crate) fn of<P: DoubleEndedIterator<Item = f64>>(pasts: impl Iterator<Item = P>) -> Peaks {
         let mut peaks = vec![0.0_f64; usize::from(Meter::SECONDS)];
         for past in pasts {
@@ -84,7 +87,7 @@ impl Peaks {
         Peaks(peaks.into())
     }
 
-    /// Returns the maximum rate of the last `seconds`.
+    /// Returns the maximum rate of all meters over the last `seconds`.
     pub(crate) fn over(&self, seconds: usize) -> f64 {
         let last = seconds.min(self.0.len()).checked_sub(1);
         last.map_or(0.0, |last| self.0[last])

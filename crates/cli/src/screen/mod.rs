@@ -1,5 +1,5 @@
-//! Parts of all screens: lines for a reader that may be slow, a view on a terminal, and its last
-//! events.
+//! Parts that all screens share: lines for a reader that may be slow, a live view on a terminal,
+//! and the latest events.
 
 use std::collections::VecDeque;
 use std::io::{self, IsTerminal};
@@ -29,16 +29,17 @@ pub(crate) mod table;
 mod view;
 pub(crate) mod waiting;
 
-/// Maximum events kept for a view.
+/// Maximum number of events that are kept for a view.
 const RECENT: usize = 32;
 
-/// Returns whether stdout is a terminal that supports a view.
+/// Returns whether standard output is a terminal that supports a live view.
 pub(crate) fn has_terminal() -> bool {
     let dumb = std::env::var_os("TERM").is_none_or(|term| term == "dumb");
     !dumb && io::stdout().is_terminal()
 }
 
-/// Wraps `text` between words for the terminal `to`; unchanged if that is not a terminal.
+/// Wraps `text` between words to the width of the terminal `to`. If `to` is not a terminal, `text`
+/// is not changed.
 pub(crate) fn folded(text: &str, to: impl AsFd) -> String {
     let columns = tcgetwinsize(to).map_or(0, |size| usize::from(size.ws_col));
     match columns {
@@ -47,11 +48,11 @@ pub(crate) fn folded(text: &str, to: impl AsFd) -> String {
     }
 }
 
-/// The last events as texts, the newest last.
+/// The latest events as texts, of which the newest is the last.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Recent(VecDeque<EventLine>);
 
-/// One event.
+/// One event: its time, its text, and whether it is a warning.
 #[derive(Clone, Debug)]
 struct EventLine {
     time: Time,
@@ -60,12 +61,12 @@ struct EventLine {
 }
 
 impl Recent {
-    /// Adds an event; the oldest is dropped if there are too many.
+    /// Adds an event. If there are too many, the oldest is dropped.
     pub(crate) fn keep(&mut self, time: Time, words: String) {
         self.push(EventLine { time, words, is_warning: false });
     }
 
-    /// Adds a warning in the same way.
+    /// Adds a warning. If there are too many events, the oldest is dropped.
     pub(crate) fn warn(&mut self, time: Time, words: String) {
         self.push(EventLine { time, words, is_warning: true });
     }
@@ -83,7 +84,7 @@ impl Recent {
         self.0.back().map(|line| line.words.as_str())
     }
 
-    /// Returns the newest events, at most `room`.
+    /// Returns the newest events as text, at most `room` lines.
     pub(crate) fn text(&self, room: u16, palette: Palette) -> Text<'_> {
         let skip = self.0.len().saturating_sub(usize::from(room));
         let newest = self.0.iter().skip(skip);

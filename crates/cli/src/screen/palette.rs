@@ -1,18 +1,18 @@
-//! Meanings of the colours in a view; the user can disable colours.
+//! Styles of the parts of a live view. The user can disable colours.
 
 use std::ffi::OsStr;
 
 use ratatui::style::{Color, Modifier, Style};
 
-/// Styles of a view. Their meaning is also in the text.
+/// Styles of the parts of a live view. The text of a part expresses the same meaning.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Palette {
     colours: bool,
 }
 
 impl Palette {
-    /// Creates a palette, without colours if `NO_COLOR` is set and not empty
-    /// (<https://no-color.org>).
+    /// Creates the styles. If the environment variable `NO_COLOR` is set and not empty, they have
+    /// no colours (<https://no-color.org>).
     pub(crate) fn of_environment() -> Palette {
         Palette::for_wish(std::env::var_os("NO_COLOR").as_deref())
     }
@@ -50,12 +50,12 @@ impl Palette {
         self.ink(Color::Cyan)
     }
 
-    /// Returns the style of the history of the last seconds.
+    /// Returns the style of graphs of the last seconds.
     pub(crate) fn past(self) -> Style {
         self.ink(Color::Magenta)
     }
 
-    /// Returns the style of heads of tables and of other headings.
+    /// Returns the style of column headings and of other headings.
     pub(crate) fn head(self) -> Style {
         Style::new().add_modifier(Modifier::BOLD)
     }

@@ -1,5 +1,5 @@
-//! Tables that fit the terminal: a narrow one shows the most important columns, a wide one longer
-//! graphs.
+//! Tables that fit the terminal. On a narrow terminal, only the most important columns are shown.
+//! On a wide one, graphs are longer.
 
 use ratatui::layout::{Alignment, Constraint};
 use ratatui::text::{Line, Span};
@@ -8,26 +8,27 @@ use ratatui::widgets::{Cell, Row, Table};
 use super::frame::cut;
 use super::palette::Palette;
 
-/// Function that draws a cell for a width in columns.
+/// Function that draws a cell of a row, with the available width in columns of the terminal.
 type Draw<R> = fn(&R, u16, Palette) -> Span<'static>;
 
-/// A column of a table whose rows are `R`s.
+/// A column of a table. `R` is the type of the table's rows.
 pub(crate) struct Column<R> {
-    /// Head of the column; `#` is replaced by the width.
+    /// Heading of the column, in which `#` stands for the column's width.
     head: &'static str,
     width: u16,
-    /// Maximum width; `is_graph` is set if all of it is useful, not only the width of the widest
-    /// cell.
+    /// Maximum width. The next field is whether all of that width is useful, as in a graph.
+    /// Otherwise only the width of the widest cell is.
     most: u16,
     is_graph: bool,
-    /// Rank: if there is no room, columns of the highest rank are omitted first.
+    /// Rank of the column. If there is too little room, columns of the highest rank are omitted
+    /// first.
     rank: u8,
     align: Alignment,
     cell: Draw<R>,
 }
 
 impl<R> Column<R> {
-    /// Creates a column of words.
+    /// Creates a column of words, aligned to the left.
     pub(crate) const fn text(head: &'static str, width: u16, rank: u8, cell: Draw<R>) -> Column<R> {
         Column { head, width, most: width, is_graph: false, rank, align: Alignment::Left, cell }
     }
@@ -42,7 +43,8 @@ impl<R> Column<R> {
         Column { head, width, most: width, is_graph: false, rank, align: Alignment::Right, cell }
     }
 
-    /// Creates a graph of at least `width` and at most `most` columns.
+    /// Creates a column of graphs, which are at least `width` and at most `most` columns of the
+    /// terminal wide.
     pub(crate) const fn graph(
         head: &'static str,
         [width, most]: [u16; 2],
@@ -52,12 +54,12 @@ impl<R> Column<R> {
         Column { head, width, most, is_graph: true, rank, align: Alignment::Left, cell }
     }
 
-    /// Returns the same column with the width of its widest cell, up to `most`.
+    /// Returns this column with a width that is that of its widest cell, up to `most`.
     pub(crate) const fn up_to(self, most: u16) -> Column<R> {
         Column { most, ..self }
     }
 
-    /// Returns the preferred width for `rows`.
+    /// Returns the width that the column should have for `rows`.
     fn wish(&self, rows: &[&R], palette: Palette) -> u16 {
         if self.is_graph || self.most == self.width {
             return self.most;
@@ -68,7 +70,7 @@ impl<R> Column<R> {
     }
 }
 
-/// Returns a table of `rows` in `width` columns of the terminal.
+/// Returns a table of `rows` that is `width` columns of the terminal wide.
 pub(crate) fn table<'r, R: 'r>(
     columns: &[Column<R>],
     rows: impl Iterator<Item = &'r R>,
@@ -93,8 +95,9 @@ pub(crate) fn table<'r, R: 'r>(
     Table::new(rows.into_iter().map(cells).collect::<Vec<_>>(), widths).header(heads)
 }
 
-/// Returns the columns that fit with a space between them, and their widths; at least one, even if
-/// it is cut. The rest of the width goes to columns that `wish` for more.
+/// Returns the columns that fit with a space between them, each with its width. There is at least
+/// one column, even if it is cut. The rest of the width is given to columns for which `wish`
+/// returns more.
 fn fitting<R>(
     columns: &[Column<R>],
     width: u16,

@@ -1,4 +1,5 @@
-//! The drawing thread: only this thread waits for a terminal that accepts no output (Ctrl-S).
+//! The thread that draws a live view. Only this thread waits for a terminal that accepts no output
+//! (Ctrl-S).
 
 use std::collections::VecDeque;
 use std::io::{self, Stdout};
@@ -19,22 +20,24 @@ use super::keys::{self, Key};
 use super::palette::Palette;
 use crate::text::wrapped;
 
-/// Maximum lines queued to be printed above the view.
+/// Maximum number of queued lines that are to be printed above the view.
 const KEPT: usize = 256;
-/// Maximum time for opening a terminal, which has to report the position of its cursor.
+/// Maximum time for opening a view. The terminal has to report the position of its cursor in this
+/// time.
 const OPENING: Duration = Duration::from_secs(3);
-/// Maximum time for clearing the view at the end.
+/// Maximum time for clearing the view at the end of a run.
 const CLEARING: Duration = Duration::from_secs(1);
 
 type Screen = Terminal<CrosstermBackend<Stdout>>;
 
-/// A view that is redrawn when its model has changed and the terminal accepts output.
+/// A live view, which is redrawn when its model has changed and the terminal accepts output.
 pub(crate) struct View<M> {
     shared: Arc<Shared<M>>,
 }
 
 impl<M: Picture> View<M> {
-    /// Opens a view of `height` lines; returns `None` if the terminal cannot be opened.
+    /// Opens a view of `model` that is `height` lines high. Returns `None` if the terminal cannot
+    /// be opened.
     pub(super) fn open(height: u16, model: M) -> Option<View<M>> {
         let state = State::of(model);
         let shared = Arc::new(Shared { state: Mutex::new(state), changed: Condvar::new() });
@@ -46,12 +49,12 @@ impl<M: Picture> View<M> {
         view.runs().then_some(view)
     }
 
-    /// Starts to handle keys. The terminal must not echo them, nor buffer them until the end of a
-    /// line.
+    /// Starts to handle keys. The terminal must neither echo keys nor buffer them until the end of
+    /// a line.
     pub(super) fn follow_keys(&self) {
         let shared = Arc::clone(&self.shared);
         let follow = move || keys::follow(|key| shared.take_key(key));
-        // Without that thread, Ctrl-C still works.
+        // If the thread cannot be started, Ctrl-C still works.
         let _ = thread::Builder::new().name("keys".to_owned()).spawn(follow);
     }
 
@@ -60,12 +63,13 @@ impl<M: Picture> View<M> {
         self.shared.lock().phase == Phase::Running
     }
 
-    /// Changes the model; the change is drawn with the next [`View::redraw`].
+    /// Applies `change` to the model. The result is drawn after the next [`View::redraw`].
     pub(crate) fn change<R>(&self, change: impl FnOnce(&mut M) -> R) -> R {
         change(&mut self.shared.lock().model)
     }
 
-    /// Redraws the view as soon as the terminal accepts output, unless the view is frozen.
+    /// Requests that the view is redrawn as soon as the terminal accepts output. A frozen view is
+    /// not redrawn.
     pub(crate) fn redraw(&self) {
         let mut state = self.shared.lock();
         state.wanted |= state.held.is_none();
@@ -80,8 +84,7 @@ impl<M: Picture> View<M> {
 }
 
 impl<M> Drop for View<M> {
-    /// Clears the view, unless the terminal accepts no output. The message of a panic is not
-    /// cleared.
+    /// Clears the view, if the terminal accepts output. The message of a panic is not cleared.
     fn drop(&mut self) {
         let mut state = self.shared.lock();
         state.stays = thread::panicking();
@@ -102,15 +105,16 @@ enum Phase {
 
 struct State<M> {
     model: M,
-    /// Model at the moment at which the user froze the view.
+    /// Model when the user froze the view; `None` if the view is not frozen.
     held: Option<M>,
     look: Look,
     opened: Instant,
     kept: VecDeque<String>,
-    /// Lines dropped because `kept` was full.
+    /// Number of lines dropped because `kept` was full.
     skipped: u64,
     wanted: bool,
-    /// Whether the view is not cleared at the end, because the message of a panic is below it.
+    /// Whether the view is not cleared at the end. That is so if the message of a panic is below
+    /// it.
     stays: bool,
     phase: Phase,
 }
@@ -130,8 +134,8 @@ impl<M: Picture> State<M> {
         }
     }
 
-    /// Executes the request of a key. Returns true for the first request to end the run, and never
-    /// again: a second Ctrl-C would discard captures.
+    /// Executes the request that the user makes with `key`. Returns true only for the first
+    /// request to end the run, because a second Ctrl-C would discard captures.
     fn obey(&mut self, key: Key) -> bool {
         self.wanted = true;
         let look = &mut self.look;
@@ -148,7 +152,7 @@ impl<M: Picture> State<M> {
         false
     }
 
-    /// Returns the model and settings to draw.
+    /// Returns the model and the choices to draw.
     fn shown(&self) -> (&M, &Look) {
         (self.held.as_ref().unwrap_or(&self.model), &self.look)
     }
@@ -164,7 +168,7 @@ impl<M> State<M> {
         }
     }
 
-    /// Takes the queued lines, and a notice of the dropped ones.
+    /// Takes the queued lines, followed by a notice of the dropped ones.
     fn take_kept(&mut self) -> Vec<String> {
         let skipped = std::mem::take(&mut self.skipped);
         let notice =
@@ -172,7 +176,7 @@ impl<M> State<M> {
         self.kept.drain(..).chain(notice).collect()
     }
 
-    /// Advances to `phase`, but never back to an earlier one.
+    /// Advances to `phase`. An earlier phase than the current one has no effect.
     fn end(&mut self, phase: Phase) {
         self.phase = self.phase.max(phase);
     }
@@ -190,13 +194,13 @@ impl<M> Shared<M> {
     }
 
     fn wait(&self, span: Duration, busy: impl FnMut(&mut State<M>) -> bool) {
-        // After a timeout the caller continues as well.
+        // If this times out, the caller continues, too.
         drop(self.changed.wait_timeout_while(self.lock(), span, busy));
     }
 
-    /// Opens the terminal, draws on request, and clears the view at the end; the main function of
-    /// the thread. If the terminal fails, it is gone: a run that SIGHUP does not end continues
-    /// without a view.
+    /// Opens the terminal, draws on request, and clears the view at the end. This is the main
+    /// function of the thread. If the terminal fails, there is no view any more. A run that SIGHUP
+    /// does not end continues without it.
     fn run(&self, height: u16)
     where
         M: Picture,
@@ -214,7 +218,7 @@ impl<M> Shared<M> {
         }
     }
 
-    /// Waits for a request to draw, and returns the queued lines; `None` at the end.
+    /// Waits for a request to draw. Returns the queued lines to print; `None` at the end.
     fn wanted(&self) -> Option<Vec<String>> {
         let idle = |state: &mut State<M>| !state.wanted && state.phase == Phase::Running;
         let state = self.changed.wait_while(self.lock(), idle);
@@ -247,7 +251,8 @@ impl<M> Shared<M> {
 }
 
 impl<M: Picture> Shared<M> {
-    /// Executes the request of a key, if there is one; returns false once the view has ended.
+    /// Executes the request that the user makes with `key`, if there is one. Returns false once
+    /// the view has ended.
     fn take_key(&self, key: Option<Key>) -> bool {
         let mut state = self.lock();
         if key.is_some_and(|key| state.obey(key)) {
@@ -260,8 +265,8 @@ impl<M: Picture> Shared<M> {
     }
 }
 
-/// Guard that reports the end of the thread, whatever the cause, so that nobody waits for it in
-/// vain.
+/// Guard that reports the end of the thread for any reason, so that no other thread waits for it
+/// in vain.
 struct Over<M>(Arc<Shared<M>>);
 
 impl<M> Drop for Over<M> {
@@ -277,8 +282,8 @@ fn open(height: u16) -> io::Result<Screen> {
 }
 
 fn clear(mut terminal: Screen) {
-    // `Terminal::clear` would ask the terminal for the position of its cursor; the start of the
-    // view is known.
+    // `Terminal::clear` would ask the terminal for the position of its cursor, so the lines are
+    // cleared from the view's known start.
     let top = terminal.get_frame().area().top();
     drop(terminal);
     let _ = execute!(io::stdout(), MoveTo(0, top), Clear(ClearType::FromCursorDown), Show);

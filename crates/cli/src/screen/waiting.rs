@@ -1,23 +1,25 @@
-//! Notice of a slow lookup of names: without a network, a resolver waits for seconds.
+//! Notice that looking up names takes long. Without a network, a resolver waits for seconds.
 
 use std::io::{self, Write};
 use std::sync::mpsc::{self, RecvTimeoutError, Sender};
 use std::thread;
 use std::time::Duration;
 
-/// Time without an answer after which the silence is reported.
+/// Time without an answer after which the notice is printed.
 const PATIENCE: Duration = Duration::from_secs(1);
 
-/// Reports on stderr that names are being looked up, unless dropped within a second.
+/// Prints on standard error that names are being looked up, unless this value is dropped within a
+/// second.
 pub(crate) struct LookingUp {
     _answered: Sender<()>,
 }
 
 impl LookingUp {
-    /// Starts to wait for the addresses of `names`.
+    /// Starts to wait for the addresses of `names`. Returns `None` if there are no names to look
+    /// up.
     pub(crate) fn of(names: &[String]) -> Option<LookingUp> {
         LookingUp::reporting(names, |line| {
-            // Standard error may be closed.
+            // A failure means that standard error is closed, so nobody reads the line.
             let _ = writeln!(io::stderr(), "{line}");
         })
     }

@@ -1,4 +1,4 @@
-//! `--check`: shows the route of each path.
+//! `--check`: prints the route of each path.
 
 use std::io::{self, Write};
 
@@ -13,8 +13,8 @@ use super::screen::{about_json, advice};
 use crate::failure::Failure;
 use crate::text::table;
 
-/// Prints the plan of a run with these `options`. A reader that closes the pipe early is not a
-/// failure.
+/// Prints the plan of a run with `options`, for the listener `about`. If the reader closes the
+/// pipe early, that is not a failure.
 pub(super) fn print(
     entrance: &Entrance,
     about: &Listening,
@@ -59,7 +59,8 @@ fn server(to: &Target, about: &Listening) -> String {
     }
 }
 
-/// Returns the table of routes. Columns that only some runs use are omitted from others.
+/// Returns the rows of the table of routes. Columns that only some runs need are omitted
+/// otherwise.
 fn rows(about: &Listening) -> Vec<Vec<String>> {
     let head = ["path", "interface", "source", "gateway", "MTU", "ports"].map(str::to_owned);
     let mut rows: Vec<_> = std::iter::once(head.to_vec()).chain(ways(about).map(row)).collect();
@@ -70,12 +71,13 @@ fn rows(about: &Listening) -> Vec<Vec<String>> {
     rows
 }
 
-/// Returns all egresses: a path with an interface has one for each address family.
+/// Returns the egresses of all paths. A path with an interface has one egress for each address
+/// family.
 fn ways(about: &Listening) -> impl Iterator<Item = &Egress> {
     about.egresses.iter().chain(&about.others)
 }
 
-/// Describes a path's proxy, and the bytes that it adds to each datagram.
+/// Describes the proxy of a path, and the number of bytes that it adds to each datagram.
 fn proxy(egress: &Egress) -> String {
     match (&egress.stream, egress.proxy) {
         (Some(Some(by)), _) => return format!("{by} (TCP)"),

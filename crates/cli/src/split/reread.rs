@@ -1,4 +1,4 @@
-//! Reads the configuration file again on SIGHUP.
+//! Rereading of the configuration file on SIGHUP.
 
 use std::path::PathBuf;
 
@@ -9,18 +9,19 @@ use super::options::Options;
 use super::plan;
 use crate::failure::Failure;
 
-/// Sources of the settings: flags, which override a file.
+/// Sources of the settings: flags, and a file that flags override.
 pub(super) struct Source {
     pub(super) flags: Options,
     pub(super) file: PathBuf,
-    /// Options that both gave when the run began.
+    /// Options from flags and file when the run began.
     pub(super) began: Options,
-    /// Whether listener, server and mark are from a WireGuard file: they stay as they are.
+    /// Whether listener, server and mark are from a WireGuard file. If so, they do not change.
     pub(super) tunnel: bool,
 }
 
 impl Source {
-    /// Returns the settings that flags and file give now; random choices stay those of `running`.
+    /// Reads the settings from flags and file again. The seed of random choices is that of
+    /// `running`, the current settings.
     ///
     /// # Errors
     /// The file cannot be read or is invalid, or a setting has changed that is fixed for a run.

@@ -1,4 +1,4 @@
-//! `--path auto`: this machine's uplinks in place of paths by name.
+//! `--path auto`: paths over the uplinks of this machine, which the user need not name.
 
 use std::fmt;
 use std::str::FromStr;
@@ -11,9 +11,9 @@ use crate::failure::Failure;
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[expect(clippy::large_enum_variant, reason = "there is a handful of them")]
 pub(crate) enum PathChoice {
-    /// All uplinks that no other path names.
+    /// All uplinks of this machine that no other path uses.
     Uplinks,
-    /// One path.
+    /// A path that the user has named.
     One(PathSpec),
 }
 
@@ -37,10 +37,11 @@ impl fmt::Display for PathChoice {
     }
 }
 
-/// Returns the chosen paths in their order; `auto` becomes the uplinks that no other path names.
+/// Returns the chosen paths in their order. `auto` is replaced by the uplinks that no other path
+/// uses.
 ///
 /// # Errors
-/// There is no path, or `auto` is given and there is no uplink.
+/// There is no path, or `auto` is given and this machine has no uplink.
 pub(super) fn expand(choices: &[PathChoice]) -> Result<Vec<PathSpec>, Failure> {
     expand_by(choices, &|| paths::uplinks().unwrap_or_default())
 }
@@ -75,7 +76,7 @@ fn expand_by(
 const NONE: &str = "this machine has no uplink, that is, no interface with a route to other \
                     networks: connect one";
 
-/// Returns the error for a missing `--path`, with a proposal.
+/// Returns the error message for a missing `--path`, which proposes paths over `uplinks`.
 fn none(uplinks: &[PathSpec]) -> String {
     if uplinks.is_empty() {
         return format!("--path: no path is given, and {NONE}");

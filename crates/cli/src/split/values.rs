@@ -1,4 +1,4 @@
-//! Values that flags and files share, and that have no text form in other crates.
+//! Values that both flags and files have, and that other crates cannot parse from text.
 
 use std::ffi::OsStr;
 use std::fmt::{self, Display};
@@ -76,7 +76,7 @@ impl FromStr for Mark {
     }
 }
 
-/// Protocol of the sessions, as the user declares it.
+/// Protocol of the sessions, as declared by the user.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Traffic(pub(crate) Guess);
 
@@ -99,7 +99,7 @@ impl FromStr for Traffic {
 }
 
 impl Traffic {
-    /// Returns the valid names.
+    /// Returns the valid names of protocols.
     pub(crate) fn names() -> impl Iterator<Item = &'static str> {
         ["auto"].into_iter().chain(selectable().map(|family| family.name)).chain(["any"])
     }
@@ -130,14 +130,15 @@ pub(crate) fn address(text: &str) -> Result<SocketAddr, ValueError> {
     text.parse().map_err(|_| form())
 }
 
-/// Parses a value with its `FromStr`, and offers `names` for completion in shells.
+/// Parser that uses the `FromStr` of `T`, and offers `names` for completion in shells.
 #[derive(Clone, Debug)]
 pub(crate) struct Named<T> {
     names: Vec<&'static str>,
     value: PhantomData<T>,
 }
 
-/// A schedule of any kind, including those for paths with windows, which paths to a far end have.
+/// A schedule of any kind. It may be one for paths with windows, which only paths to a far end
+/// have.
 #[derive(Clone, Debug)]
 pub(crate) struct AnySchedule(pub(crate) Spec);
 
@@ -176,7 +177,7 @@ where
     }
 }
 
-/// Returns clap's error for an invalid value.
+/// Returns clap's error for the invalid value `shown`.
 fn invalid(
     command: &clap::Command,
     argument: Option<&clap::Arg>,
@@ -188,8 +189,8 @@ fn invalid(
     clap::Error::raw(ErrorKind::ValueValidation, message).with_cmd(command)
 }
 
-/// Parses a path. Unlike clap's own messages, its message does not repeat text that may be a
-/// password.
+/// Parser of a path. Its error messages do not repeat text that may be a password, as clap's own
+/// would.
 #[derive(Clone, Debug)]
 pub(crate) struct PathParser;
 

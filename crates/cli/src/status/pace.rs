@@ -1,4 +1,4 @@
-//! Pace of publishing and of showing a run, with one clock that ticks for both.
+//! Pace of publishing the status and of showing a run. One clock ticks for both.
 
 use std::time::Duration;
 
@@ -7,17 +7,19 @@ use anabranch_multipath::Time;
 /// Maximum age of the published status.
 pub(crate) const FRESH: Duration = Duration::from_secs(1);
 
-/// Turns at a fixed interval, for a clock that ticks at least as often.
+/// Events at a fixed interval, driven by a clock that ticks at least as often. The field is the
+/// time from which the next event counts.
 pub(crate) struct Pace(Time);
 
 impl Pace {
-    /// Creates a pace whose first tick is a turn.
+    /// Creates a pace that is due at the first tick.
     pub(crate) const fn new() -> Pace {
         Pace(Time::ZERO)
     }
 
-    /// Returns whether a turn is due, and takes it: one every `every`, half a tick early rather
-    /// than a whole tick late.
+    /// Returns whether an event is due at `now`, and if so starts the next interval. Events are
+    /// `every` apart. `tick` is the interval of the clock. An event may be half a tick early,
+    /// because it would be a whole tick late otherwise.
     pub(crate) fn is_due(&mut self, now: Time, every: Duration, tick: Duration) -> bool {
         let is_due = now >= self.0;
         if is_due {

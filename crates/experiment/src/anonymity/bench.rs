@@ -1,4 +1,4 @@
-//! Execution of one unit.
+//! Execution of one unit of the anonymity analysis.
 
 use std::cell::RefCell;
 use std::path::Path;
@@ -33,16 +33,17 @@ pub struct Bench {
     current: RefCell<Option<(String, Listed)>>,
 }
 
-/// Reads a consensus; from an archive, the one valid after `hour`.
+/// Reads the consensus in `file`. If `file` is an archive, reads the consensus that is valid after
+/// `hour`.
 ///
 /// # Errors
-/// The file cannot be read, is no consensus, or has too few relays; the message has the file's name
-/// and the reason.
+/// The file cannot be read, is no consensus, or has too few relays. The message has the file's
+/// name and the reason.
 pub fn open(file: &Path, hour: Option<&str>, read: Reader) -> Result<(Named, Listed), String> {
     let told = |why: &dyn std::fmt::Display| format!("{}: {why}", file.display());
     let bytes = read(file, hour).map_err(|error| told(&error))?;
     let listed = decode(&bytes).map_err(|error| told(&error))?;
-    // No draw of the adversary: this only checks that there are enough guards and exits.
+    // Draws no adversary: the call only checks that there are enough guards and exits.
     let legs = SHARES.map(|(_, legs)| legs).into_iter().max().unwrap_or(1);
     let settings = PathSettings { legs, port: PORT, ..PathSettings::default() };
     draw(&listed.network, &settings, 0..0).map_err(|error| told(&error))?;
@@ -55,16 +56,16 @@ pub fn open(file: &Path, hour: Option<&str>, read: Reader) -> Result<(Named, Lis
 }
 
 impl Bench {
-    /// Creates a bench for these settings that reads files with `read`.
+    /// Creates a bench for `settings` that reads consensus files with `read`.
     #[must_use]
     pub fn new(settings: &Settings, read: Reader) -> Bench {
         Bench { settings: settings.clone(), read, current: RefCell::new(None) }
     }
 
-    /// Executes a unit.
+    /// Executes the analysis of `unit`.
     ///
     /// # Errors
-    /// Its consensus has changed since it was opened, or a setting is invalid for it.
+    /// The consensus of `unit` has changed since it was opened, or a setting is invalid for it.
     pub fn analyse(&self, unit: &Unit) -> Result<Analysed, String> {
         self.load(&unit.consensus)?;
         let current = self.current.borrow();

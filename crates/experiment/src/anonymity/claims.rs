@@ -1,6 +1,7 @@
 //! The paper's claims about anonymity (section 6), our results, and whether the claims hold.
 //!
-//! Each verdict is computed from the results by the claim's rule: nothing is judged by hand.
+//! Each verdict is computed from the results by the claim's rule: nothing is judged by hand. A
+//! rule may have several interpretations of the paper's wording, or apply to several networks.
 
 use anabranch_anonymity::figures::Band;
 use anabranch_anonymity::fingerprints::{FingerprintRow, combinations};
@@ -16,11 +17,11 @@ use super::summary::{FingerprintTable, PathTable, Summary, YearTable};
 pub enum Verdict {
     /// The claim holds in each interpretation.
     Holds,
-    /// It holds in some interpretations or networks.
+    /// The claim holds in some interpretations or networks, but not in all.
     Depends,
-    /// It holds in none.
+    /// The claim holds in no interpretation.
     HoldsNot,
-    /// The analysis that it needs was not made.
+    /// The run did not include the analysis that the claim needs.
     Unknown,
 }
 
@@ -31,11 +32,11 @@ pub struct Claim {
     pub said: &'static str,
     /// The paper's number or wording.
     pub paper: &'static str,
-    /// Our numbers, with intervals.
+    /// Our measured numbers, with intervals.
     pub ours: String,
-    /// Whether it holds.
+    /// Whether the claim holds.
     pub verdict: Verdict,
-    /// Condition under which it holds, and its interpretations.
+    /// Condition under which the claim holds, and its interpretations.
     pub rule: &'static str,
 }
 
@@ -51,7 +52,7 @@ impl Verdict {
         }
     }
 
-    /// Derives the verdict from whether the claim holds in each interpretation.
+    /// Derives the verdict from `readings`: for each interpretation, whether the claim holds.
     fn of(readings: &[bool]) -> Verdict {
         let good = readings.iter().filter(|good| **good).count();
         match (good, readings.len()) {
@@ -62,8 +63,9 @@ impl Verdict {
         }
     }
 
-    /// Judges a number that the paper took from one network. If the number is between those found,
-    /// it depends on the network.
+    /// Judges the number `paper`, which the paper took from one network. A value in `found` agrees
+    /// with it within `near`. If `paper` is only between two of the values, the claim depends on
+    /// the network.
     fn between(paper: f64, found: &[f64], near: f64) -> Verdict {
         let readings: Vec<bool> = found.iter().map(|one| (one - paper).abs() <= near).collect();
         let (least, most) = found
@@ -115,8 +117,8 @@ pub fn claims(summary: &Summary) -> Vec<Claim> {
     ]
 }
 
-/// Formats three of the values with their intervals and networks: the first, the smallest and the
-/// largest.
+/// Formats the first, the smallest and the largest value of `found`, each with its interval and
+/// its network.
 fn listed(found: &[(&str, Band)], digits: usize, scale: f64, unit: &str) -> String {
     let order = |one: &&(&str, Band), other: &&(&str, Band)| one.1.mean.total_cmp(&other.1.mean);
     let ends = [found.first(), found.iter().min_by(order), found.iter().max_by(order)];
@@ -141,7 +143,8 @@ fn band(chance: &Chance) -> Band {
     Band { mean: chance.drawn.value, low: chance.drawn.low, high: chance.drawn.high }
 }
 
-/// Returns whether the drawn values agree with a number.
+/// Returns whether the drawn values agree with `number`: their mean is within 0.005 of it, or
+/// their interval includes it.
 fn is_near(drawn: &Band, number: f64) -> bool {
     (drawn.mean - number).abs() <= 0.005 || (drawn.low..=drawn.high).contains(&number)
 }
@@ -173,7 +176,7 @@ fn circuits(summary: &Summary, legs: usize, claim: (&'static str, &'static str, 
     }
 }
 
-/// Function that selects one of a row's probabilities.
+/// Function that selects one of the probabilities in a row.
 type OfRow = fn(&PathRow) -> Chance;
 
 fn formula(summary: &Summary, claim: (&'static str, &'static str, OfRow)) -> Claim {
@@ -199,7 +202,8 @@ fn factor(found: Option<f64>, digits: usize) -> String {
     found.map_or_else(|| "–".to_owned(), |found| format!("{found:.digits$}"))
 }
 
-/// Returns the shares for one, two and three legs on the last day.
+/// Returns the mean share of compromised clients on the last day, for one, two and three legs.
+/// `of` selects the kind of compromise. `None` if a value is missing.
 fn factors(table: &YearTable, of: fn(&Compromised) -> Band) -> Option<[f64; 3]> {
     let last = |row: &YearRow| row.at.last().map(|at| of(at).mean);
     let values: Vec<f64> = table.rows.iter().take(3).filter_map(last).collect();
@@ -275,8 +279,8 @@ fn exponentially(summary: &Summary) -> Claim {
     }
 }
 
-/// Returns the fingerprints of clients with `legs` legs in all networks, for the rule that a client
-/// with one leg uses one guard.
+/// Returns the rows of guard fingerprints for `legs` legs, each with the month of its consensus.
+/// Only tables in which a client with one leg uses one guard are considered.
 fn fingerprints(summary: &Summary, legs: usize) -> Vec<(&str, &FingerprintRow)> {
     let row = |table: &FingerprintTable| table.rows.iter().position(|row| row.legs == legs);
     let tables = summary.fingerprints.iter().filter(|table| table.in_use == 1);
@@ -291,7 +295,8 @@ fn thousand(summary: &Summary) -> Claim {
         .iter()
         .zip(&paper)
         .all(|(one, ours)| (one / ours - 1.0).abs() < 0.01);
-    // Compares the mean over clients with the mean over sets.
+    // Compares the mean over clients with the paper's formula, which is the mean over sets of
+    // guards.
     let ratios: Vec<(&str, f64)> = fingerprints(summary, 1)
         .iter()
         .filter_map(|(name, row)| Some((*name, ratio(row.own.over_clients.mean, row.formula)?)))

@@ -1,13 +1,13 @@
 //! Compromise of multi-path clients by hostile relays: "Analysis of Multi-path Onion Routing"
 //! (DBSec 2019), section 6, on consensuses of the public Tor network.
 //!
-//! Nothing is sent here. The analysis is [`anabranch_anonymity`]'s, with the client's own guard and
-//! path selection. This module divides it into units of seconds, so that a run of hours can be
-//! stopped and resumed.
+//! Nothing is sent here. [`anabranch_anonymity`] makes the analysis with the client's own guard
+//! and path selection. This module divides the analysis into units of seconds, so that a run of
+//! hours can be stopped and resumed.
 //!
 //! * [`Settings`] and [`plan`]: consensuses, adversaries and numbers of clients;
 //! * [`Bench`]: executes one unit;
-//! * [`Analysed`]: its result;
+//! * [`Analysed`]: the result of a unit;
 //! * [`summary`]: all results together;
 //! * [`claims`]: the paper's claims, our results, and whether the claims hold.
 

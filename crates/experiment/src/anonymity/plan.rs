@@ -12,36 +12,37 @@ use serde_json::{Value, json};
 
 use super::super::runner;
 
-/// Shares of entry and exit weight that the paper uses in its formulas (section 6.1, footnote 14),
-/// each with the maximum number of legs that are drawn.
+/// The adversary's shares of entry and exit weight in the paper's formulas (section 6.1, footnote
+/// 14), each with the maximum number of legs that are drawn.
 pub const SHARES: [(f64, usize); 2] = [(0.2, 3), (0.1, 5)];
-/// Share of the entry weight of the year's adversary (section 6.2).
+/// Share of the entry weight that the adversary of the simulated year holds (section 6.2).
 const ENTRY_SHARE: f64 = 0.1;
-/// Days on which clients are counted.
+/// Days of the simulated year on which compromised clients are counted.
 const DAYS: [u64; 13] = [7, 30, 60, 90, 120, 150, 182, 210, 240, 270, 300, 330, 365];
-/// Draws of the adversary in one unit, if each draw has its own clients.
+/// Number of draws of the adversary in one unit, if each draw has its own clients.
 const DRAWS: usize = 5;
-/// If all draws share clients, a unit has 1 / `PIECES` of the clients.
+/// Divisor of [`Settings::clients`]: the result is the number of clients in a unit, if all draws
+/// share the same clients.
 const PIECES: usize = 20;
-/// Approximate cost of a client's year with one, two and three legs, in seconds.
+/// Approximate time to simulate a client's year with one, two and three legs, in seconds.
 const YEAR: f64 = 150e-6;
-/// Approximate cost of a circuit, in seconds.
+/// Approximate time to draw a circuit, in seconds.
 const CIRCUIT: f64 = 100e-6;
-/// Approximate cost of a client's guards, in seconds.
+/// Approximate time to draw a client's guards, in seconds.
 const GUARDS: f64 = 40e-6;
 
-/// Adversary of a year.
+/// An adversary of the simulation of a year.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Variant {
-    /// Name in tables.
+    /// Name of the adversary in tables.
     pub name: &'static str,
-    /// Description in words.
+    /// Description of the adversary in words.
     pub about: &'static str,
-    /// Source of its relays.
+    /// Source of the adversary's relays.
     pub adversary: Adversary,
-    /// Mean time for which relays are listed, in days.
+    /// Mean time for which a relay is listed, in days; `None` if relays never leave.
     pub churn: Option<f64>,
-    /// Whether its relays leave, too.
+    /// Whether hostile relays leave the network like others.
     pub hostile_churn: bool,
 }
 
@@ -56,8 +57,8 @@ const fn variant(
 
 const RANDOM: Adversary = Adversary::Replaces(Spread::Random);
 
-/// All adversaries of a year. The first is the one of Figure 5, which is applied to all
-/// consensuses.
+/// All adversaries of the simulation of a year. The first one is that of Figure 5, which is
+/// applied to all consensuses; the others are applied to the first consensus only.
 pub const VARIANTS: [Variant; 9] = [
     variant("by lot", "random relays of the consensus; no relay is replaced", RANDOM, None),
     variant(
@@ -109,11 +110,11 @@ pub const VARIANTS: [Variant; 9] = [
 /// A consensus, named by the hour from which it is valid, such as `2015-10-10T02`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Named {
-    /// That hour.
+    /// Hour from which the consensus is valid, which is its name.
     pub name: String,
-    /// Path of the file.
+    /// Path of the file with the consensus.
     pub file: PathBuf,
-    /// Requested hour, if the file is an archive.
+    /// Hour that selects the consensus, if the file is an archive; `None` otherwise.
     pub hour: Option<String>,
     /// First digits of the document's SHA-256.
     pub hash: String,
@@ -126,17 +127,17 @@ pub struct Named {
 pub struct Settings {
     /// Consensuses. The first is that of Figure 5: all adversaries are applied to it.
     pub consensuses: Vec<Named>,
-    /// Clients of a year for each number of legs, in all draws of the adversary. Consensuses after
-    /// the first have a tenth. Adversaries whose draws need separate clients have a fiftieth in
-    /// each draw.
+    /// Number of clients of the year for each number of legs, over all draws of the adversary. For
+    /// consensuses after the first, it is a tenth. For adversaries whose draws need separate
+    /// clients, each draw has a fiftieth.
     pub clients: usize,
     /// Number of draws of the adversary.
     pub draws: usize,
-    /// Circuits in each draw, for each number of legs.
+    /// Number of circuits in each draw of the adversary, for each number of legs.
     pub circuits: u64,
     /// Number of clients whose guards are compared.
     pub fingerprints: usize,
-    /// Number of populations of such clients.
+    /// Number of populations of `fingerprints` clients.
     pub populations: usize,
     /// Seed of all draws.
     pub seed: u64,
@@ -147,32 +148,33 @@ pub struct Settings {
 /// Analysis of one unit.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Analysis {
-    /// Circuits, with an adversary that has this share of entries and of exits.
+    /// Drawn circuits against an adversary that holds `share` of the entry weight and of the exit
+    /// weight.
     Paths {
-        /// Share of the adversary.
+        /// The adversary's share of the entry weight and of the exit weight.
         share: f64,
         /// Maximum number of legs; each number from 1 to `legs` is drawn.
         legs: usize,
     },
-    /// Clients over a year.
+    /// Compromise of clients over a year.
     Year {
-        /// Adversary of the year.
+        /// The adversary.
         variant: Variant,
-        /// Clients of each draw, by number.
+        /// Numbers of the clients that this unit simulates in each draw.
         clients: Range<usize>,
-        /// Draws of the adversary, by number.
+        /// Numbers of the draws of the adversary that this unit simulates.
         draws: Range<usize>,
-        /// Guards in use by a client with one leg.
+        /// Number of guards that a client with one leg uses.
         in_use: usize,
     },
-    /// Guard fingerprints.
+    /// Sets of guards, which can identify clients.
     Fingerprints {
-        /// Guards in use by a client with one leg.
+        /// Number of guards that a client with one leg uses.
         in_use: usize,
     },
 }
 
-/// One unit of the plan.
+/// One unit of the plan: an analysis of one consensus.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Unit {
     /// Name of the consensus.
@@ -182,7 +184,8 @@ pub struct Unit {
 }
 
 impl Settings {
-    /// Returns the settings that must not change when a run is resumed.
+    /// Returns the settings that must not change when a run is resumed, for the journal's first
+    /// line.
     pub fn header(&self) -> Value {
         let consensuses = self.consensuses.iter().map(|one| format!("{} {}", one.name, one.hash));
         json!({
@@ -198,7 +201,7 @@ impl Settings {
         })
     }
 
-    /// Returns the settings of a year with `clients` clients in each draw.
+    /// Returns the settings of the simulation of a year with `clients` clients in each draw.
     pub(super) fn year(&self, variant: &Variant, clients: usize) -> YearSettings {
         YearSettings {
             clients,
@@ -230,7 +233,8 @@ impl Settings {
         parts.map(|analysis| Unit { consensus: consensus.name.clone(), analysis }).collect()
     }
 
-    /// Returns the clients and draws of each unit of a year.
+    /// Divides the simulation of a year into units: returns the numbers of the clients and of the
+    /// draws of each one. `is_first` is whether the consensus is that of Figure 5.
     fn parts(&self, variant: &Variant, is_first: bool) -> Vec<(Range<usize>, Range<usize>)> {
         let is_fixed = variant.adversary == Adversary::Replaces(Spread::Heaviest);
         let draws = if is_fixed { 1 } else { self.draws };
@@ -248,8 +252,8 @@ impl Settings {
     }
 }
 
-/// Returns the numbers of guards that a client with one leg may use: the consensus' parameter, and
-/// one as in the paper.
+/// Returns the numbers of guards for a client with one leg that are analysed: the parameter of the
+/// consensus, and one as in the paper.
 fn rules(consensus: &Named) -> Vec<usize> {
     let mut rules = vec![consensus.in_use, 1];
     rules.dedup();
@@ -260,8 +264,8 @@ fn chunks(all: usize, size: usize) -> Vec<Range<usize>> {
     (0..all).step_by(size.max(1)).map(|start| start..(start + size).min(all)).collect()
 }
 
-/// Returns all units in order. Cheap ones come first, so that a page has some results of each kind
-/// early.
+/// Returns all units in order. Cheap units come first, so that the page soon has some results of
+/// each kind.
 #[must_use]
 pub fn plan(settings: &Settings) -> Vec<Unit> {
     let unit = |consensus: &Named, analysis| Unit { consensus: consensus.name.clone(), analysis };

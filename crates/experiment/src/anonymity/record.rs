@@ -1,4 +1,4 @@
-//! Results of units, and all results as rows.
+//! Results of units, and the table of all values.
 
 use anabranch_anonymity::consensus::Listed;
 use anabranch_anonymity::fingerprints::FingerprintRow;
@@ -20,9 +20,10 @@ pub struct Listing {
     pub relays: usize,
     /// Number of relays that may be entries and have a weight above zero.
     pub entries: usize,
-    /// Whether it has exit policies. If not, only the flag Exit counts.
+    /// Whether the consensus has exit policies. If not, each relay with the flag Exit allows all
+    /// ports.
     pub has_policies: bool,
-    /// Whether it has families. If not, no relay has one.
+    /// Whether the consensus has families. If not, no relay has a family.
     pub has_families: bool,
     /// Number of guards that a client with one leg uses.
     pub in_use: usize,
@@ -47,37 +48,37 @@ impl Listing {
 pub enum Outcome {
     /// Circuits against each draw of the adversary.
     Paths {
-        /// Adversary's share of entries and of exits.
+        /// The adversary's share of the entry weight and of the exit weight.
         share: f64,
-        /// Results by draw.
+        /// Counts by draw of the adversary.
         draws: Vec<PathDraw>,
     },
-    /// Part of a year.
+    /// Part of the simulation of a year.
     Year {
         /// Name of the adversary.
         variant: String,
-        /// Guards in use by a client with one leg.
+        /// Number of guards that a client with one leg uses.
         in_use: usize,
         /// Days on which clients were counted.
         days: Vec<u64>,
         /// Counts by draw of the adversary.
         tallies: Vec<DrawTally>,
     },
-    /// Guard fingerprints.
+    /// Sets of guards, which can identify clients.
     Fingerprints {
-        /// Guards in use by a client with one leg.
+        /// Number of guards that a client with one leg uses.
         in_use: usize,
         /// Rows for one, two and three legs.
         rows: Vec<FingerprintRow>,
     },
 }
 
-/// Result of a unit.
+/// Result of a unit, as the journal stores it.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Analysed {
     /// Name of the unit.
     pub unit: String,
-    /// Properties of its consensus.
+    /// Properties of the unit's consensus.
     pub listing: Listing,
     /// Result of the analysis.
     pub outcome: Outcome,
@@ -89,7 +90,7 @@ impl runner::Record for Analysed {
     }
 }
 
-/// Returns the columns of the table of all values, one row per value.
+/// Returns the columns of the table of all values, with one row per value.
 #[must_use]
 pub fn columns(values: &[Value]) -> Vec<Column> {
     let rows = Rows(values);

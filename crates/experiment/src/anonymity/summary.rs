@@ -1,4 +1,4 @@
-//! Summary of all records.
+//! Summary of all units' results.
 
 use anabranch_anonymity::figures::{Band, Share};
 use anabranch_anonymity::fingerprints::{FingerprintRow, Sharing};
@@ -8,25 +8,25 @@ use anabranch_onion::guards::GuardParams;
 
 use super::{Analysed, Listing, Outcome, VARIANTS};
 
-/// All results, each kind in the order of the plan.
+/// All results, in the order of the plan for each kind of analysis.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Summary {
-    /// Tables of circuits.
+    /// Results of drawn circuits.
     pub paths: Vec<PathTable>,
-    /// Tables of years.
+    /// Results of simulated years.
     pub years: Vec<YearTable>,
-    /// Tables of guard fingerprints.
+    /// Results about guard fingerprints.
     pub fingerprints: Vec<FingerprintTable>,
 }
 
-/// Circuits of one consensus.
+/// Results of drawn circuits, for one consensus and one share.
 #[derive(Clone, Debug, PartialEq)]
 pub struct PathTable {
     /// Properties of the consensus.
     pub listing: Listing,
-    /// Adversary's share of entries and of exits, as requested.
+    /// Share of the entry weight and of the exit weight that the adversary was to hold.
     pub share: f64,
-    /// Shares that it actually held.
+    /// Shares of weight that the adversary actually held.
     pub holding: Holding,
     /// Number of draws of the adversary.
     pub draws: usize,
@@ -34,14 +34,14 @@ pub struct PathTable {
     pub rows: Vec<PathRow>,
 }
 
-/// A year of one consensus and one adversary.
+/// Results of the year for one consensus and one adversary.
 #[derive(Clone, Debug, PartialEq)]
 pub struct YearTable {
     /// Properties of the consensus.
     pub listing: Listing,
     /// Name of the adversary.
     pub variant: String,
-    /// Guards in use by a client with one leg.
+    /// Number of guards that a client with one leg uses.
     pub in_use: usize,
     /// Days on which clients were counted.
     pub days: Vec<u64>,
@@ -53,19 +53,19 @@ pub struct YearTable {
     pub rows: Vec<YearRow>,
 }
 
-/// Guard fingerprints of one consensus.
+/// Results about guard fingerprints, for one consensus.
 #[derive(Clone, Debug, PartialEq)]
 pub struct FingerprintTable {
     /// Properties of the consensus.
     pub listing: Listing,
-    /// Guards in use by a client with one leg.
+    /// Number of guards that a client with one leg uses.
     pub in_use: usize,
     /// Rows for one, two and three legs.
     pub rows: Vec<FingerprintRow>,
 }
 
 impl Summary {
-    /// Summarises records.
+    /// Summarises the results of units.
     #[must_use]
     pub fn of(records: &[Analysed]) -> Summary {
         let mut summary = Summary::default();
@@ -100,16 +100,16 @@ impl Summary {
         summary
     }
 
-    /// Returns the consensus that all adversaries are applied to, which is the one of the first
-    /// record.
+    /// Returns the consensus to which all adversaries are applied: that of the first record.
+    /// `None` if there is no record.
     #[must_use]
     pub fn first(&self) -> Option<&Listing> {
         let years = self.years.iter().map(|table| &table.listing);
         self.paths.iter().map(|table| &table.listing).chain(years).next()
     }
 
-    /// Returns the year of Figure 5: of the first consensus and the first adversary, for the rule
-    /// that a client with one leg uses one guard.
+    /// Returns the year of Figure 5: for the first consensus and the first adversary, if a client
+    /// with one leg uses one guard. `None` if it was not simulated.
     #[must_use]
     pub fn figure_5(&self) -> Option<&YearTable> {
         let first = &self.first()?.name;
@@ -145,37 +145,39 @@ fn year_table(
     }
 }
 
-/// A row of the table of all values.
+/// A row of the table of all values: one measured number.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Value {
     /// Name of the consensus.
     pub consensus: String,
-    /// `paths`, `year` or `fingerprints`.
+    /// Kind of analysis: `paths`, `year` or `fingerprints`.
     pub analysis: &'static str,
-    /// Share that the adversary wants, or its name; empty for fingerprints.
+    /// For paths, the share that the adversary was to hold; for a year, the adversary's name.
+    /// Empty for fingerprints.
     pub adversary: String,
-    /// Legs of a circuit; 0 for COMB.
+    /// Number of legs of a circuit; 0 for the mixture COMB of one, two and three legs.
     pub legs: usize,
-    /// Guards in use by a client; 0 for COMB.
+    /// Number of guards in use by a client; 0 for the mixture COMB.
     pub in_use: usize,
-    /// Day of a year; 0 for other analyses.
+    /// Day of the year; 0 for other analyses.
     pub day: u64,
     /// Name of the measure.
     pub measure: &'static str,
-    /// The value, a mean over draws if there are draws.
+    /// The value; if it was drawn, the mean over draws.
     pub mean: f64,
-    /// Lower bound. For paths, it is that of the 95 % interval over draws, otherwise the 5 %
-    /// quantile of the draws. Equal to the value if nothing was drawn.
+    /// Lower bound of the value. For paths, it is that of the 95 % interval over draws, otherwise
+    /// the 5 % quantile of the draws. It equals the value if nothing was drawn.
     pub low: f64,
-    /// Upper bound: the end of the same interval, or the 95 % quantile.
+    /// Upper bound of the value. For paths, it is that of the 95 % interval over draws, otherwise
+    /// the 95 % quantile of the draws. It equals the value if nothing was drawn.
     pub high: f64,
-    /// Clients in each draw, or all circuits that were built.
+    /// Number of clients in each draw; for paths, the number of all circuits that were built.
     pub clients: u64,
-    /// Draws of the adversary, or populations.
+    /// Number of draws of the adversary; for fingerprints, the number of populations.
     pub draws: usize,
 }
 
-/// Returns all values of a summary.
+/// Returns all values of `summary`, as rows of the table.
 #[must_use]
 pub fn values(summary: &Summary) -> Vec<Value> {
     let paths = summary.paths.iter().flat_map(path_values);

@@ -1,4 +1,4 @@
-//! Our transport without Tor, from the client's host to the web server.
+//! Our pluggable transport without Tor inside, from the client's host to the web server.
 
 use std::io;
 use std::net::{Ipv4Addr, SocketAddrV4};
@@ -8,21 +8,21 @@ use super::place::{PORT, Place};
 use super::plan::Arm;
 use super::way::{Kit, options};
 
-/// Address at which the client's end accepts connections.
+/// Address at which the client of our transport accepts connections.
 const ENTRANCE: SocketAddrV4 = SocketAddrV4::new(Ipv4Addr::LOCALHOST, 9_101);
 
-/// Both running ends. They are stopped on drop, the client first.
+/// A running client and server of our transport. They are stopped on drop, the client first.
 pub(super) struct Bare<'a> {
     _client: Node<'a>,
     _server: Node<'a>,
 }
 
 impl<'a> Bare<'a> {
-    /// Starts both ends on the line with round trip `rtt`. Their files are in directories named
-    /// after `name`.
+    /// Starts client and server of our transport over the line with round trip `rtt`. Their files
+    /// are in directories named after `name`.
     ///
     /// # Errors
-    /// One of them ends, or takes too long.
+    /// The client or the server ends, or takes too long to be ready.
     pub(super) fn open(
         makers: Makers<'a>,
         place: &'a Place,
@@ -35,13 +35,13 @@ impl<'a> Bare<'a> {
         Ok(Bare { _client: client, _server: server })
     }
 
-    /// Returns the address at which the client's end accepts connections.
+    /// Returns the address at which the client of our transport accepts connections.
     pub(super) fn entrance(&self) -> SocketAddrV4 {
         ENTRANCE
     }
 }
 
-/// Returns the server's arguments for an arm's profile.
+/// Returns the arguments of our transport's server for the profile of `arm`.
 fn words(arm: Arm, kit: Kit<'_>) -> Vec<String> {
     let to = format!("{}:{WEB_PORT}", Ipv4Addr::LOCALHOST);
     let options = options(arm, kit).into_iter();

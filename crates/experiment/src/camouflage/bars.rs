@@ -1,5 +1,5 @@
-//! Limits of our transport's cost: goodput and bytes for downloads of 1 MB on the paper's line
-//! without Tor inside, and the evenness of a slow stream through Tor.
+//! Required limits of our transport's cost. They apply to goodput and bytes for downloads of 1 MB
+//! on the paper's line without Tor inside, and to the evenness of a slow stream through Tor.
 
 use super::super::Median;
 use super::claims::{Claim, Judged, Verdict};
@@ -7,10 +7,10 @@ use super::measured::Measured;
 use super::plan::{Arm, LONGEST, What};
 use super::summary::{Quantity, counts, ratios, rounds};
 
-/// Minimum number of rounds; a median of fewer neither meets nor misses a bar.
+/// Minimum number of rounds. A median of fewer rounds neither meets nor misses its limit.
 const LEAST: usize = 5;
 
-/// Quantity that a bar limits.
+/// Quantity that has a limit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Bar {
     /// Goodput in kB/s, from the start of the connection to the last byte; it includes link set-up.
@@ -20,37 +20,39 @@ pub enum Bar {
     /// Bytes of IP packets from the client per byte of payload.
     Up,
     /// Deviation of a stream of 50 kB/s at longer round trips from the same stream at the shortest
-    /// one.
+    /// round trip.
     Flat,
 }
 
-/// A bar, and the measured value.
+/// A required limit, and the measured value.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Held {
-    /// Quantity that it limits.
+    /// Quantity that is limited.
     pub bar: Bar,
-    /// Arm that it applies to.
+    /// Arm that has the limit.
     pub arm: Arm,
-    /// The bar: the minimum of goodput, the maximum of other quantities.
+    /// The limit: a minimum for goodput, a maximum for other quantities.
     pub bound: f64,
-    /// Measured value: the median over rounds. For a stream, the maximum that its intervals allow
-    /// (NaN if there are too few rounds).
+    /// Measured value: the median over rounds. For a stream, it is the maximum that the intervals
+    /// allow (NaN if there are too few rounds).
     pub found: f64,
-    /// Interval of the median; for a stream, minimum and maximum.
+    /// 95 % interval of the median. For a stream, minimum and maximum of the deviation.
     pub interval: Option<[f64; 2]>,
-    /// Number of rounds; for a stream, the minimum over round trips.
+    /// Number of rounds. For a stream, the smallest number at any round trip.
     pub rounds: usize,
-    /// Number of downloads or streams that were cut or failed. If it is not 0, the bar is missed
+    /// Number of downloads or streams that were cut or failed. If it is not 0, the limit is missed
     /// whatever the median.
     pub cut: usize,
-    /// Same quantity through Tor, divided by that of Tor alone: a median over rounds.
+    /// Quantity of our transport with Tor inside, divided by that of Tor alone: a median over
+    /// rounds. `None` if it was not measured.
     pub to_tor: Option<f64>,
-    /// Whether the bar is met; `None` if there are too few rounds.
+    /// Whether the limit is met; `None` if there are too few rounds.
     pub is_met: Option<bool>,
 }
 
 impl Held {
-    /// Returns the margin as a share of the bar; below 0 if the bar is missed.
+    /// Returns the distance of the measured value from the limit, as a share of the limit. It is
+    /// below 0 if the limit is missed.
     #[must_use]
     pub fn spare(&self) -> f64 {
         let more = self.found / self.bound - 1.0;
@@ -58,7 +60,7 @@ impl Held {
     }
 }
 
-/// Returns the arm's bars of goodput, bytes down and bytes up; empty if it has none.
+/// Returns the limits of goodput, bytes down and bytes up for `arm`; empty if it has none.
 fn bounds(arm: Arm) -> Vec<(Bar, f64)> {
     let (goodput, down) = match arm {
         Arm::Nosteg => (None, 1.076),
@@ -72,7 +74,7 @@ fn bounds(arm: Arm) -> Vec<(Bar, f64)> {
 }
 
 impl Bar {
-    /// Returns the measured quantity of downloads, and its divisor.
+    /// Returns the quantity to measure of downloads, and its divisor.
     fn quantity(self) -> (Quantity, f64) {
         match self {
             Bar::Down => (Quantity::Down, f64::from(LONGEST)),
@@ -81,13 +83,13 @@ impl Bar {
         }
     }
 
-    /// Returns whether a value meets a bound.
+    /// Returns whether `value` meets the limit `bound`.
     fn is_met(self, value: f64, bound: f64) -> bool {
         if self == Bar::Goodput { value >= bound } else { value <= bound }
     }
 }
 
-/// Returns all bars of the measured arms; `judged` are the verdicts on the paper's claims.
+/// Compares all measured arms with their limits. `judged` are the verdicts on the paper's claims.
 #[must_use]
 pub fn hold(records: &[Measured], judged: &[Judged]) -> Vec<Held> {
     let all = Arm::ALL.iter().flat_map(|&arm| bounds(arm).into_iter().map(move |b| (arm, b)));
@@ -109,7 +111,8 @@ fn of_downloads(records: &[Measured], arm: Arm, bar: Bar, bound: f64) -> Option<
     Some(Held { bar, arm, bound, found: median, interval, rounds: count, cut, to_tor, is_met })
 }
 
-/// Judges the slow stream of `http-opaque`, by the verdict on the paper's claim.
+/// Compares the slow stream of `http-opaque` with its limit, from the verdict on the paper's
+/// claim. `None` if `one` is another verdict.
 fn of_stream(one: &Judged) -> Option<Held> {
     let (bound, _) = one.claim.bound();
     let is_it = (one.claim, one.arm, one.rate) == (Claim::Flat, Arm::Opaque, Some(50));

@@ -21,13 +21,14 @@ use super::streams::{self, Pace};
 use super::way::{self, Kit, OBFS4, Way};
 use super::webtunnel::{NGINX, PROGRAMS};
 
-/// Timeout of a first fetch, whose circuit must be built; below it, its number of attempts.
+/// Timeout of a first fetch, for which a circuit must be built. The next constant is the maximum
+/// number of attempts at it.
 const FIRST: Duration = Duration::from_secs(60);
 const TRIES: u32 = 5;
 /// Time after a download for which packets under way still count towards it.
 const LINGER: Duration = Duration::from_millis(300);
-/// The line is quiet if both directions together carry at most this number of bytes in this
-/// interval. The next constant is the maximum wait for that.
+/// The line counts as quiet if both directions together carry at most this number of bytes in this
+/// interval. The next constant is the maximum wait for a quiet line.
 const QUIET: (u64, Duration) = (1_500, Duration::from_millis(500));
 const QUIET_BY: Duration = Duration::from_secs(10);
 
@@ -41,27 +42,27 @@ pub struct Bench {
     settings: Settings,
 }
 
-/// Directories with the cover data of profiles.
+/// Directories with the cover data of our transport's profiles.
 #[derive(Clone, Debug, Default)]
 pub struct Folders {
-    /// JPEGs of [`Arm::Image`].
+    /// Directory of the JPEGs for [`Arm::Image`].
     pub pictures: Option<PathBuf>,
-    /// Covers of [`Arm::Site`], as `anabranch pt crawl` writes them.
+    /// Directory of the covers for [`Arm::Site`], as `anabranch pt crawl` writes them.
     pub covers: Option<PathBuf>,
 }
 
-/// Relays and web server of all measurements, on a [`Place`]. They are started for the first
-/// measurement, and restarted after a failed one.
+/// The relays and the web server that all measurements share, on a [`Place`]. They are started for
+/// the first measurement, and restarted after a failed one.
 pub struct Town<'a> {
     bench: &'a Bench,
     place: &'a Place,
     network: RefCell<Option<OnionNetwork<'a>>>,
     web: RefCell<Option<Server>>,
-    /// Number of the next bridge and client.
+    /// Number of the next bridge and its client, which makes their names unique.
     number: Cell<u32>,
 }
 
-/// Measured values, without place and time.
+/// Measured values of a unit, without the unit's description and times.
 #[derive(Default)]
 struct Outcome {
     downloads: Vec<Download>,
@@ -88,27 +89,27 @@ impl Bench {
         Ok(Bench { programs: found, tor, anabranch, folders, settings: settings.clone() })
     }
 
-    /// Returns the programs that an arm needs and that are missing.
+    /// Returns the programs that `arm` needs and that are missing; `None` if none is missing.
     #[must_use]
     pub fn lacks(arm: Arm, programs: Option<&Path>) -> Option<Missing> {
         Programs::new(programs).find(needs(arm)).err()
     }
 
-    /// Returns the programs found.
+    /// Returns the third-party programs that were found.
     #[must_use]
     pub fn programs(&self) -> &Programs {
         &self.programs
     }
 
-    /// Builds the lines of all measurements.
+    /// Builds the network of all measurements, with a line for each round trip.
     ///
     /// # Errors
-    /// The machine refuses a step.
+    /// A step of the set-up fails.
     pub fn place(&self) -> io::Result<Place> {
         Place::build([&[RTT], &*self.settings.rtts].concat())
     }
 
-    /// Creates a town whose relays have not been started.
+    /// Creates a town on `place` whose relays have not been started.
     #[must_use]
     pub fn town<'a>(&'a self, place: &'a Place) -> Town<'a> {
         let (network, web) = (RefCell::new(None), RefCell::new(None));
@@ -116,7 +117,7 @@ impl Bench {
     }
 }
 
-/// Returns the programs that an arm needs, each with its source.
+/// Returns the programs that `arm` needs, each with its source.
 fn needs(arm: Arm) -> &'static [(&'static str, &'static str)] {
     match arm {
         Arm::Direct => &[],
@@ -127,10 +128,11 @@ fn needs(arm: Arm) -> &'static [(&'static str, &'static str)] {
 }
 
 impl<'a> Town<'a> {
-    /// Makes one measurement. It ends soon after `stop` is set, and its result is then useless.
+    /// Makes the measurement `unit`. It ends soon after `stop` is set, and its result is then
+    /// useless.
     ///
     /// # Errors
-    /// The network or the client could not be started; failed downloads are no error.
+    /// The network or the client could not be started. Failed downloads are no error.
     pub fn measure(&self, unit: &Unit, stop: &AtomicBool) -> Result<Measured, String> {
         let measured = self.in_town(unit, stop);
         if measured.is_err() {
@@ -189,7 +191,8 @@ impl<'a> Town<'a> {
         OnionNetwork::start(self.makers(), &authority, &relays, true)
     }
 
-    /// Runs a unit, and records its duration and the other load of the machine.
+    /// Runs the downloads or streams of `unit`, and records their duration and the other load of
+    /// the machine.
     fn timed(
         &self,
         unit: &Unit,
@@ -222,7 +225,7 @@ impl<'a> Town<'a> {
         })
     }
 
-    /// Builds the circuit and the link by fetching one byte.
+    /// Fetches one byte, so that the circuit and the link are built before the measurement.
     fn warm(&self, fetch: &Fetch<'_>, stop: &AtomicBool) -> io::Result<()> {
         let mut tries = 0;
         loop {
@@ -298,7 +301,7 @@ impl Bench {
 }
 
 impl Outcome {
-    /// Stores the first reason of a failure.
+    /// Stores the reason `error` of a failure, unless an earlier one is stored.
     fn note(&mut self, error: Option<String>) {
         if let (Some(error), true) = (error, self.error.is_empty()) {
             self.error = error;

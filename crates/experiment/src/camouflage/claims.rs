@@ -6,7 +6,7 @@ use super::paper::{BROKEN_FROM, SLOW};
 use super::plan::{Arm, What};
 use super::summary::{Quantity, StreamBox, counts, ratios};
 
-/// Statement of the paper about an arm.
+/// A statement of the paper about an arm.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Claim {
     /// The chopper alone costs hardly more than Tor in bytes down (Table 3: 1.008 times).
@@ -23,16 +23,17 @@ pub enum Claim {
     Slow,
     /// The bandwidth on the wire does not depend on the round trip (Figure 6: Tor and chopper).
     Flat,
-    /// A stream of [`SLOW`] is not sustained from [`BROKEN_FROM`] on (Figure 6: HTTP).
+    /// A stream of [`SLOW`] kB/s is not sustained at round trips from [`BROKEN_FROM`] ms on
+    /// (Figure 6: HTTP).
     Breaks,
 }
 
 /// Verdict on a claim.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Verdict {
-    /// The interval is on the claim's side of the bound.
+    /// The whole interval of the measured value is on the claim's side of the bound.
     Holds,
-    /// The interval is on the other side.
+    /// The whole interval is on the other side of the bound.
     Fails,
     /// The bound is inside the interval, or there are too few rounds for an interval.
     Open,
@@ -43,15 +44,16 @@ pub enum Verdict {
 pub struct Judged {
     /// Claim that was judged.
     pub claim: Claim,
-    /// Arm that it is about.
+    /// Arm that the claim is about.
     pub arm: Arm,
-    /// For a stream, its rate in kB/s.
+    /// Rate of the stream in kB/s, if the claim is about a stream.
     pub rate: Option<u32>,
-    /// Interval that is compared with the bound.
+    /// Interval that is compared with the bound; `None` if there are too few rounds.
     pub found: Option<[f64; 2]>,
-    /// Median of the compared values, if it is one.
+    /// Median of the values that are compared with the bound; `None` if the claim compares no
+    /// median.
     pub median: Option<f64>,
-    /// Number of rounds; for a stream, the minimum over round trips.
+    /// Number of rounds. For a stream, the smallest number at any round trip.
     pub rounds: usize,
     /// Number of the arm's downloads or streams that were cut or failed.
     pub cut: usize,
@@ -70,8 +72,8 @@ impl Claim {
         Claim::Slow,
     ];
 
-    /// Returns the bound, and whether it is a minimum. If the paper states many times, it is half
-    /// the paper's factor.
+    /// Returns the claim's bound, and whether the bound is a minimum. If the paper states a factor
+    /// of many times, the bound is half that factor.
     #[must_use]
     pub fn bound(self) -> (f64, bool) {
         match self {
@@ -86,8 +88,8 @@ impl Claim {
         }
     }
 
-    /// Returns whether the paper makes the claim about an arm, or about the system that the arm is
-    /// compared with.
+    /// Returns whether the paper makes the claim about `arm`, or about the system with which `arm`
+    /// is compared.
     fn is_about(self, arm: Arm) -> bool {
         match self {
             Claim::LeanDown | Claim::LeanUp | Claim::Quick => {
@@ -99,7 +101,8 @@ impl Claim {
         }
     }
 
-    /// Returns the values that are compared with the bound.
+    /// Returns the ratios that are compared with the bound, one for each round: of `arm` to Tor or
+    /// to a direct download. Claims about streams have none.
     fn ratios(self, records: &[Measured], arm: Arm) -> Vec<f64> {
         let (other, quantity) = match self {
             Claim::LeanDown => (Arm::Tor, Quantity::Down),
@@ -112,7 +115,7 @@ impl Claim {
         ratios(records, [arm, other], quantity)
     }
 
-    /// Judges an interval of those values.
+    /// Judges the claim by `interval`, the interval of the measured value.
     fn verdict(self, interval: Option<[f64; 2]>) -> Verdict {
         let (bound, is_least) = self.bound();
         match interval {
@@ -180,8 +183,8 @@ fn of_streams(claim: Claim, arm: Arm, boxes: &[StreamBox]) -> Vec<Judged> {
     rates.into_iter().filter_map(of_rate).collect()
 }
 
-/// Returns the relative deviation of the median at a round trip from that at the shortest one. The
-/// result is the minimum and the maximum that the worst round trip's intervals allow. `None` if
+/// Returns the largest relative deviation of the median at any round trip from the median at the
+/// shortest one. The result is the minimum and the maximum that the intervals allow. `None` if
 /// there are too few rounds, or if nothing arrived at the shortest round trip.
 fn deviation(boxes: &[&StreamBox]) -> Option<[f64; 2]> {
     let (first, others) = boxes.split_first()?;
@@ -189,7 +192,7 @@ fn deviation(boxes: &[&StreamBox]) -> Option<[f64; 2]> {
     let mut worst: Option<[f64; 2]> = None;
     for other in others {
         let [low, high] = other.level?.interval?;
-        // Distance of 1 from a ratio between low / most and high / least.
+        // The smallest and the largest ratio that the intervals allow, as distances from 1.
         let (down, up) = (ratio(low, most)? - 1.0, ratio(high, least)? - 1.0);
         let nearest = if down <= 0.0 && up >= 0.0 { 0.0 } else { down.abs().min(up.abs()) };
         let farthest = down.abs().max(up.abs());
@@ -199,8 +202,9 @@ fn deviation(boxes: &[&StreamBox]) -> Option<[f64; 2]> {
     worst
 }
 
-/// Returns the share of the stream that arrives in a second, at round trips from [`BROKEN_FROM`]
-/// on: the minimum and the maximum over those round trips.
+/// Returns the payload that arrives per second, divided by the stream's rate, at round trips from
+/// [`BROKEN_FROM`] ms on. The result is the minimum and the maximum that the intervals of those
+/// round trips allow.
 fn held(boxes: &[&StreamBox]) -> Option<[f64; 2]> {
     let far = boxes.iter().filter(|one| one.rtt >= BROKEN_FROM);
     let intervals: Vec<[f64; 2]> =

@@ -12,30 +12,31 @@ use super::plan::{Arm, What};
 pub struct Download {
     /// Length of the payload.
     pub bytes: u32,
-    /// Time to its first byte; `None` if it was cut or failed.
+    /// Time to the first byte; `None` if the download was cut or failed.
     pub first_byte: Option<f64>,
-    /// Time to its last byte.
+    /// Time to the last byte; `None` if the download was cut or failed.
     pub whole: Option<f64>,
     /// Bytes of IP packets from the client that crossed its line for this download.
     pub up: u64,
-    /// Bytes of IP packets to the client.
+    /// Bytes of IP packets to the client that crossed its line for this download.
     pub down: u64,
 }
 
-/// A stream of a fixed rate. Lists have one value for each second since the first byte.
+/// A stream of a fixed rate. Each list has one value for each second since the first byte.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Stream {
     /// Sending rate of the web server in kB/s.
     pub rate: u32,
-    /// Time from the SOCKS request to the first byte in seconds; `None` if none arrived.
+    /// Time from the SOCKS request to the first byte in seconds; `None` if no byte arrived.
     pub first_byte: Option<f64>,
-    /// Time to the last byte; `None` if it was cut or failed.
+    /// Time from the SOCKS request to the last byte in seconds; `None` if the stream was cut or
+    /// failed.
     pub whole: Option<f64>,
-    /// Payload bytes that arrived.
+    /// Payload bytes that arrived in each second.
     pub came: Vec<u64>,
-    /// Bytes of IP packets from the client that crossed its line.
+    /// Bytes of IP packets from the client that crossed its line in each second.
     pub up: Vec<u64>,
-    /// Bytes of IP packets to the client.
+    /// Bytes of IP packets to the client that crossed its line in each second.
     pub down: Vec<u64>,
 }
 
@@ -46,7 +47,7 @@ pub struct Measured {
     pub unit: String,
     /// Kind of measurement.
     pub what: What,
-    /// Arm, the client's way of fetching.
+    /// Arm that was measured: the client's way of fetching.
     pub arm: Arm,
     /// Round trip of the line, in ms.
     pub rtt: u32,
@@ -54,13 +55,13 @@ pub struct Measured {
     pub round: u32,
     /// Start time, in seconds since 1970.
     pub started: f64,
-    /// Time from the client's start until it knew the network, in seconds; 0 without Tor.
+    /// Time from the client's start until it knew the Tor network, in seconds; 0 without Tor.
     pub bootstrap: f64,
     /// Downloads in the order of execution.
     pub downloads: Vec<Download>,
     /// Streams in the order of execution.
     pub streams: Vec<Stream>,
-    /// Duration of all of them, in seconds.
+    /// Duration of all downloads and streams, in seconds.
     pub seconds: f64,
     /// Share of the machine's CPUs that was in use by any process.
     pub busy: f64,
@@ -77,7 +78,8 @@ impl Record for Measured {
 }
 
 impl Download {
-    /// Returns the goodput from the request to the last byte, in kB/s.
+    /// Returns the goodput from the request to the last byte, in kB/s; `None` if the download was
+    /// cut or failed.
     #[must_use]
     pub fn goodput(&self) -> Option<f64> {
         Some(f64::from(self.bytes) / 1e3 / self.whole?)

@@ -1,17 +1,18 @@
 //! Camouflage: Weinberg et al., "StegoTorus: A Camouflage Proxy for the Tor Anonymity System" (CCS
 //! 2012), section 6: Table 3, Figures 6 and 7.
 //!
-//! A client is at home, connected by a slow line with a long delay. At its other end, a bridge, a
-//! private Tor network and a web server share one unlimited host. Downloads and streams of a fixed
-//! rate go directly, through Tor alone, through Tor with pluggable transports, and through our
-//! transport without Tor inside. The traffic on the client's line is counted.
+//! A client is at home, connected by a slow line with a long delay. At the line's other end, a
+//! bridge, a private Tor network and a web server share one host without a rate limit. Downloads
+//! and streams of a fixed rate go directly, through Tor alone, through Tor with pluggable
+//! transports, and through our transport without Tor inside. The traffic on the client's line is
+//! counted.
 //!
 //! * [`Settings`] and [`plan`]: the measurements and their order;
-//! * [`Bench`] and [`Town`]: execute one of them;
-//! * [`Measured`]: its result;
+//! * [`Bench`] and [`Town`]: execute one measurement;
+//! * [`Measured`]: the result of a measurement;
 //! * [`summary`]: all results together, compared with [`paper`];
 //! * [`claims`]: the paper's claims that hold;
-//! * [`bars`]: limits of our transport's cost.
+//! * [`bars`]: required limits of our transport's cost.
 
 mod bare;
 pub mod bars;

@@ -2,7 +2,7 @@
 
 use super::plan::Arm;
 
-/// Mean number of bytes of 32 downloads of 1,000,000 B (Table 3).
+/// A row of Table 3: the mean number of bytes on the wire of 32 downloads of 1,000,000 B.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Row {
     /// Bytes to the server.
@@ -11,8 +11,8 @@ pub struct Row {
     pub down: f64,
 }
 
-/// Returns the row of Table 3 that an arm is compared with. The paper has one HTTP module, which is
-/// compared with each of ours.
+/// Returns the row of Table 3 with which `arm` is compared; `None` if the paper has none. The
+/// paper has one HTTP module, which is compared with each of our HTTP profiles.
 #[must_use]
 pub fn table_3(arm: Arm) -> Option<Row> {
     let (up, down) = match arm {
@@ -25,7 +25,8 @@ pub fn table_3(arm: Arm) -> Option<Row> {
     Some(Row { up, down })
 }
 
-/// Returns the values read from Figure 7: mean goodput in kB/s for 100, 200, … 1,000 kB.
+/// Returns the values read from Figure 7 for `arm`: mean goodput in kB/s for 100, 200, … 1,000 kB.
+/// `None` if the figure lacks the arm.
 #[must_use]
 pub fn figure_7(arm: Arm) -> Option<[f64; 10]> {
     match arm {
@@ -38,8 +39,8 @@ pub fn figure_7(arm: Arm) -> Option<[f64; 10]> {
     }
 }
 
-/// Returns the value read from Figure 6: median bandwidth on the wire in kB/s. It is that of a
-/// stream of 50, 150 or 300 kB/s at round trips of 100, 150, … 450 ms. HTTP's values are those of
+/// Returns the value read from Figure 6: the median bandwidth on the wire in kB/s. `rate` is the
+/// stream's, 50, 150 or 300 kB/s, and `rtt` one of 100, 150, … 450 ms. HTTP's values are those of
 /// six connections. Tor and chopper are flat.
 #[must_use]
 pub fn figure_6(arm: Arm, rate: u32, rtt: u32) -> Option<f64> {
@@ -63,7 +64,7 @@ const HTTP: [[f64; 8]; 3] = [
 
 /// Round trip in ms from which HTTP does not sustain a stream of [`SLOW`] (section 6).
 pub const BROKEN_FROM: u32 = 200;
-/// Rate of the stream in the paper's text, in kB/s.
+/// Rate of the slowest stream in the paper's text, in kB/s.
 pub const SLOW: u32 = 50;
 
 #[cfg(test)]

@@ -9,13 +9,13 @@ use super::super::stage::Stage;
 
 /// Uplink rate of the client's line in kbit/s (section 6: 5.6 Mbit/s down and .7 Mbit/s up).
 pub const UP_KBIT: u32 = 700;
-/// Downlink rate; see [`UP_KBIT`].
+/// Downlink rate of the client's line in kbit/s; for the source see [`UP_KBIT`].
 pub const DOWN_KBIT: u32 = 5_600;
-/// Queue of the line in each direction, in kB.
+/// Queue length of the client's line in each direction, in kB.
 pub const QUEUE_KB: u32 = 100;
-/// Address of the web server, for the exit.
+/// Address of the web server, as the exit reaches it.
 pub(super) const WEB: Ipv4Addr = Ipv4Addr::new(10, 40, 0, 1);
-/// Port of a transport at a bridge.
+/// Port at which a bridge's transport listens.
 pub(super) const PORT: u16 = 443;
 /// Addresses of the authority and of three relays. They are in different /16 networks, because
 /// relays of one such network may not be on the same circuit.
@@ -26,18 +26,18 @@ pub(super) const RELAYS: [(&str, Ipv4Addr); 3] = [
     ("exit", Ipv4Addr::new(10, 30, 0, 1)),
 ];
 
-/// A client's host and another one, with one line between them for each round trip. The address of
-/// the other end selects the line.
+/// The hosts of all measurements: the client's host, and another one with all other programs.
+/// Between them is one line for each round trip. The destination address selects the line.
 pub struct Place {
     pub(super) stage: Stage,
     rtts: Vec<u32>,
 }
 
 impl Place {
-    /// Builds the network for round trips in ms.
+    /// Builds the network, with a line for each round trip in `rtts`, in ms.
     ///
     /// # Errors
-    /// The machine refuses a step.
+    /// A step of the set-up fails.
     pub(super) fn build(mut rtts: Vec<u32>) -> io::Result<Place> {
         rtts.sort_unstable();
         rtts.dedup();
@@ -50,18 +50,19 @@ impl Place {
         far_end(self.number(rtt))
     }
 
-    /// Returns the bytes of IP packets that a line has carried so far, from the client and to it.
+    /// Returns the bytes of IP packets that the line with round trip `rtt` has carried so far:
+    /// from the client, and to it.
     pub(super) fn carried(&self, rtt: u32) -> [u64; 2] {
         let (all, number) = (self.stage.carried(), self.number(rtt));
         [all.up[number], all.down[number]]
     }
 
-    /// Returns the seat of a program at the client's end.
+    /// Returns the name, address and host for a program at the client's end.
     pub(super) fn near_seat(&self, name: &str) -> Seat<'_> {
         Seat { name: name.to_owned(), ip: Ipv4Addr::LOCALHOST, host: self.stage.client() }
     }
 
-    /// Returns the seat of a program at the other end, with this address.
+    /// Returns the name, address and host for a program at the other end, with the address `ip`.
     pub(super) fn far_seat(&self, name: &str, ip: Ipv4Addr) -> Seat<'_> {
         Seat { name: name.to_owned(), ip, host: self.stage.server() }
     }
@@ -71,8 +72,8 @@ impl Place {
     }
 }
 
-/// Returns the far end's address on a line. It is in the network for benchmarks (RFC 2544), because
-/// webtunnel's client refuses private addresses.
+/// Returns the far end's address on line `number`. It is in the network for benchmarks (RFC 2544),
+/// because webtunnel's client refuses private addresses.
 fn far_end(number: usize) -> Ipv4Addr {
     Ipv4Addr::new(198, 18, number as u8, 1)
 }

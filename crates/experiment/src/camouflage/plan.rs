@@ -24,7 +24,7 @@ const STARTING: Duration = Duration::from_secs(20);
 /// Total length of the pauses in a measurement.
 const PAUSES: Duration = Duration::from_secs(12);
 
-/// The client's way of fetching.
+/// The client's way of fetching, which is compared with others.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
 pub enum Arm {
@@ -38,23 +38,24 @@ pub enum Arm {
     Webtunnel,
     /// C tor through our transport with the profile `nosteg`: the paper's chopper alone.
     Nosteg,
-    /// Our transport, one exchange per connection as in the original.
+    /// C tor through our transport with the profile `nosteg-rr`: one exchange per connection as in
+    /// the original.
     NostegRr,
-    /// Our transport, with many short connections.
+    /// C tor through our transport with the profile `nosteg-short`: many short connections.
     NostegShort,
-    /// Our transport, HTTP with opaque bodies.
+    /// C tor through our transport: HTTP with opaque bodies.
     Opaque,
-    /// Our transport, HTTP with opaque bodies and many short connections.
+    /// C tor through our transport: HTTP with opaque bodies and many short connections.
     OpaqueShort,
-    /// Our transport, HTTP with printable bodies.
+    /// C tor through our transport: HTTP with printable bodies.
     Text,
-    /// Our transport, HTTP with printable bodies and many short connections.
+    /// C tor through our transport: HTTP with printable bodies and many short connections.
     TextShort,
-    /// Our transport, HTTP with JPEGs down.
+    /// C tor through our transport: HTTP with JPEGs towards the client.
     Image,
-    /// Our transport, HTTP with the objects of a site, which keep their meaning.
+    /// C tor through our transport: HTTP with the objects of a site, which keep their meaning.
     Site,
-    /// Our transport, with the connection sizes and pauses of recorded traffic.
+    /// C tor through our transport, with the connection sizes and pauses of recorded traffic.
     Embed,
 }
 
@@ -77,13 +78,14 @@ named!(Arm: Direct "direct", Tor "tor", Obfs4 "obfs4", Webtunnel "webtunnel", No
 named!(What: Downloads "downloads", Streams "streams", Bare "bare");
 
 impl Arm {
-    /// Returns whether it is a profile of our transport; then its name is the profile's.
+    /// Returns whether the arm is a profile of our transport. If so, the arm's name is the
+    /// profile's.
     #[must_use]
     pub fn is_ours(self) -> bool {
         !matches!(self, Arm::Direct | Arm::Tor | Arm::Obfs4 | Arm::Webtunnel)
     }
 
-    /// Returns whether it is one of our HTTP profiles.
+    /// Returns whether the arm is an HTTP profile of our transport.
     #[must_use]
     pub fn is_http(self) -> bool {
         let arms =
@@ -91,8 +93,8 @@ impl Arm {
         arms.contains(&self)
     }
 
-    /// Returns whether its downloads take several times as long as others: the cover is many times
-    /// the payload.
+    /// Returns whether downloads of this arm take several times as long as others, because the
+    /// cover is many times as large as the payload.
     fn is_slow(self) -> bool {
         matches!(self, Arm::Image | Arm::Site | Arm::Embed)
     }
@@ -103,7 +105,7 @@ impl Arm {
 pub struct Settings {
     /// Arms to measure.
     pub arms: Vec<Arm>,
-    /// Number of rounds of downloads.
+    /// Number of rounds of downloads through Tor and directly.
     pub rounds: u32,
     /// Number of rounds of downloads through our transport without Tor inside.
     pub bare_rounds: u32,
@@ -117,11 +119,11 @@ pub struct Settings {
     pub seconds: u32,
     /// Time after which a download is cut, in seconds.
     pub cut: u32,
-    /// JPEG files of `http-image`: their number and bytes.
+    /// Number and total bytes of the JPEG files for `http-image`; `None` without them.
     pub pictures: Option<[u64; 2]>,
-    /// Files of `http-site`'s covers: their number and bytes.
+    /// Number and total bytes of the covers' files for `http-site`; `None` without them.
     pub covers: Option<[u64; 2]>,
-    /// Seed of all orders.
+    /// Seed of all random orders.
     pub seed: u64,
 }
 
@@ -140,7 +142,8 @@ pub struct Unit {
 }
 
 impl Settings {
-    /// Returns the settings that must not change when a run is resumed; the others may grow.
+    /// Returns the settings that must not change when a run is resumed. Settings that are left out
+    /// may grow.
     #[must_use]
     pub fn header(&self) -> Value {
         let mut header = json!({
@@ -152,7 +155,7 @@ impl Settings {
             "cut": self.cut,
             "pictures": self.pictures,
         });
-        // Journals from before the covers existed are resumed without them.
+        // A journal from before the covers existed lacks this setting, and can still be resumed.
         if let Some(covers) = self.covers {
             header["covers"] = json!(covers);
         }
@@ -175,7 +178,8 @@ impl Settings {
 }
 
 impl Unit {
-    /// Returns the sizes of its downloads in order, which all arms of a round share.
+    /// Returns the sizes of the unit's downloads in order, which are the same for all arms of a
+    /// round.
     #[must_use]
     pub fn lengths(&self, seed: u64) -> Vec<u32> {
         if self.what == What::Bare {
@@ -186,7 +190,8 @@ impl Unit {
         self.shuffled(seed, "lengths", lengths)
     }
 
-    /// Returns the streams' rates in kB/s in order, which all arms of a round share.
+    /// Returns the rates of the unit's streams in kB/s in order, which are the same for all arms
+    /// of a round.
     #[must_use]
     pub fn rates(&self, settings: &Settings) -> Vec<u32> {
         self.shuffled(settings.seed, "rates", settings.rates.clone())

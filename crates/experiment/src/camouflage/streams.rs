@@ -11,13 +11,14 @@ use super::place::Place;
 
 /// Interval of the check for the first byte.
 const LOOK: Duration = Duration::from_millis(10);
-/// Maximum duration of a stream, as a multiple of its nominal one.
+/// Maximum duration of a stream, as a multiple of its nominal duration.
 const SLACK: u32 = 3;
 
 /// Parameters of a stream.
 #[derive(Clone, Copy)]
 pub(super) struct Pace<'a> {
-    /// Fetch that carries it; length and rate are replaced by its own.
+    /// Fetch that receives the stream. Its length and its rate are replaced by those of the
+    /// stream.
     pub(super) fetch: Fetch<'a>,
     /// Round trip of the line, in ms.
     pub(super) rtt: u32,
@@ -26,10 +27,11 @@ pub(super) struct Pace<'a> {
     pub(super) seconds: u32,
 }
 
-/// Runs a stream. The returned text is the reason why it did not complete, or empty.
+/// Runs a stream. Returns its measured values, and the reason why it did not complete, which is
+/// empty if it did.
 ///
 /// # Errors
-/// Only those of entering the client's namespace.
+/// The thread cannot enter the client's namespace.
 pub(super) fn carry(
     place: &Place,
     pace: Pace<'_>,
@@ -65,7 +67,8 @@ pub(super) fn carry(
     })
 }
 
-/// Returns the growth of these counters in each of `seconds` seconds.
+/// Calls `counters` once a second for `seconds` seconds, and returns the growth of the three
+/// counters in each second.
 fn sampled(seconds: u32, mut counters: impl FnMut() -> [u64; 3]) -> Vec<[u64; 3]> {
     let (began, mut before) = (Instant::now(), counters());
     let second = |turn: u32| {

@@ -13,9 +13,9 @@ pub enum Quantity {
     Goodput,
     /// Time to the first byte, in seconds.
     FirstByte,
-    /// Bytes from the client that crossed its line.
+    /// Bytes of IP packets from the client that crossed its line.
     Up,
-    /// Bytes to the client that crossed its line.
+    /// Bytes of IP packets to the client that crossed its line.
     Down,
 }
 
@@ -24,17 +24,19 @@ pub enum Quantity {
 pub struct Row {
     /// Arm of the row.
     pub arm: Arm,
-    /// Number of downloads, and of those that were cut or failed.
+    /// Number of all downloads, and of those that were cut or failed.
     pub counts: (usize, usize),
-    /// Bytes of completed downloads, from the client and to it: means of the rounds' means.
+    /// Bytes of IP packets for completed downloads, from the client and to it: means of the
+    /// rounds' means.
     pub bytes: [Option<Mean>; 2],
-    /// The same bytes as multiples of a direct download's.
+    /// The values of `bytes` as multiples of a direct download's.
     pub to_direct: [Option<f64>; 2],
     /// Time to the first byte, in seconds.
     pub first_byte: Option<Median>,
     /// Goodput in kB/s.
     pub goodput: Option<Median>,
-    /// Goodput divided by that of Tor alone in the same round.
+    /// Goodput divided by that of Tor alone in the same round; `None` if the rounds allow no
+    /// comparison.
     pub to_tor: Option<Median>,
     /// Maximum share of the machine that was in use.
     pub busy: f64,
@@ -59,21 +61,23 @@ pub struct StreamBox {
     pub rate: u32,
     /// Round trip in ms.
     pub rtt: u32,
-    /// Number of streams, and of those that did not arrive completely.
+    /// Number of all streams, and of those that did not arrive completely.
     pub counts: (usize, usize),
-    /// Lower hinge, median and upper hinge of the bytes to the client on the wire per second, in
-    /// kB/s, over all seconds of all rounds.
+    /// Lower quartile, median and upper quartile of the bytes to the client on the wire per
+    /// second, in kB/s, over all seconds of all rounds.
     pub down: [f64; 3],
-    /// Median of the rounds' medians of that rate.
+    /// Median over rounds of each round's median of the bytes to the client per second, in kB/s.
     pub level: Option<Median>,
-    /// Median of the bytes from the client per second, in kB/s.
+    /// Median of the bytes from the client on the wire per second, in kB/s.
     pub up: f64,
-    /// Payload that arrived per second, divided by the stream's rate: over the rounds' medians.
+    /// Payload that arrived per second, divided by the stream's rate: the median over the rounds'
+    /// medians.
     pub held: Option<Median>,
 }
 
 impl Quantity {
-    /// Returns the quantity of a download; if it was cut or failed, the worst possible value.
+    /// Returns this quantity of the download `one`. If the download was cut or failed, returns the
+    /// worst possible value.
     #[must_use]
     pub fn of(self, one: &Download) -> f64 {
         let crossed = |bytes: u64| one.whole.map(|_| bytes as f64);
@@ -91,7 +95,8 @@ impl Quantity {
     }
 }
 
-/// Returns an arm's downloads of a length, each with its round.
+/// Returns the downloads of `bytes` bytes by `arm` in measurements of kind `what`, each with its
+/// round.
 fn of(
     records: &[Measured],
     (what, arm): (What, Arm),
@@ -102,15 +107,16 @@ fn of(
     each.filter(move |(_, one)| one.bytes == bytes)
 }
 
-/// Returns a quantity of an arm's downloads of [`LONGEST`]: the median of each round.
+/// Returns the median of `quantity` in each round, over an arm's downloads of [`LONGEST`] bytes.
 #[must_use]
 pub fn rounds(records: &[Measured], which: (What, Arm), quantity: Quantity) -> BTreeMap<u32, f64> {
     let values = of(records, which, LONGEST).map(|(round, one)| (round, quantity.of(one)));
     by_round(values, middle)
 }
 
-/// Returns that quantity through Tor, divided by another arm's in the same round. If both are the
-/// worst possible value, so is the ratio; a round in which only the other is 0 has no ratio.
+/// Returns `quantity` of `arm` through Tor, divided by that of `other` in the same round: a value
+/// for each round. If both are the worst possible value, so is the ratio. A round in which only
+/// `other` is 0 has no ratio.
 #[must_use]
 pub fn ratios(records: &[Measured], [arm, other]: [Arm; 2], quantity: Quantity) -> Vec<f64> {
     let of = |arm| rounds(records, (What::Downloads, arm), quantity);
@@ -123,7 +129,7 @@ pub fn ratios(records: &[Measured], [arm, other]: [Arm; 2], quantity: Quantity) 
     of(arm).into_iter().filter_map(ratio).collect()
 }
 
-/// Returns the number of an arm's downloads of [`LONGEST`], and the number of them that were cut or
+/// Returns the number of an arm's downloads of [`LONGEST`] bytes, and how many of them were cut or
 /// failed.
 #[must_use]
 pub fn counts(records: &[Measured], which: (What, Arm)) -> (usize, usize) {
@@ -162,7 +168,7 @@ fn row(records: &[Measured], arm: Arm) -> Option<Row> {
     })
 }
 
-/// Returns the bytes of completed downloads.
+/// Returns the mean over rounds of an arm's bytes in direction `way`, over completed downloads.
 fn bytes(records: &[Measured], arm: Arm, way: Quantity) -> Option<Mean> {
     let all = of(records, (What::Downloads, arm), LONGEST);
     let ended = all.filter(|(_, one)| one.whole.is_some());
@@ -202,7 +208,7 @@ fn stream_box(records: &[Measured], (arm, rate, rtt): (Arm, u32, u32)) -> Option
         .flat_map(|record| record.streams.iter().map(|one| (record.round, one)))
         .filter(|(_, one)| one.rate == rate)
         .collect();
-    // Each second with its round, in kB.
+    // One value for each second of each stream, in kB, with the number of its round.
     let seconds = |of: fn(&Stream) -> &Vec<u64>| -> Vec<(u32, f64)> {
         let each = |&(round, one)| of(one).iter().map(move |bytes| (round, *bytes as f64 / 1e3));
         all.iter().flat_map(each).collect()

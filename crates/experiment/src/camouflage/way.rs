@@ -1,4 +1,5 @@
-//! The client's connection: a bridge and a client of C tor, with a transport between them.
+//! The client's connection to the network: a bridge and a client of C tor, with a transport
+//! between them.
 
 use std::fmt::Write as _;
 use std::io;
@@ -14,19 +15,20 @@ use super::webtunnel::{BEHIND, Front, Tunnel};
 
 /// Program `obfs4proxy`, and its source.
 pub(super) const OBFS4: (&str, &str) = ("obfs4proxy", "package obfs4proxy");
-/// Address where nothing listens, since no visitor reaches the site.
+/// Address of the site that a bridge's transport shows to visitors. Nothing listens there, because
+/// no visitor reaches the site.
 const NO_SITE: &str = "127.0.0.1:9";
 const CLIENT_RULES: &str =
     "ClientOnly 1\nUseBridges 1\nConfluxEnabled 0\nLearnCircuitBuildTimeout 0\n";
 
-/// Programs and cover data.
+/// Programs and cover data that an arm may need.
 #[derive(Clone, Copy)]
 pub(super) struct Kit<'a> {
     pub(super) programs: &'a Programs,
     pub(super) anabranch: &'a Path,
-    /// JPEGs of [`Arm::Image`].
+    /// Directory of the JPEGs for [`Arm::Image`].
     pub(super) pictures: Option<&'a Path>,
-    /// Covers of [`Arm::Site`], as `anabranch pt crawl` writes them.
+    /// Directory of the covers for [`Arm::Site`], as `anabranch pt crawl` writes them.
     pub(super) covers: Option<&'a Path>,
 }
 
@@ -34,18 +36,18 @@ pub(super) struct Kit<'a> {
 pub(super) struct Way<'a> {
     client: Node<'a>,
     bridge: Node<'a>,
-    /// nginx in front of webtunnel.
+    /// nginx in front of webtunnel; `None` for other transports.
     _front: Option<Front<'a>>,
     /// Time from the client's start until it knew the network, in seconds.
     pub(super) bootstrap: f64,
 }
 
 impl<'a> Way<'a> {
-    /// Starts both on the line with round trip `rtt`. The nodes' names contain `number`, which must
-    /// be unique.
+    /// Starts the bridge and the client on the line with round trip `rtt`. The nodes' names
+    /// contain `number`, which must be unique.
     ///
     /// # Errors
-    /// A program ends, or takes too long.
+    /// A program ends, or takes too long to be ready.
     pub(super) fn open(
         network: &OnionNetwork<'a>,
         place: &'a Place,
@@ -78,7 +80,7 @@ impl<'a> Way<'a> {
         Ok(Way { client, bridge, _front: front, bootstrap })
     }
 
-    /// Stops both, and deletes their state.
+    /// Stops the client and the bridge, and deletes their state.
     ///
     /// # Errors
     /// The state cannot be deleted.
@@ -94,7 +96,7 @@ pub(super) fn proxy() -> SocketAddr {
     SocketAddr::from((Ipv4Addr::LOCALHOST, SOCKS))
 }
 
-/// Returns our server's options for an arm's profile, with their values.
+/// Returns the options of our transport's server for the profile of `arm`, with their values.
 pub(super) fn options(arm: Arm, kit: Kit<'_>) -> Vec<(&'static str, String)> {
     let mut options = vec![("profile", arm.to_string())];
     if arm.is_http() {
@@ -111,28 +113,29 @@ pub(super) fn options(arm: Arm, kit: Kit<'_>) -> Vec<(&'static str, String)> {
 
 /// A pluggable transport.
 struct Transport {
-    /// Name that tor uses for it.
+    /// Name of the transport in `torrc`.
     name: &'static str,
-    /// Command of the client's side; the next field is that of the bridge's side.
+    /// Command of the transport's client. The next field is that of its server at the bridge.
     client: String,
     server: String,
-    /// Address at which it listens at a bridge.
+    /// Address at which the transport's server listens.
     listen: SocketAddrV4,
-    /// Options that the bridge passes to it.
+    /// Options that the bridge passes to the transport's server.
     options: String,
     line: Line,
 }
 
-/// Source of the bridge line for clients.
+/// Source of the bridge line that clients are configured with.
 enum Line {
-    /// The transport writes it to this file.
+    /// The transport's server writes the bridge line to this file.
     File(&'static str),
-    /// It is known in advance and ends with this text.
+    /// The bridge line is known in advance and ends with this text.
     Known(String),
 }
 
 impl Transport {
-    /// Returns the transport of an arm; `tunnel` is webtunnel's. `None` for C tor alone.
+    /// Returns the transport of `arm`; `None` for C tor alone. `tunnel` has the parameters of
+    /// webtunnel.
     fn of(arm: Arm, kit: Kit<'_>, ip: Ipv4Addr, tunnel: Option<&Tunnel>) -> Option<Transport> {
         let Kit { programs, anabranch, .. } = kit;
         let listen = SocketAddrV4::new(ip, PORT);
@@ -173,7 +176,7 @@ impl Transport {
         }
     }
 
-    /// Returns its lines of a bridge's `torrc`.
+    /// Returns the lines of a bridge's `torrc` for this transport.
     fn bridge_rules(&self) -> String {
         let Transport { name, server, listen, options, .. } = self;
         let options = match &**options {
@@ -211,7 +214,7 @@ fn bridge_line<'a>(
         .ok_or_else(|| io::Error::other(format!("{file} has no line: {text}")))
 }
 
-/// Returns the Bridge line in a text, with the address and the identity filled in.
+/// Returns the bridge line in `text`. The address `at` and the identity `identity` are filled in.
 fn line_of(text: &str, at: &str, identity: &str) -> Option<String> {
     let line = text.lines().find(|line| line.starts_with("Bridge "))?;
     let line = line.replace("<IP ADDRESS>:<PORT>", at).replace("<FINGERPRINT>", identity);

@@ -11,19 +11,19 @@ use super::super::certificates::Certificates;
 use super::super::stage::command;
 use super::place::{PORT, Place};
 
-/// webtunnel's programs, and their source.
+/// webtunnel's client and server programs, with their source.
 pub(super) const PROGRAMS: [(&str, &str); 2] = [
     ("webtunnel-client", "tests/interop/setup --area pt"),
     ("webtunnel-server", "tests/interop/setup --area pt"),
 ];
 /// Program nginx, and its source.
 pub(super) const NGINX: (&str, &str) = ("nginx", "package nginx-light");
-/// Address to which nginx forwards.
+/// Address of webtunnel's server, which receives requests from nginx.
 pub(super) const BEHIND: SocketAddrV4 = SocketAddrV4::new(Ipv4Addr::LOCALHOST, 15_000);
 /// Secret path of the tunnel.
 const SECRET: &str = "/8d1Tn0Yw2eRfKq7uVbXcJ5hLs";
-/// Program that sets the environment of webtunnel's client, since trust is set there and tor does
-/// not set it.
+/// Program that sets the environment of webtunnel's client. The certificates that the client
+/// trusts are set there, and tor cannot set it.
 const ENV: &str = "/usr/bin/env";
 
 /// nginx in front of a bridge. It is stopped on drop.
@@ -36,15 +36,15 @@ pub(super) struct Front<'a> {
 pub(super) struct Tunnel {
     /// URL of the tunnel.
     pub(super) url: String,
-    /// Certificate chain that the client trusts, as a path that the crew's programs see.
+    /// Path of the certificate chain that the client trusts, as the started programs see it.
     pub(super) trust: PathBuf,
 }
 
 impl<'a> Front<'a> {
-    /// Starts nginx at an address, and waits until it listens.
+    /// Starts nginx at the address `ip`, and waits until it listens.
     ///
     /// # Errors
-    /// It ends, or takes too long.
+    /// nginx ends, or takes too long to listen.
     pub(super) fn start(
         place: &'a Place,
         programs: &Programs,
@@ -70,24 +70,24 @@ impl<'a> Front<'a> {
 }
 
 impl Tunnel {
-    /// Returns the command in `torrc` for a client that trusts nginx.
+    /// Returns webtunnel's client command for `torrc`. The client trusts nginx's certificate.
     pub(super) fn client(&self, programs: &Programs) -> String {
         let program = programs.path(PROGRAMS[0].0);
         format!("{ENV} SSL_CERT_FILE={} {}", self.trust.display(), program.display())
     }
 
-    /// Returns the command in `torrc` for a server.
+    /// Returns webtunnel's server command for `torrc`.
     pub(super) fn server(&self, programs: &Programs) -> String {
         programs.path(PROGRAMS[1].0).display().to_string()
     }
 
-    /// Returns the option of both sides: the tunnel's URL.
+    /// Returns the transport option with the tunnel's URL, which client and server share.
     pub(super) fn option(&self) -> String {
         format!("url={}", self.url)
     }
 }
 
-/// Returns the configuration of a single process whose files are all in `folder`.
+/// Returns nginx's configuration for a single process. All its files are in `folder`.
 fn config(ip: Ipv4Addr, [folder, key, chain]: [&Path; 3]) -> String {
     let [folder, key, chain] = [folder, key, chain].map(|path| path.display().to_string());
     let kinds = ["client_body", "proxy", "fastcgi", "uwsgi", "scgi"];

@@ -25,14 +25,16 @@ use super::plan::{Settings, Unit, WEB};
 const SERVERS: u16 = 4;
 /// Range of the pause between two repetitions, in seconds.
 const BETWEEN: std::ops::Range<f64> = 0.05..0.25;
-/// Time for which the first fetch may fail, because a client has to build its circuits.
+/// Time for which first fetches are tried again after a failure, because a client has to build its
+/// circuits.
 const WARM: Duration = Duration::from_secs(90);
-/// Number of uncounted repetitions at the start, in which sets grow to their number of circuits.
+/// Number of uncounted repetitions at the start, during which a client builds all circuits of its
+/// sets.
 const FIRST: u32 = 3;
-/// Number of failed fetches above which a measurement ends.
+/// Number of failed fetches after which a measurement is abandoned.
 const FAILURES: u32 = 10;
 
-/// Executor of measurements; each one has its own network, which is removed afterwards.
+/// Executor of measurements. Each measurement has its own network, which is removed afterwards.
 #[derive(Debug)]
 pub struct Bench {
     programs: Programs,
@@ -45,7 +47,7 @@ impl Bench {
     /// optional directory that may contain C tor.
     ///
     /// # Errors
-    /// A design needs C tor, and it was not found.
+    /// A design needs C tor, which was not found.
     pub fn new(
         settings: &Settings,
         anabranch: PathBuf,
@@ -58,15 +60,16 @@ impl Bench {
         Ok(Bench { programs: found, anabranch, settings: settings.clone() })
     }
 
-    /// Returns the programs found.
+    /// Returns the third-party programs that were found.
     pub fn programs(&self) -> &Programs {
         &self.programs
     }
 
-    /// Makes one measurement. It ends soon after `stop` is set, and its result is then useless.
+    /// Makes the measurement `unit`. It ends soon after `stop` is set, and its result is then
+    /// useless.
     ///
     /// # Errors
-    /// The network or its clients could not be started; failed fetches are no error.
+    /// The network or its clients could not be started. Failed fetches are no error.
     pub fn measure(&self, unit: &Unit, stop: &AtomicBool) -> Result<Measured, String> {
         self.run(unit, stop).map_err(|error| error.to_string())
     }
@@ -177,7 +180,8 @@ impl Measurement<'_> {
         })
     }
 
-    /// Fetches until a fetch succeeds, and then [`FIRST`] - 1 times more.
+    /// Fetches until a fetch succeeds, and then [`FIRST`] - 1 times more, without counting the
+    /// results.
     fn warm(&self) -> io::Result<()> {
         let began = Instant::now();
         let mut left = FIRST;

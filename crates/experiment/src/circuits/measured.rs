@@ -1,4 +1,4 @@
-//! Result of one network, and its storage format.
+//! Result of a measurement in one network, and its storage format.
 
 use serde::{Deserialize, Serialize};
 
@@ -12,52 +12,53 @@ pub const MIB: usize = 1 << 20;
 /// One repetition: a web page, then a bulk download. Times are in seconds since the SOCKS request.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Repetition {
-    /// Whether the HTTP request was sent together with the SOCKS request.
+    /// Whether the HTTP request was sent together with the SOCKS request (optimistic data).
     pub optimistic: bool,
-    /// Time to the page's first byte.
+    /// Time to the first byte of the web page.
     pub first_byte: f64,
-    /// Time to the page's last byte.
+    /// Time to the last byte of the web page.
     pub web: f64,
     /// Time to the last byte of the bulk download.
     pub bulk: f64,
 }
 
-/// Result of a design in one network.
+/// Result of one measurement: a design in one network.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Measured {
     /// Name of the unit in the plan.
     pub unit: String,
     /// Design that was measured.
     pub design: Design,
-    /// Number of circuits.
+    /// Number of circuits of the measuring client.
     pub legs: u32,
     /// Topology of the network.
     pub place: Place,
-    /// Circuits of the clients that loaded the network.
+    /// Choice of circuits by the clients that loaded the network.
     #[serde(default)]
     pub load: Load,
-    /// Load in percent of one guard's line, in [`Place::Line`].
+    /// Load in percent of one guard's line, in [`Place::Line`]; `None` in other topologies.
     #[serde(default)]
     pub level: Option<u32>,
     /// Number of the round, from 0.
     pub round: u32,
     /// Start time, in seconds since 1970.
     pub started: f64,
-    /// Measured repetitions.
+    /// Results of the measured repetitions.
     pub repetitions: Vec<Repetition>,
     /// Number of failed fetches of the measuring client.
     pub failed: u32,
     /// Duration of the repetitions in seconds, pauses included.
     pub seconds: f64,
-    /// Bytes that all clients fetched meanwhile.
+    /// Bytes that all clients fetched during the repetitions.
     pub bytes: u64,
     /// Number of failed fetches of the clients that loaded the network.
     pub load_failed: u64,
-    /// CPU seconds of the three guards, the three middles and the exit meanwhile.
+    /// CPU seconds that the three guards, the three middles and the exit used during the
+    /// repetitions.
     pub cpu: [f64; 7],
-    /// Share of the machine's CPUs that was in use.
+    /// Share of the machine's CPUs that was in use by any process.
     pub busy: f64,
-    /// Reason of a failed fetch; empty if none failed.
+    /// Reason of a fetch's failure; empty if no fetch failed.
     pub error: String,
     /// Other load of the machine meanwhile.
     pub machine: Disturbance,
@@ -74,15 +75,16 @@ impl Measured {
         self.bytes as f64 / 1e6
     }
 
-    /// Returns the CPU time by position of circuits, in ms per MB that the network carried: all
-    /// guards, all middles, the exit.
+    /// Returns the CPU time of all guards together, of all middles together and of the exit, in ms
+    /// per MB that the network carried.
     pub fn per_megabyte(&self) -> [f64; 3] {
         let [a, b, c, d, e, f, exit] = self.cpu;
         [a + b + c, d + e + f, exit].map(|seconds| seconds * 1e3 / self.megabytes().max(1e-9))
     }
 
-    /// Returns the CPU time of one employed guard, of one employed middle and of the exit, in ms
-    /// per MB that the network carried. `None` if clients use all guards, so that none is employed.
+    /// Returns the CPU time of one guard, of one middle and of the exit, in ms per MB that the
+    /// network carried. Only relays that the clients use are counted. `None` if clients spread
+    /// their circuits over all guards.
     pub fn of_one(&self) -> Option<[f64; 3]> {
         let employed = f64::from(self.legs);
         let [guards, middles, exit] = self.per_megabyte();

@@ -2,14 +2,15 @@
 //! 5.1, Table 1.
 //!
 //! The network has seven relays (three guards, three middles, one exit), four web servers, 30
-//! clients that load it, and one that measures. The measured times end with the first byte of a
-//! page of 320 KiB, its last byte, and the last byte of 1 MiB. The CPU time of every relay is
-//! measured, too. Each measurement has its own network of our relays and clients, or of C tor's. It
-//! is on loopback, or has lines of different rates and delays in front of the guards.
+//! clients that load it, and one that measures. Three times are measured: to the first byte of a
+//! page of 320 KiB, to its last byte, and to the last byte of a download of 1 MiB. The CPU time of
+//! every relay is measured, too. Each measurement has its own network of our relays and clients,
+//! or of C tor's. The network is on loopback, or has lines of different rates and delays in front
+//! of the guards.
 //!
 //! * [`Settings`] and [`plan`]: the measurements and their order;
-//! * [`Bench`]: executes one of them;
-//! * [`Measured`]: its result;
+//! * [`Bench`]: executes one measurement;
+//! * [`Measured`]: the result of a measurement;
 //! * [`summary`]: all results together, compared with [`paper`].
 
 mod bench;

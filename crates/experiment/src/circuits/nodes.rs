@@ -1,4 +1,5 @@
-//! The programs of a network: our authority, and seven relays and clients, of ours or of C tor's.
+//! The programs of a network: our authority, and seven relays and the clients, either ours or C
+//! tor's.
 
 use std::io;
 use std::net::SocketAddr;
@@ -15,7 +16,8 @@ pub(super) struct Nodes<'a> {
 }
 
 impl<'a> Nodes<'a> {
-    /// Starts the authority and the relays, and waits until the consensus lists all relays.
+    /// Starts the authority and the relays, and waits until the consensus lists all relays. If
+    /// `stock`, the relays are C tor's.
     ///
     /// # Errors
     /// A program ends, or takes too long.
@@ -30,8 +32,8 @@ impl<'a> Nodes<'a> {
         Ok(Nodes { makers, place, network })
     }
 
-    /// Returns the relays allowed at each of the three positions of a client's circuits, as
-    /// fingerprints.
+    /// Returns the fingerprints of the relays that the client `role` may use at each of the three
+    /// positions of its circuits.
     fn pins(&self, role: Role, unit: &Unit, load: Load) -> [String; 3] {
         let of = |relays: &[usize]| -> String {
             let names = relays.iter().map(|&relay| &*self.network.fingerprints[relay]);
@@ -40,7 +42,7 @@ impl<'a> Nodes<'a> {
         positions(role, unit, load).map(|relays| of(&relays))
     }
 
-    /// Starts a client; [`Nodes::wait_ready`] waits until it is ready.
+    /// Starts the client `role`, which may not be ready yet: [`Nodes::wait_ready`] waits for that.
     ///
     /// # Errors
     /// The program cannot be started.
@@ -55,7 +57,8 @@ impl<'a> Nodes<'a> {
         self.network.our_client(&seat, self.proxy(role), &self.pins(role, unit, load), &words)
     }
 
-    /// Waits until a client can fetch through circuits of the relays allowed at each position.
+    /// Waits until the client `node` can fetch through circuits of the relays allowed at each
+    /// position.
     ///
     /// # Errors
     /// The client ends, or takes too long.
@@ -70,13 +73,13 @@ impl<'a> Nodes<'a> {
         self.network.wait_ready(node, &pins, &self.rules(role, unit.design))
     }
 
-    /// Returns the address of a client's SOCKS port.
+    /// Returns the address of the SOCKS port of the client `role`.
     pub(super) fn proxy(&self, role: Role) -> SocketAddr {
         let number = if let Role::Load(number) = role { u16::from(number) + 1 } else { 0 };
         SocketAddr::from((role.address(self.place), SOCKS + number))
     }
 
-    /// Returns the CPU time that each relay has used so far, in seconds.
+    /// Returns the CPU time that each relay has used since its start, in seconds.
     pub(super) fn cpu(&self) -> [f64; 7] {
         let mut cpu = [0.0; 7];
         cpu.iter_mut().zip(&self.network.relays).for_each(|(cpu, node)| *cpu = node.cpu());
@@ -85,8 +88,8 @@ impl<'a> Nodes<'a> {
 
     fn rules(&self, role: Role, design: Design) -> String {
         let conflux = u8::from(design == Design::StockConflux);
-        // On loopback the learnt timeout of circuits is 26 ms, and a busy machine then loses
-        // connections.
+        // On loopback, C tor would learn a timeout of 26 ms for building circuits, and a busy
+        // machine then loses connections.
         format!(
             "SocksPort {}\nConfluxEnabled {conflux}\nLearnCircuitBuildTimeout 0\n",
             self.proxy(role)
@@ -95,7 +98,8 @@ impl<'a> Nodes<'a> {
 }
 
 /// Returns the indices in [`Role::RELAYS`] of the guards, the middles and the exit of a client's
-/// circuits. There are as many guards and middles as circuits, or all if the load is spread.
+/// circuits. The client uses as many guards and middles as it has circuits. A loading client uses
+/// all of them if the load is spread.
 fn positions(role: Role, unit: &Unit, load: Load) -> [Vec<usize>; 3] {
     let spread = load == Load::Spread && role != Role::Client;
     let count = if spread { 3 } else { unit.legs as usize };
@@ -104,7 +108,7 @@ fn positions(role: Role, unit: &Unit, load: Load) -> [Vec<usize>; 3] {
     [guards, middles, vec![6]]
 }
 
-/// Returns the arguments of our client for a design.
+/// Returns the arguments of our client for `design`.
 fn words_of(design: Design) -> &'static [&'static str] {
     match design {
         Design::Conflux2013 => &["--multipath", "conflux-2013"],

@@ -4,12 +4,12 @@
 
 use super::plan::Design;
 
-/// A row: times in seconds, and CPU use in percent of a core.
+/// A row of the paper's table: times in seconds, and CPU use in percent of a core.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Row {
     /// Number of circuits.
     pub legs: u32,
-    /// Time to the first byte.
+    /// Time to the first byte of a page.
     pub first_byte: f64,
     /// Time to fetch a page of 320 KiB.
     pub web: f64,
@@ -19,7 +19,7 @@ pub struct Row {
     pub cpu: [f64; 3],
 }
 
-/// Row of Tor, and of Conflux and mTor with one circuit.
+/// Row of Tor, which has one circuit. It also stands for Conflux and mTor with one circuit.
 pub const ONE: Row =
     Row { legs: 1, first_byte: 0.027, web: 0.059, bulk: 0.113, cpu: [57.87, 49.85, 31.74] };
 const CONFLUX: [Row; 2] = [
@@ -31,7 +31,7 @@ const MTOR: [Row; 2] = [
     Row { legs: 3, first_byte: 0.017, web: 0.049, bulk: 0.081, cpu: [13.45, 14.62, 32.90] },
 ];
 
-/// Returns the paper's row for a design with `legs` circuits.
+/// Returns the paper's row for `design` with `legs` circuits; `None` if the table has none.
 #[must_use]
 pub fn row(design: Design, legs: u32) -> Option<Row> {
     let rows: &[Row] = match design {

@@ -9,13 +9,14 @@ use super::super::stage::Stage;
 use super::plan::{LOADED, Place};
 use anabranch_emulator::Namespace;
 
-/// Lines of the guards: the rate in Mbit/s each way, and the added round trip between the measuring
-/// client and the core in ms. Half of it is on either side of the guard.
+/// Lines of the three guards: the rate in Mbit/s each way, and the round trip in ms that the
+/// guard's two lines add between the measuring client and the core. Half of the round trip is on
+/// either side of the guard.
 pub const LINES: [(u32, u32); 3] = [(20, 20), (20, 40), (10, 60)];
-/// Queue of a line, as the time in ms that it takes to send it at the line's rate.
+/// Queue length of a line, as the time in ms for which a full queue delays a packet.
 const QUEUE_MS: u32 = 100;
 
-/// Role of a program in the network.
+/// Role of a program in the measured network.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Role {
     /// The authority, which makes the consensus.
@@ -26,7 +27,7 @@ pub(super) enum Role {
     Middle(u8),
     /// The exit, where all circuits end.
     Exit,
-    /// The four web servers.
+    /// The four web servers, which share one host.
     Web,
     /// The client that measures.
     Client,
@@ -35,7 +36,7 @@ pub(super) enum Role {
 }
 
 impl Role {
-    /// The seven relays.
+    /// The roles of the seven relays: guards, middles, exit.
     pub(super) const RELAYS: [Role; 7] = [
         Role::Guard(0),
         Role::Guard(1),
@@ -46,13 +47,13 @@ impl Role {
         Role::Exit,
     ];
 
-    /// Returns its name, address and host.
+    /// Returns the name, address and host of the program with this role.
     pub(super) fn seat(self, place: Place, stage: &Stage) -> Seat<'_> {
         let host = self.host(place, stage);
         Seat { name: self.name(), ip: self.address(place), host }
     }
 
-    /// Returns the name of its relay and files.
+    /// Returns the name of the program with this role, which its files have, too.
     fn name(self) -> String {
         match self {
             Role::Authority => "authority".to_owned(),
@@ -65,8 +66,8 @@ impl Role {
         }
     }
 
-    /// Returns the second octet of its address. Relays of different /16 networks may be on one
-    /// circuit.
+    /// Returns the second octet of the program's address. It differs between roles, because relays
+    /// in the same /16 network may not be on one circuit.
     fn network(self) -> u8 {
         match self {
             Role::Authority => 1,
@@ -79,7 +80,7 @@ impl Role {
         }
     }
 
-    /// Returns its address.
+    /// Returns the program's address.
     pub(super) fn address(self, place: Place) -> Ipv4Addr {
         match (place, self) {
             (Place::Loopback, _) => Ipv4Addr::new(127, self.network(), 0, 1),
@@ -88,7 +89,7 @@ impl Role {
         }
     }
 
-    /// Returns its host.
+    /// Returns the host on which the program runs.
     pub(super) fn host(self, place: Place, stage: &Stage) -> &Namespace {
         match (place, self) {
             (Place::Loopback, _) => stage.server(),
@@ -99,18 +100,18 @@ impl Role {
     }
 }
 
-/// Builds the network.
+/// Builds the network for `place`.
 ///
 /// # Errors
-/// The machine refuses a step.
+/// A step of the set-up fails.
 pub(super) fn build(place: Place) -> io::Result<Stage> {
     Stage::of(&topology(place), Vec::new())
 }
 
-/// Writes the topology. On loopback all programs share one host. Otherwise the guards and the
-/// measuring client have their own hosts, and all others are at `server`, the core. Each guard has
-/// a line to the core and one to the client. The client has another line to the core, to fetch the
-/// directory.
+/// Writes the topology for `place`. On loopback all programs share one host. Otherwise the guards
+/// and the measuring client have their own hosts, and all others are at `server`, the core. Each
+/// guard has a line to the core and one to the client. The client has another line to the core, to
+/// fetch the directory.
 fn topology(place: Place) -> String {
     if place == Place::Loopback {
         return "[[host]]\nname = 'server'\n[[host]]\nname = 'client'\n".to_owned();

@@ -13,16 +13,17 @@ use super::super::runner;
 
 /// Size of a web page in bytes, as in the paper.
 pub const WEB: usize = 320 << 10;
-/// Line of each guard in [`Place::Line`]: rate in Mbit/s each way, and added round trip in ms.
+/// Line of each guard in [`Place::Line`]: the rate in Mbit/s each way, and the added round trip in
+/// ms.
 pub const LOADED: (u32, u32) = (20, 20);
-/// Bytes on a guard's line for each byte of a page. Cells of 514 bytes carry 498, and each has its
-/// share of TLS records, TCP and IP headers.
+/// Number of bytes on a guard's line for each byte of a page. Cells of 514 bytes carry 498 bytes
+/// of data. TLS records, TCP and IP headers add 4 %.
 const ON_THE_LINE: f64 = 514.0 / 498.0 * 1.04;
 
-/// Approximate time to start a network and its clients: ours, and C tor.
+/// Approximate time to start a network and its clients: for our programs, and for C tor.
 const STARTING: [Duration; 2] = [Duration::from_secs(20), Duration::from_secs(45)];
 
-/// Design that carries a stream over the circuits of a client.
+/// Design that transfers a stream over one or several circuits of a client.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
 pub enum Design {
@@ -39,19 +40,20 @@ pub enum Design {
     MTor,
     /// mTor with round robin.
     MTorTurns,
-    /// Our own design with its default scheduler; its circuits may break.
+    /// This project's own design with its default scheduler. Streams survive the loss of single
+    /// circuits.
     Ours,
-    /// Our own design with round robin.
+    /// This project's own design with round robin.
     OursTurns,
-    /// Our own design with circuits that merge at a middle, from which one circuit leads to the
-    /// exit.
+    /// This project's own design, with circuits that merge at a middle. From there one circuit
+    /// leads to the exit.
     Merged,
-    /// Merged circuits with batches of 50 to 70 cells, by weights that are redrawn (TrafficSliver's
-    /// `batched weighted`).
+    /// Merged circuits whose scheduler sends batches of 50 to 70 cells, by weights that are
+    /// redrawn (TrafficSliver's `batched weighted`).
     MergedBatches,
-    /// C tor at both ends and as relays, without Conflux.
+    /// C tor as clients and relays, without Conflux.
     Stock,
-    /// C tor with Conflux.
+    /// C tor as clients and relays, with Conflux.
     StockConflux,
 }
 
@@ -59,22 +61,24 @@ pub enum Design {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Place {
-    /// All on loopback: no line is slower than the machine. The paper had an isolated LAN.
+    /// All programs on loopback: no line is slower than the machine. The paper had an isolated
+    /// LAN.
     Loopback,
     /// Guards with their own lines, of different rates and delays.
     Lines,
-    /// Guards with equal lines, which clients load to a share of their rate ([`Load`]).
+    /// Guards with equal lines, which the loading clients use to a given share of their rate
+    /// (`levels` of [`Settings`]).
     Line,
 }
 
-/// Circuits of the loading clients.
+/// Choice of relays for the circuits of the loading clients.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Load {
-    /// Circuits over all relays: each client draws its own guards.
+    /// Circuits over all relays: each client chooses its own guards.
     #[default]
     Spread,
-    /// Circuits over the relays that the measuring client uses (DBSec 2019, section 5.1).
+    /// Circuits over the same relays as those of the measuring client (DBSec 2019, section 5.1).
     Employed,
 }
 
@@ -83,30 +87,31 @@ pub enum Load {
 pub struct Settings {
     /// Designs to compare.
     pub designs: Vec<Design>,
-    /// Numbers of circuits, for designs that use several.
+    /// Numbers of circuits to measure, for designs that use several.
     pub legs: Vec<u32>,
     /// Topologies to measure in.
     pub places: Vec<Place>,
     /// Number of networks in which each setting is measured.
     pub rounds: u32,
-    /// Repetitions in each network. Each fetches a web page and a bulk download; half of them use
-    /// optimistic data.
+    /// Number of repetitions in each network. Each repetition fetches a web page and a bulk
+    /// download; half of them use optimistic data.
     pub repetitions: u32,
     /// Size of a bulk download in MiB; in the paper it is one.
     pub bulk: u32,
     /// Number of clients that load the network.
     pub clients: u32,
-    /// Mean pause of a client between two fetches in seconds: on loopback, and in [`Place::Lines`].
+    /// Mean pause of a loading client between two fetches in seconds: on loopback, and in
+    /// [`Place::Lines`].
     pub pauses: [f64; 2],
-    /// Circuits of the clients that load the network.
+    /// Choice of relays for the circuits of the loading clients.
     pub load: Load,
     /// Loads in [`Place::Line`], in percent of the rate of one guard's line.
     pub levels: Vec<u32>,
-    /// Seed of the order and of the pauses.
+    /// Seed of the order of the measurements, and of the pauses.
     pub seed: u64,
 }
 
-/// Rule for the start of a loading client's next fetch.
+/// Rule for the time at which a loading client starts its next fetch.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) enum Pace {
     /// Mean time in seconds from the end of one fetch to the next (exponential).
@@ -116,16 +121,16 @@ pub(super) enum Pace {
     Period(f64),
 }
 
-/// One network in which a design is measured.
+/// One measurement: a design in its own network.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Unit {
     /// Design to measure.
     pub design: Design,
-    /// Number of circuits.
+    /// Number of circuits of the measuring client.
     pub legs: u32,
     /// Topology to measure in.
     pub place: Place,
-    /// Load in percent of one guard's line, in [`Place::Line`].
+    /// Load in percent of one guard's line, in [`Place::Line`]; `None` in other topologies.
     pub level: Option<u32>,
     /// Number of the round, from 0.
     pub round: u32,
@@ -149,7 +154,7 @@ impl Design {
         Design::StockConflux,
     ];
 
-    /// Returns its name, as users write it.
+    /// Returns the design's name, as users write it.
     pub fn name(self) -> &'static str {
         match self {
             Design::Tor => "tor",
@@ -167,13 +172,13 @@ impl Design {
         }
     }
 
-    /// Returns whether C tor runs it.
+    /// Returns whether clients and relays of this design are C tor's.
     pub fn is_stock(self) -> bool {
         matches!(self, Design::Stock | Design::StockConflux)
     }
 
-    /// Returns the numbers of circuits that it is measured with, out of the requested ones; C tor's
-    /// Conflux uses two.
+    /// Returns the numbers of circuits to measure the design with, out of the requested numbers
+    /// `asked`. C tor's Conflux always uses two, designs with one circuit always one.
     fn legs(self, asked: &[u32]) -> Vec<u32> {
         match self {
             Design::Tor | Design::Stock => vec![1],
@@ -219,7 +224,7 @@ impl Place {
     /// Default topologies of a run.
     pub const USUAL: [Place; 2] = [Place::Loopback, Place::Lines];
 
-    /// Returns its name, as users write it.
+    /// Returns the topology's name, as users write it.
     pub fn name(self) -> &'static str {
         match self {
             Place::Loopback => "loopback",
@@ -233,7 +238,7 @@ impl Load {
     /// All choices of circuits.
     pub const ALL: [Load; 2] = [Load::Spread, Load::Employed];
 
-    /// Returns its name, as users write it.
+    /// Returns the name of this choice, as users write it.
     pub fn name(self) -> &'static str {
         match self {
             Load::Spread => "spread",
@@ -273,7 +278,8 @@ impl FromStr for Place {
 }
 
 impl Settings {
-    /// Returns the settings that must not change when a run is resumed; the others may grow.
+    /// Returns the settings that must not change when a run is resumed. Settings that are left out
+    /// may grow.
     pub fn header(&self) -> Value {
         json!({
             "experiment": "circuits",
@@ -287,7 +293,7 @@ impl Settings {
         })
     }
 
-    /// Returns the pace of the loading clients; `None` if they do not fetch.
+    /// Returns the times at which loading clients fetch; `None` if they do not fetch.
     pub(super) fn pace(&self, unit: &Unit) -> Option<Pace> {
         match unit.level {
             None => Some(Pace::Pause(self.pauses[usize::from(unit.place == Place::Lines)])),
@@ -300,7 +306,8 @@ impl Settings {
         }
     }
 
-    /// Returns the loads of a topology.
+    /// Returns the loads to measure in a topology; only `None` if the topology has no levels of
+    /// load.
     fn levels(&self, place: Place) -> Vec<Option<u32>> {
         match place {
             Place::Line => self.levels.iter().copied().map(Some).collect(),
@@ -310,13 +317,14 @@ impl Settings {
 }
 
 impl Unit {
-    /// Returns the order in which clients choose guards and middles. It differs between rounds, and
-    /// is the same for all designs of a round, so that their ratios are paired.
+    /// Returns the order in which clients choose guards and middles. It differs between rounds.
+    /// All designs of a round have the same order, so that their results can be compared in pairs.
     pub(super) fn order(&self) -> [usize; 3] {
         [0, 1, 2].map(|place| (place + self.round as usize) % 3)
     }
 
-    /// Returns the seed of its random numbers, which differs between units.
+    /// Returns the seed of the unit's random numbers, derived from `seed`. It differs between
+    /// units.
     pub fn seed(&self, seed: u64) -> u64 {
         seed::stream(seed, 0, &runner::Unit::id(self)).next_u64()
     }

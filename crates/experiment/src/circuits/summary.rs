@@ -14,9 +14,9 @@ pub struct Cell {
     pub design: Design,
     /// Number of circuits.
     pub legs: u32,
-    /// Topology, and its load in percent of a guard's line.
+    /// Topology, and its load in percent of one guard's line.
     pub place: (Place, Option<u32>),
-    /// Number of rounds, and of repetitions in all of them.
+    /// Number of rounds, and number of repetitions in all rounds together.
     pub counts: (usize, usize),
     /// Number of failed fetches.
     pub failed: u32,
@@ -26,7 +26,7 @@ pub struct Cell {
     pub web: Option<Mean>,
     /// Time to fetch a bulk download, in seconds.
     pub bulk: Option<Mean>,
-    /// CPU time of all guards, all middles and the exit, in ms per MB.
+    /// CPU time of all guards together, of all middles together and of the exit, in ms per MB.
     pub per_megabyte: [Option<Mean>; 3],
     /// CPU use of a guard, of a middle and of the exit, in percent of a core.
     pub percent: [Option<Mean>; 3],
@@ -34,20 +34,20 @@ pub struct Cell {
     pub busy: Option<Mean>,
 }
 
-/// Claim of the paper about several circuits compared with one.
+/// Claim of the paper about several circuits compared with one, or about relays of one design.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Claim {
-    /// The first byte arrives sooner.
+    /// The first byte arrives sooner than with one circuit.
     FirstByte,
-    /// A page takes less time.
+    /// A page takes less time than with one circuit.
     Web,
-    /// A bulk download takes less time.
+    /// A bulk download takes less time than with one circuit.
     Bulk,
-    /// A guard uses less CPU for each byte that the network carries.
+    /// A guard uses less CPU time for each byte that the network carries.
     Guard,
-    /// A middle uses less CPU for each byte.
+    /// A middle uses less CPU time for each byte that the network carries.
     Middle,
-    /// The exit uses the same CPU for each byte, within 6 %.
+    /// The exit uses the same CPU time for each byte as with one circuit, within 6 %.
     Exit,
     /// Within a design, entries cost more than middles.
     EntriesCostMore,
@@ -55,17 +55,17 @@ pub enum Claim {
     ExitCostsLess,
 }
 
-/// Answer to a claim.
+/// Answer of the measurements to a claim.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Answer {
-    /// The whole interval is on the claim's side.
+    /// The whole interval of the ratio is on the claim's side.
     Holds,
-    /// The whole interval is on the other side.
+    /// The whole interval of the ratio is on the other side.
     Fails,
-    /// The whole interval is within 10 % of 1, where the claim is that the ratio is above or below
-    /// 1.
+    /// The whole interval is within 10 % of 1. This answer exists for claims that the ratio is
+    /// above or below 1.
     Alike,
-    /// The interval is on both sides, or the run's load cannot show the claim.
+    /// The interval is on both sides, or the run's load cannot show the effect.
     Open,
 }
 
@@ -76,21 +76,22 @@ pub struct Verdict {
     pub design: Design,
     /// Number of circuits.
     pub legs: u32,
-    /// Topology, and its load in percent of a guard's line.
+    /// Topology, and its load in percent of one guard's line.
     pub place: (Place, Option<u32>),
     /// Claim that was judged.
     pub claim: Claim,
-    /// Ratio to one circuit in the same round; for claims within a design, the ratio in the claim.
+    /// Measured ratio that the claim is about: to one circuit in the same round, or between the
+    /// relays of one design.
     pub ratio: Mean,
-    /// Ratio in the paper.
+    /// The same ratio in the paper.
     pub paper: f64,
-    /// Answer that follows.
+    /// Answer that follows from the measured ratio.
     pub answer: Answer,
 }
 
-/// Maximum relative difference at which the exit's CPU counts as the same.
+/// Maximum relative difference at which the exit's CPU use counts as the same.
 const SAME: f64 = 0.06;
-/// Maximum distance from 1 of both ends of an interval that counts as [`Answer::Alike`].
+/// Maximum distance of an interval's ends from 1 for [`Answer::Alike`].
 const ALIKE: f64 = 0.1;
 
 type Key = ((Place, Option<u32>), Design, u32);
@@ -99,7 +100,8 @@ fn key(record: &Measured) -> Key {
     ((record.place, record.level), record.design, record.legs)
 }
 
-/// Returns a round's mean of a value over its repetitions.
+/// Returns the mean over a round's repetitions of the value that `of` selects. `None` if no
+/// repetition has a value.
 fn of_round(record: &Measured, of: impl Fn(&Repetition) -> Option<f64>) -> Option<f64> {
     average(&record.repetitions.iter().filter_map(of).collect::<Vec<_>>())
 }
@@ -139,7 +141,8 @@ fn cell(records: &[Measured], wanted: Key) -> Cell {
     }
 }
 
-/// Returns the share of all times whose interval is as narrow as the paper's.
+/// Returns the share of mean times whose interval is as narrow as the paper's
+/// ([`Mean::is_narrow`]).
 #[must_use]
 pub fn narrow(cells: &[Cell]) -> f64 {
     let times = cells
@@ -153,9 +156,9 @@ fn share_narrow(means: impl Iterator<Item = Mean>) -> f64 {
     average(&narrow).unwrap_or_default()
 }
 
-/// Returns the same share for intervals over repetitions, with all of a cell's rounds together, as
-/// the paper's seem to be. Repetitions of a round share circuits. So these intervals are narrower
-/// than the variation between runs.
+/// Returns the share of mean times whose interval is as narrow as the paper's, if intervals are
+/// computed over the repetitions of all rounds. The paper seems to compute them so. Repetitions of
+/// a round share circuits, so these intervals are narrower than the variation between runs.
 #[must_use]
 pub fn narrow_by_repetitions(records: &[Measured]) -> f64 {
     let mut by_cell = BTreeMap::<_, [Vec<f64>; 4]>::new();
@@ -183,7 +186,8 @@ impl Claim {
         Claim::ExitCostsLess,
     ];
 
-    /// Returns whether it compares positions within a design, instead of a design with one circuit.
+    /// Returns whether the claim compares relays within a design, instead of a design with one
+    /// circuit.
     fn is_within(self) -> bool {
         matches!(self, Claim::EntriesCostMore | Claim::ExitCostsLess)
     }
@@ -216,13 +220,14 @@ impl Claim {
             Claim::Middle => row.cpu[1],
             Claim::Exit => row.cpu[2],
             Claim::EntriesCostMore => row.cpu[0] / row.cpu[1],
-            // The paper shows one of the circuit's middles; the total over all of them is `legs`
-            // times as much.
+            // The paper shows one of the `legs` middles of a circuit. All of them together use
+            // `legs` times as much CPU.
             Claim::ExitCostsLess => row.cpu[2] / row.cpu[1] / f64::from(row.legs),
         }
     }
 
-    /// Returns the paper's ratio for a design: to one circuit, or within the design.
+    /// Returns the paper's ratio for this claim about the design in `row`: to one circuit, or
+    /// within the design.
     fn ratio_of_paper(self, row: &Row) -> f64 {
         match self.is_within() {
             true => self.of_paper(row),
@@ -230,8 +235,8 @@ impl Claim {
         }
     }
 
-    /// Returns whether the clients' load can show it. The CPU of one guard or middle falls only if
-    /// clients use the circuit's own relays.
+    /// Returns whether a run with `load` can show the effect. The CPU use of one guard or middle
+    /// falls only if the loading clients use the same relays as the measuring client.
     fn can_show(self, load: Load) -> bool {
         load == Load::Employed || !matches!(self, Claim::Guard | Claim::Middle)
     }
@@ -255,18 +260,19 @@ impl Claim {
     }
 }
 
-/// Judges the paper's claims about its designs. Each design is compared with [`Design::Tor`] in the
-/// same topology, at the same load and in the same round. Claims within a design are judged for
-/// Tor's one circuit, too.
+/// Judges the paper's claims about its designs. Each design is compared with [`Design::Tor`] in
+/// the same topology, at the same load and in the same round. Claims within a design are judged
+/// for Tor's one circuit, too.
 ///
-/// The CPU of one guard or middle is judged per byte that the network carried, and only if clients
-/// use the circuit's own relays ([`Load::Employed`]).
+/// The CPU use of one guard or middle is judged per byte that the network carried. It is judged
+/// only if loading clients use the same relays as the measuring client ([`Load::Employed`]).
 #[must_use]
 pub fn verdicts(records: &[Measured]) -> Vec<Verdict> {
     let mut found = Vec::new();
     for cell in cells(records) {
         let Some(row) = paper::row(cell.design, cell.legs) else { continue };
-        // No claim compares one circuit with one circuit; C tor's row is Tor's.
+        // Claims that compare with one circuit are about several circuits. C tor is compared with
+        // the paper's row of Tor.
         let claims = Claim::ALL.into_iter().filter(|claim| row.legs > 1 || claim.is_within());
         let claims = claims.filter(|_| cell.design != Design::Stock);
         found.extend(claims.filter_map(|claim| verdict(records, &cell, &row, claim)));

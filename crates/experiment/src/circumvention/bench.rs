@@ -15,13 +15,13 @@ use super::place::{self, NAME, UPLINK};
 use super::{Access, Reached, Settings, Unit, tls};
 use anabranch_emulator::Member;
 
-/// Niceness of all measured programs: ahead of other work of the machine, but after the thread that
-/// carries the packets.
+/// Niceness of all measured programs. They precede other work of the machine, but not the thread
+/// that carries the packets.
 const NICE: i32 = -5;
 /// Program for address translation at the VPN's exit, and its source.
 const NFT: (&str, &str) = ("nft", "package nftables");
 
-/// Executor of measurements; each one has its own network, which is removed afterwards.
+/// Executor of measurements. Each measurement has its own network, which is removed afterwards.
 #[derive(Debug)]
 pub struct Bench {
     programs: Programs,
@@ -34,7 +34,7 @@ impl Bench {
     /// optional directory with third-party programs.
     ///
     /// # Errors
-    /// Required programs were not found; all of them are named.
+    /// Required programs were not found. The error names all of them.
     pub fn new(
         settings: &Settings,
         splitter: PathBuf,
@@ -50,22 +50,23 @@ impl Bench {
         Ok(Bench { programs: found, splitter, settings: settings.clone() })
     }
 
-    /// Returns the programs found.
+    /// Returns the third-party programs that were found.
     pub fn programs(&self) -> &Programs {
         &self.programs
     }
 
-    /// Makes one measurement. It ends soon after `stop` is set, and its result is then useless.
+    /// Makes the measurement `unit`. It ends soon after `stop` is set, and its result is then
+    /// useless.
     ///
     /// # Errors
-    /// A step of the set-up fails; a fetch that does not get through is no error.
+    /// A step of the set-up fails. A fetch that does not get through the censor is no error.
     pub fn measure(&self, unit: &Unit, stop: &AtomicBool) -> Result<Reached, String> {
         self.run(unit, stop).map_err(|error| error.to_string())
     }
 
     fn run(&self, unit: &Unit, stop: &AtomicBool) -> io::Result<Reached> {
         // All threads and programs of the measurement inherit the niceness of this thread. Without
-        // privilege it stays as it is.
+        // privilege the niceness does not change.
         let _ = rustix::process::setpriority_process(None, NICE);
         let stage = place::build(unit.access)?;
         let _vpn = place::vpn(&stage, &self.programs, unit.access)?;
@@ -117,7 +118,7 @@ impl<'a> Measurement<'a> {
         self.stage.split(&self.bench.splitter, quic::PORT, &words)
     }
 
-    /// Returns the record of a fetch that should receive `wanted` bytes.
+    /// Runs the fetch `work`, which should receive `wanted` bytes, and returns its result.
     fn fetch(
         &self,
         wanted: u64,

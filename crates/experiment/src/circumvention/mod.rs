@@ -17,8 +17,8 @@
 //! through the VPN, and only the handshake through the VPN.
 //!
 //! * [`Settings`] and [`plan`]: the measurements and their order;
-//! * [`Bench`]: executes one of them;
-//! * [`Reached`]: its result;
+//! * [`Bench`]: executes one measurement;
+//! * [`Reached`]: the result of a measurement;
 //! * [`summary`]: all results together.
 
 mod bench;

@@ -24,33 +24,34 @@ pub const RATES: [u32; 2] = [100, 20];
 
 /// Address at which the VPN's exit listens.
 const EXIT: Ipv4Addr = Ipv4Addr::new(10, 98, 0, 1);
-/// Metrics of the routes to the server: the direct one, the VPN's if preferred, and the VPN's if
-/// not.
+/// Metrics of the routes to the server: of the direct route, of the VPN's if it is preferred, and
+/// of the VPN's if it is not. The smallest is preferred.
 const METRICS: [u32; 3] = [100, 50, 200];
-/// Timeout for the tunnel.
+/// Timeout for the VPN's tunnel to be up.
 const PATIENCE: Duration = Duration::from_secs(10);
 
-/// One-way delays in milliseconds: the uplink, censor to server, censor to exit, exit to server.
+/// One-way delays in milliseconds of four links: uplink, censor to server, censor to exit, exit to
+/// server.
 const DELAYS: [u32; 4] = [5, 10, 25, 20];
 
-/// Links whose bytes are counted: the direct path, and the link of the VPN's packets.
+/// Links whose bytes are counted: the direct path, and the link that carries the VPN's packets.
 pub(super) const COUNTED: [&str; 2] = ["direct", "abroad"];
-/// The client's interface of the direct path, and the link that ends at the censor.
+/// Name of the client's interface for the direct path, and of the link from there to the censor.
 pub(super) const UPLINK: &str = "uplink";
 
-/// Builds the network.
+/// Builds the network. Only for `Access::Open` it has no censor.
 ///
 /// # Errors
-/// The machine refuses a step, or `nft` is missing.
+/// A step of the set-up fails, or `nft` is missing.
 pub(super) fn build(access: Access) -> io::Result<Stage> {
     Stage::of(&topology(access != Access::Open), COUNTED.map(str::to_owned).to_vec())
 }
 
-/// Starts the VPN, and returns when it is up. The access decides whether it is preferred to the
-/// direct path.
+/// Starts the VPN, and returns when it is up. `access` decides whether the VPN's route is
+/// preferred to the direct one.
 ///
 /// # Errors
-/// A program does not start, or the tunnel is not up.
+/// A program does not start, or the tunnel is not up in time.
 pub(super) fn vpn<'a>(
     stage: &'a Stage,
     programs: &'a Programs,
@@ -66,7 +67,7 @@ pub(super) fn vpn<'a>(
         mtu: tunnel::MTU,
     };
     let tunnel = Tunnel::lay(stage, programs, &route)?;
-    // Nothing listens there: a refusal shows that packets travel both ways.
+    // Nothing listens at this port: a refused connection shows that packets travel both ways.
     let far = SocketAddr::from((tunnel::SERVER, 9));
     let asked = stage.client().run(|| TcpStream::connect_timeout(&far, PATIENCE));
     match asked {

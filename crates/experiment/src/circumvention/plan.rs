@@ -28,21 +28,23 @@ pub enum Server {
     Ngtcp2,
     /// A server built with aioquic and its defaults.
     Aioquic,
-    /// OpenSSL's server over TCP. It is not split, but shows how the censor treats TCP.
+    /// OpenSSL's server over TCP. The splitter does not split it. It shows how the censor treats
+    /// TCP.
     Tls,
 }
 
-/// The client's way to the server.
+/// The client's route to the server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Access {
-    /// Neither a censor nor a splitter.
+    /// The direct path, with neither a censor nor a splitter.
     Open,
-    /// Directly through the censor.
+    /// The direct path through the censor, without splitter.
     Direct,
-    /// Everything through the VPN, without splitter.
+    /// The VPN for everything, without splitter.
     Vpn,
-    /// Through the splitter, with the handshake through the VPN.
+    /// The direct path through the censor, with a splitter that sends the handshake through the
+    /// VPN.
     Handshake,
 }
 
@@ -57,18 +59,18 @@ pub struct Settings {
     pub bytes: u64,
     /// Timeout of a fetch, in seconds.
     pub patience: f64,
-    /// Seed of the order.
+    /// Seed of the order of the measurements.
     pub seed: u64,
     /// Additional arguments for `anabranch split`.
     pub splitter: Vec<String>,
 }
 
-/// One measurement.
+/// One measurement: a fetch from a server over a route.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Unit {
     /// Server to fetch from.
     pub server: Server,
-    /// Way to the server.
+    /// Route to the server.
     pub access: Access,
     /// Number of the repetition, from 0.
     pub repetition: u32,
@@ -79,12 +81,12 @@ impl Server {
     pub const ALL: [Server; 5] =
         [Server::QuicGo, Server::Quinn, Server::Ngtcp2, Server::Aioquic, Server::Tls];
 
-    /// Returns its name, as users write it.
+    /// Returns the server's name, as users write it.
     pub fn name(self) -> &'static str {
         self.maker().map_or("tls", Maker::name)
     }
 
-    /// Returns the measured ways to it: TCP is not split.
+    /// Returns the routes to measure for this server. For TCP there is none with a splitter.
     pub fn accesses(self) -> &'static [Access] {
         match self {
             Server::Tls => &[Access::Open, Access::Direct, Access::Vpn],
@@ -92,7 +94,7 @@ impl Server {
         }
     }
 
-    /// Returns the maker of the QUIC server; `None` for TLS.
+    /// Returns the kind of QUIC server; `None` for TLS over TCP.
     pub(super) fn maker(self) -> Option<Maker> {
         match self {
             Server::QuicGo => Some(Maker::QuicGo),
@@ -135,10 +137,10 @@ impl From<Server> for String {
 }
 
 impl Access {
-    /// All ways.
+    /// All routes.
     pub const ALL: [Access; 4] = [Access::Open, Access::Direct, Access::Vpn, Access::Handshake];
 
-    /// Returns its name in tables.
+    /// Returns the route's name in tables.
     pub fn name(self) -> &'static str {
         match self {
             Access::Open => "open",
@@ -150,7 +152,8 @@ impl Access {
 }
 
 impl Settings {
-    /// Returns the settings that must not change when a run is resumed; the others may grow.
+    /// Returns the settings that must not change when a run is resumed. Settings that are left out
+    /// may grow.
     pub fn header(&self) -> Value {
         json!({
             "experiment": "circumvention",
@@ -166,7 +169,8 @@ impl Settings {
 }
 
 impl Unit {
-    /// Returns the seed of the splitter's choices, which differs between units.
+    /// Returns the seed of the splitter's choices in this unit, derived from `seed`. It differs
+    /// between units.
     pub fn seed(&self, seed: u64) -> u64 {
         seed::stream(seed, 0, &runner::Unit::id(self)).next_u64()
     }

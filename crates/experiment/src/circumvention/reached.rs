@@ -13,7 +13,7 @@ pub struct Reached {
     pub unit: String,
     /// Server that was fetched from.
     pub server: Server,
-    /// Way to the server.
+    /// Route to the server.
     pub access: Access,
     /// Number of the repetition, from 0.
     pub repetition: u32,
@@ -21,16 +21,17 @@ pub struct Reached {
     pub started: f64,
     /// Whether all requested bytes arrived.
     pub through: bool,
-    /// Time from the client's first packet to the first byte of the content, in seconds; 0 if none
-    /// arrived.
+    /// Time from the client's first packet to the first byte of the content, in seconds; 0 if no
+    /// byte arrived.
     pub first_byte: f64,
     /// Time from the client's first packet to the end of the content, in seconds.
     pub seconds: f64,
     /// Bytes of content that arrived.
     pub bytes: u64,
-    /// Bytes of IP packets on the direct path after the censor: to the server, from the server.
+    /// Bytes of IP packets on the direct path between censor and server: to the server, and from
+    /// it.
     pub direct: [u64; 2],
-    /// Bytes of the VPN's packets to and from its exit, their own headers included.
+    /// Bytes of the VPN's packets to its exit and from it, with the VPN's own headers.
     pub vpn: [u64; 2],
     /// Number of packets that the censor dropped.
     pub censored: u64,
@@ -47,7 +48,7 @@ impl Record for Reached {
 }
 
 impl Reached {
-    /// Returns the direct path's share of all bytes in both directions.
+    /// Returns the direct path's share of all bytes, over both directions.
     pub fn direct_share(&self) -> f64 {
         let sum = |both: [u64; 2]| both.iter().sum::<u64>() as f64;
         sum(self.direct) / (sum(self.direct) + sum(self.vpn)).max(1.0)

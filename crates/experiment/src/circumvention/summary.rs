@@ -3,17 +3,18 @@
 use super::super::Spread;
 use super::{Access, Reached, Server};
 
-/// Minimum share of the bytes that the direct path should carry.
+/// Minimum share of the bytes that the direct path should carry if only the handshake uses the
+/// VPN.
 pub const WANTED: f64 = 0.95;
 
-/// All repetitions of one way to one server.
+/// Summary of all repetitions with one server over one route.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Cell {
     /// Server of the fetches.
     pub server: Server,
-    /// Way to the server.
+    /// Route to the server.
     pub access: Access,
-    /// Number of fetches that got through.
+    /// Number of fetches that got through the censor or the VPN.
     pub through: usize,
     /// Number of all fetches.
     pub count: usize,
@@ -23,30 +24,32 @@ pub struct Cell {
     pub first_byte: Option<Spread>,
     /// Goodput of the content in Mbit/s, of fetches that got through.
     pub goodput: Option<Spread>,
-    /// Direct path's share of the bytes, of fetches that got through.
+    /// Direct path's share of all bytes, of fetches that got through.
     pub direct: Option<Spread>,
-    /// Bytes in the VPN, of fetches that got through.
+    /// Bytes of packets in the VPN, of fetches that got through.
     pub vpn: Option<Spread>,
 }
 
-/// Result of the circumvention with a server: whether it works, and its cost.
+/// Result of the circumvention with one server: whether it works, and its cost.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Verdict {
     /// Server that the result is about.
     pub server: Server,
-    /// Whether no direct fetch got through because of the censor: it dropped packets, and without
-    /// it everything arrived. `None`: not measured.
+    /// Whether the censor blocked every direct fetch: it dropped packets in all of them, and
+    /// without the censor all fetches got through. `None` if this was not measured.
     pub blocked: Option<bool>,
-    /// Whether everything arrives if the handshake uses the VPN, and each time the direct path
-    /// carries enough of it. `None`: not measured.
+    /// Whether all fetches get through if only the handshake uses the VPN, and the direct path
+    /// carries at least [`WANTED`] of the bytes each time. `None` if this was not measured.
     pub works: Option<bool>,
-    /// Delay of the first byte in seconds compared with no censor and no splitter, by repetition.
+    /// Additional time to the first byte in seconds if the handshake uses the VPN, compared with
+    /// no censor and no splitter in the same repetition.
     pub added: Option<Spread>,
-    /// Delay of the first byte in seconds compared with everything through the VPN.
+    /// Additional time to the first byte in seconds if the handshake uses the VPN, compared with
+    /// everything through the VPN in the same repetition.
     pub added_to_vpn: Option<Spread>,
 }
 
-/// Returns all results in the order of servers and ways.
+/// Returns a summary for each server and route, in the order of both.
 pub fn cells(records: &[Reached]) -> Vec<Cell> {
     let mut keys: Vec<_> = records.iter().map(|r| (r.server, r.access)).collect();
     keys.sort_unstable();
@@ -54,7 +57,7 @@ pub fn cells(records: &[Reached]) -> Vec<Cell> {
     keys.into_iter().map(|key| cell(key, records)).collect()
 }
 
-/// Returns the result for each measured server.
+/// Returns the result of the circumvention for each measured server.
 pub fn verdicts(records: &[Reached]) -> Vec<Verdict> {
     let cells = cells(records);
     let mut servers: Vec<_> = cells.iter().map(|cell| cell.server).collect();
@@ -62,7 +65,7 @@ pub fn verdicts(records: &[Reached]) -> Vec<Verdict> {
     servers.into_iter().map(|server| verdict(server, &cells, records)).collect()
 }
 
-/// Returns the cell of a server and a way.
+/// Returns the summary of `server` over the route `access`; `None` if it was not measured.
 pub fn find(cells: &[Cell], server: Server, access: Access) -> Option<&Cell> {
     cells.iter().find(|cell| (cell.server, cell.access) == (server, access))
 }
@@ -97,8 +100,8 @@ fn verdict(server: Server, cells: &[Cell], records: &[Reached]) -> Verdict {
     Verdict { server, blocked, works, added: added(Access::Open), added_to_vpn: added(Access::Vpn) }
 }
 
-/// Returns the delay of the first byte if the handshake uses the VPN, compared with another way in
-/// the same repetition.
+/// Returns the additional time to the first byte if the handshake uses the VPN, compared with the
+/// route `to` in the same repetition. `None` if no repetition has both.
 fn added(server: Server, to: Access, records: &[Reached]) -> Option<Spread> {
     let by = |access, repetition| {
         records.iter().find(|r| {

@@ -19,13 +19,13 @@ pub(super) const NEEDS: &[(&str, &str)] = &[("openssl", "package openssl")];
 const PORT: u16 = 4433;
 /// Timeout for the first byte, the same as quic-go's client has for a handshake.
 const GIVES_UP: Duration = Duration::from_secs(5);
-/// Interval at which a wait checks for the end.
+/// Interval at which a waiting fetch checks whether the run was stopped.
 const GLANCE: Duration = Duration::from_millis(50);
 
-/// Starts a server of one page.
+/// Starts OpenSSL's server, which serves a single page.
 ///
 /// # Errors
-/// It does not start.
+/// The server does not start.
 pub(super) fn serve<'a>(stage: &'a Stage, programs: &Programs) -> io::Result<Member<'a>> {
     let [certificate, key] = certificate(stage, programs)?;
     let mut server = command(programs, "openssl");
@@ -36,8 +36,8 @@ pub(super) fn serve<'a>(stage: &'a Stage, programs: &Programs) -> io::Result<Mem
     Ok(process)
 }
 
-/// Fetches the page; times count from the client's start. A missing answer is no error here, but is
-/// part of the report.
+/// Fetches the page with OpenSSL's client; times count from the client's start. A missing answer
+/// is no error here, but is part of the report.
 ///
 /// # Errors
 /// The client cannot be started.
@@ -52,7 +52,7 @@ pub(super) fn fetch(
     let begun = Instant::now();
     let mut client = stage.crew.start(stage.client(), &mut client)?;
     let mut pen = client.stdin.take().expect("it was given a pipe");
-    // If the client has ended, it sends no answer, and only that matters.
+    // A failed write means that the client has ended. The missing answer then shows the failure.
     let _ = pen.write_all(b"GET / HTTP/1.0\r\n\r\n");
     let pieces = pieces(client.stdout.take().expect("it was given a pipe"));
     let mut told = ClientReport {
@@ -82,7 +82,7 @@ pub(super) fn fetch(
     Ok(told)
 }
 
-/// Returns the arrival times and sizes of the pieces of the answer.
+/// Reads the answer `from` the client, and sends the arrival time and the size of each piece.
 fn pieces(mut from: ChildStdout) -> mpsc::Receiver<(Instant, u64)> {
     let (sender, receiver) = mpsc::channel();
     thread::spawn(move || {

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 /// Default timeout of a fetch.
 const PATIENCE: Duration = Duration::from_secs(60);
-/// Timeout of a server for a request.
+/// Time for which a server waits for a request.
 const IDLE: Duration = Duration::from_secs(300);
 /// SOCKS5 messages: the greetings without and with a user name (RFC 1928), and the answer to a user
 /// name (RFC 1929). The next constants are the start of a request for an IPv4 address and the
@@ -19,7 +19,7 @@ const NAMED: [u8; 2] = [1, 0];
 const CONNECT: [u8; 4] = [5, 1, 0, 1];
 const ANSWER: usize = 10;
 const HEAD_END: &[u8] = b"\r\n\r\n";
-/// Interval at which a server checks for its end.
+/// Interval at which a server checks whether it was stopped.
 const LOOK: Duration = Duration::from_millis(50);
 /// Interval between the pieces of an answer with a limited rate.
 const BEAT: Duration = Duration::from_millis(50);
@@ -30,25 +30,25 @@ const BEAT: Duration = Duration::from_millis(50);
 pub(in super::super) struct FetchTimes {
     /// Time to the first byte of the server's answer.
     pub(in super::super) first_byte: f64,
-    /// Time to its last byte.
+    /// Time to the last byte of the server's answer.
     pub(in super::super) whole: f64,
 }
 
 /// A fetch of `length` bytes from a server, through a SOCKS proxy or directly.
 #[derive(Clone, Copy, Debug)]
 pub(in super::super) struct Fetch<'a> {
-    /// SOCKS proxy; `None`: a direct connection.
+    /// Address of the SOCKS proxy; `None` for a direct connection.
     pub(in super::super) proxy: Option<SocketAddr>,
     pub(in super::super) server: SocketAddrV4,
     pub(in super::super) length: usize,
-    /// Maximum rate of the server in bytes per second; `None`: unlimited.
+    /// Maximum rate of the server in bytes per second; `None` if it is unlimited.
     pub(in super::super) rate: Option<u32>,
     /// Counter of the body's bytes received so far, which other threads can read.
     pub(in super::super) came: Option<&'a AtomicU64>,
     /// Whether the HTTP request is sent with the SOCKS request, without waiting for its answer, as
     /// in Tor Browser.
     pub(in super::super) optimistic: bool,
-    /// SOCKS user name: fetches with different names use different circuits.
+    /// SOCKS user name, if any. Fetches with different names use different circuits.
     pub(in super::super) name: Option<&'a str>,
     /// Timeout of the fetch.
     pub(in super::super) patience: Duration,
@@ -144,7 +144,7 @@ impl Fetch<'_> {
         }
         let Some(name) = self.name else { return Ok(()) };
         let length = u8::try_from(name.len()).map_err(io::Error::other)?;
-        // The password equals the user name.
+        // The user name is also the password.
         let word = [&[length], name.as_bytes()].concat();
         link.write_all(&[&[1][..], &word, &word].concat())?;
         link.read_exact(&mut greeted)?;
@@ -183,8 +183,8 @@ fn left(until: Instant) -> io::Result<Duration> {
     if left.is_zero() { Err(ErrorKind::TimedOut.into()) } else { Ok(left) }
 }
 
-/// Returns the byte at an offset of every answer. It is pseudo-random (SplitMix64 of the index of
-/// each eight bytes), so that no compression on the path makes it shorter.
+/// Returns the byte at offset `place` of every answer. It is pseudo-random (SplitMix64 of the
+/// index of each eight bytes), so that no compression on the path makes the answer shorter.
 fn byte(place: usize) -> u8 {
     let mut word = ((place / 8) as u64 + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15);
     word = (word ^ (word >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
@@ -192,7 +192,7 @@ fn byte(place: usize) -> u8 {
     (word ^ (word >> 31)).to_le_bytes()[place % 8]
 }
 
-/// Check of an arriving answer: each byte is compared with the one that the server sends.
+/// Check of an arriving answer: each byte is compared with the byte that the server sends.
 #[derive(Default)]
 struct AnswerCheck {
     head: Vec<u8>,
@@ -225,8 +225,8 @@ impl AnswerCheck {
     }
 }
 
-/// A web server on a thread. It sends the number of bytes that the path names, at most `?rate=`
-/// bytes per second. It is stopped on drop.
+/// A web server on a thread. The path of a request has the number of bytes to send, and `?rate=`
+/// the maximum number of bytes per second. The server is stopped on drop.
 pub(in super::super) struct Server {
     pub(in super::super) address: SocketAddrV4,
     stop: Arc<AtomicBool>,
@@ -234,7 +234,7 @@ pub(in super::super) struct Server {
 }
 
 impl Server {
-    /// Starts the server in the namespace of the calling thread.
+    /// Starts the server in the network namespace of the calling thread.
     ///
     /// # Errors
     /// The address is not one of this host.
@@ -289,13 +289,14 @@ fn answer(link: &TcpStream) -> io::Result<()> {
     }
 }
 
-/// Parses the length and the rate in a path.
+/// Parses the length and the optional rate in the path of a request.
 fn wanted(path: &str) -> (usize, Option<f64>) {
     let (length, rate) = path.split_once("?rate=").unwrap_or((path, ""));
     (length.parse().unwrap_or_default(), rate.parse().ok())
 }
 
-/// Sends `body` in equal pieces at `rate` bytes per second. After a delay, it catches up.
+/// Sends `body` in equal pieces at `rate` bytes per second. After a delay, it sends faster to
+/// catch up.
 fn at_rate(mut link: &TcpStream, body: &[u8], rate: f64) -> io::Result<()> {
     let began = Instant::now();
     let piece = ((rate * BEAT.as_secs_f64()) as usize).max(1);

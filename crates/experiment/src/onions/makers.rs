@@ -1,4 +1,4 @@
-//! Commands that start the programs of a network.
+//! Commands that start the programs of a network, as nodes.
 
 use std::fs;
 use std::io;
@@ -10,39 +10,40 @@ use super::super::stage::Stage;
 use super::{Node, ONION};
 use anabranch_emulator::Namespace;
 
-/// Interval between consensuses in seconds. Stock clients need a short one, or they wait long for a
-/// consensus with all relays.
+/// Interval between consensuses in seconds. It is short, because C tor's clients wait for a
+/// consensus that lists all relays.
 const INTERVAL: &str = "20";
 pub(super) const DIRECTORY: u16 = 9_030;
 
 /// Name, address and host of a program.
 pub(in super::super) struct Seat<'a> {
-    /// Name of its relay and files.
+    /// Name of the program, its relay and its files.
     pub(in super::super) name: String,
-    /// Address at which it is reached.
+    /// Address at which the program is reached.
     pub(in super::super) ip: Ipv4Addr,
-    /// Host in which it runs.
+    /// Host in which the program runs.
     pub(in super::super) host: &'a Namespace,
 }
 
-/// Programs, and the stage that they run on.
+/// The programs under test, and the stage that they run on.
 #[derive(Clone, Copy)]
 pub(in super::super) struct Makers<'a> {
     pub(in super::super) stage: &'a Stage,
     pub(in super::super) anabranch: &'a Path,
-    /// C tor, if it is needed.
+    /// Path of C tor, if it is needed.
     pub(in super::super) tor: &'a Path,
 }
 
 impl<'a> Makers<'a> {
-    /// Starts a program at its seat.
+    /// Starts the program of `command` at its seat.
     fn start(&self, seat: &Seat<'_>, command: &mut Command) -> io::Result<Node<'a>> {
         command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::null());
         let process = self.stage.crew.start(seat.host, command)?;
         Ok(Node::new(seat.name.clone(), process))
     }
 
-    /// Creates the directory of a name, and returns its path as the crew's programs see it.
+    /// Creates the directory of the program `name`, and returns its path as the started programs
+    /// see it.
     fn folder(&self, name: &str) -> io::Result<String> {
         self.stage.crew.among_files(|files| {
             let folder = files.join(name);
@@ -57,7 +58,7 @@ impl<'a> Makers<'a> {
         Ok(ours)
     }
 
-    /// Starts an authority that expects `relays` relays.
+    /// Starts an authority that expects `relays` relays before it makes a consensus.
     pub(super) fn authority(&self, seat: &Seat<'_>, relays: usize) -> io::Result<Node<'a>> {
         let ip = seat.ip;
         let mut command = self.ours("authority", seat)?;
@@ -69,7 +70,8 @@ impl<'a> Makers<'a> {
         self.start(seat, &mut command)
     }
 
-    /// Starts one of our relays, with the additional arguments `words`.
+    /// Starts one of our relays with the additional arguments `words`. `line` describes the
+    /// authority.
     pub(super) fn relay(
         &self,
         seat: &Seat<'_>,
@@ -83,7 +85,7 @@ impl<'a> Makers<'a> {
         command.args(["--nickname", &seat.name, "--address", &ip.to_string()]);
         command.args(["--listen", &format!("{ip}:{ONION}"), "--threads", "1"]);
         command.args(["--allow-private", "--grace", "0", "--authorities"]).arg(file);
-        // Stock relays have no rate limit, either.
+        // C tor's relays have no rate limit here, either.
         command.args(["--rate", "1000000000"]);
         if is_exit {
             command.args(["--exit", "accept *:*"]);
@@ -92,6 +94,7 @@ impl<'a> Makers<'a> {
     }
 
     /// Starts one of our clients with the SOCKS port `proxy` and the additional arguments `words`.
+    /// `line` describes the authority.
     pub(super) fn client(
         &self,
         seat: &Seat<'_>,
@@ -105,14 +108,14 @@ impl<'a> Makers<'a> {
         self.start(seat, command.args(words))
     }
 
-    /// Starts C tor with the additional configuration `own`.
+    /// Starts C tor with the additional configuration `own`. `line` describes the authority.
     pub(super) fn stock(&self, seat: &Seat<'_>, line: &str, own: &str) -> io::Result<Node<'a>> {
         let mut command = Command::new(self.tor);
         command.arg("-f").arg(self.torrc(&seat.name, line, own)?);
         self.start(seat, &mut command)
     }
 
-    /// Writes the configuration of C tor for a name, and returns its path.
+    /// Writes C tor's configuration for the program `name`, and returns its path.
     pub(super) fn torrc(
         &self,
         name: &str,
@@ -127,7 +130,7 @@ impl<'a> Makers<'a> {
         self.stage.crew.write(&format!("{name}.torrc"), rules.as_bytes())
     }
 
-    /// Starts a relay of C tor.
+    /// Starts a relay of C tor. `line` describes the authority.
     pub(super) fn stock_relay(
         &self,
         seat: &Seat<'_>,
@@ -143,7 +146,8 @@ impl<'a> Makers<'a> {
         self.stock(seat, line, &own)
     }
 
-    /// Starts a bridge of C tor with additional configuration.
+    /// Starts a bridge of C tor with the additional configuration `rules`. `line` describes the
+    /// authority.
     pub(super) fn stock_bridge(
         &self,
         seat: &Seat<'_>,
@@ -159,8 +163,8 @@ impl<'a> Makers<'a> {
         self.stock(seat, line, &own)
     }
 
-    /// Starts the server of our transport at a port of its seat, with the additional arguments
-    /// `words`. Returns its bridge line for clients, too.
+    /// Starts the server of our pluggable transport at `port`, with the additional arguments
+    /// `words`. Also returns the server's bridge line for clients.
     pub(in super::super) fn pt_server(
         &self,
         seat: &Seat<'_>,
@@ -177,8 +181,8 @@ impl<'a> Makers<'a> {
         Ok((node, line))
     }
 
-    /// Starts the client of our transport, which forwards connections to `listen` to a bridge, and
-    /// waits until it listens.
+    /// Starts the client of our pluggable transport, and waits until it listens. It forwards
+    /// connections to `listen` to the bridge of `line`.
     pub(in super::super) fn pt_client(
         &self,
         seat: &Seat<'_>,
@@ -192,7 +196,7 @@ impl<'a> Makers<'a> {
         Ok(node)
     }
 
-    /// Waits until a node has written a file in its directory, and returns the content.
+    /// Waits until a node has written `file` in its directory, and returns the file's content.
     pub(super) fn wait_file(&self, node: &mut Node<'a>, file: &str) -> io::Result<String> {
         let file = format!("{}/{file}", self.folder(node.name())?);
         node.wait(&file, |_| {
@@ -201,12 +205,13 @@ impl<'a> Makers<'a> {
         })
     }
 
-    /// Removes a node's directory.
+    /// Removes the directory of the node `name`.
     pub(super) fn forget(&self, name: &str) -> io::Result<()> {
         self.stage.crew.among_files(|files| fs::remove_dir_all(files.join(name)))
     }
 
-    /// Waits until a relay has reported its identity, and returns it.
+    /// Waits until a relay has reported its identity, and returns it. If `stock`, the relay is C
+    /// tor's.
     pub(super) fn fingerprint(&self, node: &mut Node<'a>, stock: bool) -> io::Result<String> {
         let file = format!("{}/state/fingerprint", self.folder(node.name())?);
         node.wait("fingerprint", |node| {

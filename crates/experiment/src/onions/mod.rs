@@ -1,5 +1,5 @@
-//! Small onion networks on a stage: our authority, relays and clients of ours or of C tor, and
-//! fetches through them.
+//! Small onion networks on a stage, and fetches through them. The authority is ours; relays and
+//! clients are ours or C tor's.
 
 pub(super) mod fetch;
 mod makers;
@@ -10,7 +10,8 @@ pub(super) use makers::{Makers, Seat};
 pub(super) use network::{OnionNetwork, RelaySeat};
 pub(super) use node::Node;
 
-/// Port of a relay; below it, the port of a client's SOCKS proxy and the port of a web server.
+/// Port of a relay. The next constants are the port of a client's SOCKS proxy and that of a web
+/// server.
 pub(super) const ONION: u16 = 9_001;
 pub(super) const SOCKS: u16 = 9_100;
 pub(super) const WEB_PORT: u16 = 8_000;

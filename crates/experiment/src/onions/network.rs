@@ -1,4 +1,4 @@
-//! A running network, and clients whose circuits use given hops.
+//! A running onion network, and clients whose circuits use given relays.
 
 use std::fmt::Write as _;
 use std::io;
@@ -12,17 +12,17 @@ use super::{Makers, Node, Seat};
 pub(in super::super) struct RelaySeat<'a> {
     pub(in super::super) seat: Seat<'a>,
     pub(in super::super) is_exit: bool,
-    /// Additional arguments, for a relay of ours.
+    /// Additional arguments, if the relay is ours.
     pub(in super::super) words: &'a [&'a str],
 }
 
-/// The authority and the relays.
+/// A running authority and relays.
 pub(in super::super) struct OnionNetwork<'a> {
     makers: Makers<'a>,
-    // The authority runs as long as the network exists.
+    // The authority runs until this field is dropped.
     _authority: Node<'a>,
     pub(in super::super) relays: Vec<Node<'a>>,
-    /// Identities of the relays, in their order.
+    /// Identities of the relays, in the order of the relays.
     pub(in super::super) fingerprints: Vec<String>,
     /// Line that describes the authority to relays and clients.
     line: String,
@@ -30,7 +30,8 @@ pub(in super::super) struct OnionNetwork<'a> {
 }
 
 impl<'a> OnionNetwork<'a> {
-    /// Starts the authority and the relays, and waits until the consensus lists all relays.
+    /// Starts the authority and the relays, and waits until the consensus lists all relays. If
+    /// `stock`, the relays are C tor's.
     ///
     /// # Errors
     /// A program ends, or takes too long.
@@ -55,8 +56,8 @@ impl<'a> OnionNetwork<'a> {
         Ok(OnionNetwork { makers, _authority: first, relays, fingerprints, line, stock })
     }
 
-    /// Starts a client of ours whose circuits use only the hops in `pins`: for each position a list
-    /// of identities. [`OnionNetwork::wait_ready`] waits until it is ready.
+    /// Starts a client of ours whose circuits use only the relays in `pins`: for each position, a
+    /// list of identities. [`OnionNetwork::wait_ready`] waits until the client is ready.
     ///
     /// # Errors
     /// The program cannot be started.
@@ -74,8 +75,8 @@ impl<'a> OnionNetwork<'a> {
         self.makers.client(seat, &self.line, proxy, &all)
     }
 
-    /// Starts a client of C tor with these rules. [`OnionNetwork::wait_ready`] waits until it is
-    /// ready.
+    /// Starts a client of C tor with the additional configuration `rules`.
+    /// [`OnionNetwork::wait_ready`] waits until the client is ready.
     ///
     /// # Errors
     /// The program cannot be started.
@@ -87,8 +88,9 @@ impl<'a> OnionNetwork<'a> {
         self.makers.stock(seat, &self.line, rules)
     }
 
-    /// Starts a bridge of C tor with these rules; it does not publish a descriptor. Clients reach
-    /// it at its seat. [`OnionNetwork::wait_bootstrapped`] waits until it is ready.
+    /// Starts a bridge of C tor with the additional configuration `rules`. The bridge does not
+    /// publish a descriptor; clients reach it at its address. [`OnionNetwork::wait_bootstrapped`]
+    /// waits until the bridge is ready.
     ///
     /// # Errors
     /// The program cannot be started.
@@ -103,7 +105,7 @@ impl<'a> OnionNetwork<'a> {
     /// Returns the identity of a bridge or relay of C tor.
     ///
     /// # Errors
-    /// It ends before it has reported its identity.
+    /// The program ends before it has reported its identity.
     pub(in super::super) fn stock_fingerprint(&self, node: &mut Node<'a>) -> io::Result<String> {
         self.makers.fingerprint(node, true)
     }
@@ -111,14 +113,14 @@ impl<'a> OnionNetwork<'a> {
     /// Waits until a node of C tor knows the network.
     ///
     /// # Errors
-    /// It ends, or takes too long.
+    /// The node ends, or takes too long.
     pub(in super::super) fn wait_bootstrapped(&self, node: &mut Node<'a>) -> io::Result<()> {
         node.wait("bootstrap", |node| {
             Ok(node.lines().iter().any(|line| line.contains("Bootstrapped 100%")).then_some(()))
         })
     }
 
-    /// Waits until a node has written `file` below its directory, and returns the content.
+    /// Waits until a node has written `file` below its directory, and returns the file's content.
     ///
     /// # Errors
     /// The node ends, or takes too long.
@@ -130,7 +132,7 @@ impl<'a> OnionNetwork<'a> {
         self.makers.wait_file(node, file)
     }
 
-    /// Deletes the state of a node that has ended.
+    /// Deletes the state of the node `name`, which has ended.
     ///
     /// # Errors
     /// The state cannot be deleted.
@@ -138,11 +140,11 @@ impl<'a> OnionNetwork<'a> {
         self.makers.forget(name)
     }
 
-    /// Waits until a client can fetch over circuits of the given hops. `rules` are those that a
-    /// client of C tor was started with.
+    /// Waits until a client can fetch over circuits of the relays in `pins`. `rules` is the
+    /// configuration with which a client of C tor was started.
     ///
     /// # Errors
-    /// It ends, or takes too long.
+    /// The client ends, or takes too long.
     pub(in super::super) fn wait_ready(
         &self,
         node: &mut Node<'a>,
@@ -153,8 +155,8 @@ impl<'a> OnionNetwork<'a> {
             return node.wait("circuit", |node| Ok(node.event("circuit_built").map(drop)));
         }
         self.wait_bootstrapped(node)?;
-        // If the hops are set from the start, C tor often finds no relay to fetch the directory
-        // from.
+        // If the relays are pinned from the start, C tor often finds no relay to fetch the
+        // directory from.
         let mut rules = rules.to_owned();
         for (word, pins) in ["EntryNodes", "MiddleNodes", "ExitNodes"].into_iter().zip(pins) {
             writeln!(rules, "{word} {pins}").expect("writing to a string does not fail");
@@ -168,14 +170,14 @@ fn wait_for_all(authority: &mut Node<'_>, seat: &Seat<'_>, relays: usize) -> io:
     let at = SocketAddr::from((seat.ip, DIRECTORY));
     authority.wait("consensus with all relays", |_| {
         let text = seat.host.run(|| Ok(consensus(at).unwrap_or_default()))?;
-        // The authority is a relay, too, but not on any circuit.
+        // Besides the relays, the consensus lists the authority, which is on no circuit.
         let is_one = |line: &&str| line.contains(" Running") && !line.contains(" Authority");
         let running = text.lines().filter(|line| line.starts_with("s ")).filter(is_one);
         Ok((running.count() == relays).then_some(()))
     })
 }
 
-/// Returns the consensus that an authority currently serves.
+/// Returns the consensus that the authority at `at` currently serves.
 fn consensus(at: SocketAddr) -> io::Result<String> {
     use std::io::{Read, Write};
     let mut link = TcpStream::connect_timeout(&at, Duration::from_secs(2))?;

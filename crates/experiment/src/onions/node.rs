@@ -1,4 +1,4 @@
-//! A running program of a network.
+//! A running program of an onion network.
 
 use std::fs;
 use std::io::{self, BufRead, BufReader};
@@ -10,13 +10,13 @@ use anabranch_emulator::Member;
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 
-/// Timeout for all relays together, or for a client, to be ready.
+/// Timeout for all relays together to be ready, and for a client.
 const READY: Duration = Duration::from_secs(150);
 /// Ticks per second in the kernel's process statistics (USER_HZ of every Linux).
 const TICKS: f64 = 100.0;
 const LOOK: Duration = Duration::from_millis(50);
 
-/// A program, with its output so far.
+/// A running program, and the lines of its output so far.
 pub(in super::super) struct Node<'a> {
     name: String,
     process: Member<'a>,
@@ -37,17 +37,18 @@ impl<'a> Node<'a> {
         Node { name, process, written }
     }
 
-    /// Returns its name.
+    /// Returns the node's name.
     pub(in super::super) fn name(&self) -> &str {
         &self.name
     }
 
-    /// Returns the lines that it has written so far.
+    /// Returns the lines that the program has written so far.
     pub(super) fn lines(&self) -> MutexGuard<'_, Vec<String>> {
         self.written.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Returns the last event of a name in its `--json` output.
+    /// Returns the latest event called `name` in the program's `--json` output; `None` if there is
+    /// none.
     pub(in super::super) fn event(&self, name: &str) -> Option<Value> {
         latest(self.lines().iter().map(String::as_str), name)
     }
@@ -55,7 +56,7 @@ impl<'a> Node<'a> {
     /// Waits until `found` returns a value.
     ///
     /// # Errors
-    /// The program ended before, or takes too long; the error has its last lines.
+    /// The program has ended, or takes too long. The error includes the last lines of its output.
     pub(in super::super) fn wait<R>(
         &mut self,
         what: &str,
@@ -87,21 +88,22 @@ impl<'a> Node<'a> {
         )?)
     }
 
-    /// Returns the CPU time that it has used so far, in seconds.
+    /// Returns the CPU time that the program has used so far, in seconds.
     pub(in super::super) fn cpu(&self) -> f64 {
         let stat = fs::read_to_string(format!("/proc/{}/stat", self.process.id()));
         stat.ok().and_then(|stat| ticks(&stat)).unwrap_or_default() / TICKS
     }
 }
 
-/// Returns the last event of a name in lines of `--json`.
+/// Returns the latest event called `name` in `lines`, the output of `--json`; `None` if there is
+/// none.
 fn latest<'a>(lines: impl DoubleEndedIterator<Item = &'a str>, name: &str) -> Option<Value> {
     let mut told = lines.rev().filter_map(|line| serde_json::from_str(line).ok());
     told.find(|event: &Value| event["event"] == name)
 }
 
-/// Returns the ticks of a process in user and kernel mode (proc(5): fields 14 and 15, after the
-/// name).
+/// Returns the CPU ticks of a process in user and kernel mode (proc(5): fields 14 and 15, after
+/// the name).
 fn ticks(stat: &str) -> Option<f64> {
     let mut fields = stat.rsplit_once(')')?.1.split_whitespace().skip(11);
     let [user, kernel]: [f64; 2] = [fields.next()?.parse().ok()?, fields.next()?.parse().ok()?];

@@ -11,11 +11,11 @@ use super::super::{Missing, Probe, Programs};
 use super::session::Session;
 use super::{Limit, Measured, Settings, System, Unit, mosh, quic, wireguard};
 
-/// Niceness of all measured programs: ahead of other work of the machine, but after the thread that
-/// carries the packets.
+/// Niceness of all measured programs. They precede other work of the machine, but not the thread
+/// that carries the packets.
 const NICE: i32 = -5;
 
-/// Executor of measurements; each one has its own network, which is removed afterwards.
+/// Executor of measurements. Each measurement has its own network, which is removed afterwards.
 #[derive(Debug)]
 pub struct Bench {
     programs: Programs,
@@ -30,7 +30,7 @@ impl Bench {
     /// optional directory with third-party programs.
     ///
     /// # Errors
-    /// Programs that the systems need were not found; all of them are named.
+    /// Programs that the systems need were not found. The error names all of them.
     pub fn new(
         settings: &Settings,
         splitter: PathBuf,
@@ -45,22 +45,23 @@ impl Bench {
         Ok(Bench { programs: found, splitter, limit, seed, words })
     }
 
-    /// Returns the programs found.
+    /// Returns the third-party programs that were found.
     pub fn programs(&self) -> &Programs {
         &self.programs
     }
 
-    /// Makes one measurement. It ends soon after `stop` is set, and its result is then useless.
+    /// Makes the measurement `unit`. It ends soon after `stop` is set, and its result is then
+    /// useless.
     ///
     /// # Errors
-    /// A step of the set-up fails; an interrupted transfer is no error.
+    /// A step of the set-up fails. An interrupted transfer is no error.
     pub fn measure(&self, unit: &Unit, stop: &AtomicBool) -> Result<Measured, String> {
         self.run(unit, stop).map_err(|error| error.to_string())
     }
 
     fn run(&self, unit: &Unit, stop: &AtomicBool) -> io::Result<Measured> {
         // All threads and programs of the measurement inherit the niceness of this thread. Without
-        // privilege it stays as it is.
+        // privilege the niceness does not change.
         let _ = rustix::process::setpriority_process(None, NICE);
         let stage = Stage::build(&unit.net.rtts()[..unit.paths])?;
         let mut session = self.serve(unit.system, &stage)?;
@@ -97,9 +98,9 @@ impl Bench {
         }
     }
 
-    /// Returns the weights of the paths, and the splitter's options. The baseline without switching
-    /// uses another path in each repetition, and none of the additional arguments, since all
-    /// splitters are compared with it.
+    /// Returns the weights of the paths, and the splitter's options for `unit`. The baseline
+    /// without switching uses a single path, another one in each repetition. It has none of the
+    /// additional arguments, because all splitters are compared with it.
     fn schedule(&self, unit: &Unit) -> (Vec<f64>, Vec<String>) {
         let first = unit.repetition as usize % unit.paths;
         let (weights, schedule, every, rotate) = if unit.every == 0 {

@@ -6,7 +6,7 @@ use super::super::table::{Column, Rows};
 use super::super::{Disturbance, Record};
 use super::{Net, System};
 
-/// Maximum number of paths of a network, for which a table has columns.
+/// Maximum number of paths of a network; the table has columns for each of them.
 const PATHS: usize = 3;
 
 /// Result of a measurement.
@@ -24,7 +24,8 @@ pub struct Measured {
     pub every: u32,
     /// Number of the repetition, from 0.
     pub repetition: u32,
-    /// Weights of the paths; without switching, 1 for the path that was used.
+    /// Weights of the paths. Without switching, 1 for the path that was used, and 0 for the
+    /// others.
     pub weights: Vec<f64>,
     /// Start time of the transfer, in seconds since 1970.
     pub started: f64,
@@ -32,7 +33,7 @@ pub struct Measured {
     pub seconds: f64,
     /// Bytes that arrived at the client; for Mosh, bytes that its client wrote to the terminal.
     pub bytes: u64,
-    /// Longest interval between two pieces, in seconds.
+    /// Longest interval between the arrival of two pieces of data, in seconds.
     pub longest_gap: f64,
     /// Bytes of the IP packets from the client on each path, as counted by the links.
     pub up: Vec<u64>,
@@ -62,17 +63,17 @@ impl Measured {
         self.down.iter().map(|&bytes| bytes as f64 / whole.max(1) as f64).collect()
     }
 
-    /// Returns whether the traffic was really split, so that its cost is meaningful. Each path,
-    /// which has its own address, must carry its part of the downlink: 20 to 50 % of three paths,
-    /// 30 to 70 % of two. Measurements without switching always count.
+    /// Returns whether the traffic was really split, so that its cost is meaningful. Each path
+    /// must carry a part of the downlink: 20 to 50 % of three paths, 30 to 70 % of two. Each path
+    /// has its own address. Measurements without switching always count.
     pub fn counts(&self) -> bool {
         let (least, most) = if self.paths > 2 { (0.2, 0.5) } else { (0.3, 0.7) };
         self.every == 0 || self.shares().iter().all(|share| (least..=most).contains(share))
     }
 
-    /// Returns whether the machine was so busy with other work that the result is doubtful. Either
-    /// the hypervisor took a tenth of the CPU, or one wake-up in a hundred was later than the
-    /// paths' round-trip time.
+    /// Returns whether the machine was so busy with other work that the result is doubtful. In
+    /// that case, the hypervisor took more than a tenth of the CPU, or one wake-up in a hundred was
+    /// later than the paths' round-trip time.
     pub fn disturbed(&self) -> bool {
         self.machine.steal > 0.1 || self.machine.late > 20.0
     }

@@ -12,8 +12,8 @@
 //! ```
 //!
 //! * [`Settings`] and [`plan`]: the measurements and their order;
-//! * [`Bench`]: executes one of them, in its own network;
-//! * [`Measured`]: its result, and whether it counts;
+//! * [`Bench`]: executes one measurement, in its own network;
+//! * [`Measured`]: the result of a measurement, and whether it counts;
 //! * [`summary`]: all results together, compared with the paper.
 
 mod bench;

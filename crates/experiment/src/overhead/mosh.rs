@@ -30,14 +30,15 @@ pub(super) const NEEDS: &[(&str, &str)] =
 const PORT: u16 = 60001;
 /// Size of the paper's file in bytes.
 const FILE: usize = 10_000_000;
-/// Maximum duration in seconds, where other systems transfer a gigabyte; the paper states no
-/// number.
+/// Maximum duration of a measurement in seconds, in which other systems transfer a gigabyte. The
+/// paper states no duration.
 const MOST: f64 = 60.0;
-/// Minimum size of a first screen of the file, in bytes.
+/// Minimum number of bytes from which the first screen of the file counts as displayed.
 const SCREEN: u64 = 1500;
-/// Timeout for the first screen, which arrives after a few round trips.
+/// Timeout for the first screen, which needs a few round trips.
 const PATIENCE: Duration = Duration::from_secs(10);
-/// Environment of both programs. Predictions are off, because they are not screens of the server.
+/// Environment of `mosh-server` and `mosh-client`. Predictions are off, because predicted output
+/// does not come from the server.
 const ENVIRONMENT: [(&str, &str); 3] =
     [("LC_ALL", "C.UTF-8"), ("TERM", "xterm"), ("MOSH_PREDICTION_DISPLAY", "never")];
 /// Script at the server, which runs until it is killed.
@@ -48,7 +49,7 @@ struct Login<'a> {
     key: String,
 }
 
-/// Starts a server whose session displays the file.
+/// Starts a Mosh server whose session displays the file.
 pub(super) fn serve<'a>(
     stage: &Stage,
     programs: &'a Programs,
@@ -81,7 +82,7 @@ impl Session for Login<'_> {
         client.stdin(Stdio::from(inner.try_clone()?)).stdout(Stdio::from(inner.try_clone()?));
         client.stderr(Stdio::from(inner));
         let client_process = stage.crew.start(stage.client(), &mut client)?;
-        // Closed on our side, the inner end belongs to mosh-client alone.
+        // With our copy closed, only mosh-client has the inner end open.
         drop(client);
         let begun = Instant::now();
         let mut drawn = 0;
@@ -104,8 +105,8 @@ impl Session for Login<'_> {
     }
 }
 
-/// Reads from the terminal, and returns the number of bytes; 0 after a short wait without output,
-/// and `None` at its end.
+/// Reads from the terminal, and returns the number of bytes. Returns 0 after a short wait without
+/// output, and `None` at the end of the output.
 fn feed(terminal: &mut File) -> io::Result<Option<u64>> {
     let wait = Timespec { tv_sec: 0, tv_nsec: 50_000_000 };
     let mut ready = [PollFd::new(&*terminal, PollFlags::IN)];
@@ -123,7 +124,7 @@ fn feed(terminal: &mut File) -> io::Result<Option<u64>> {
     }
 }
 
-/// Opens a pseudo-terminal of 80 by 24, and returns our end and that of a program.
+/// Opens a pseudo-terminal of 80 by 24 characters. Returns our end, and the end for a program.
 fn terminal() -> io::Result<(File, OwnedFd)> {
     let ours = openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY | OpenptFlags::CLOEXEC)?;
     grantpt(&ours)?;
@@ -134,7 +135,8 @@ fn terminal() -> io::Result<(File, OwnedFd)> {
     Ok((ours.into(), inner))
 }
 
-/// Generates the file: numbered lines; successive lines hardly share a letter at the same position.
+/// Generates the file: numbered lines. Successive lines hardly share a letter at the same
+/// position.
 fn text() -> Vec<u8> {
     let words = "the quick brown fox jumps over the lazy dog and runs along the river to the sea in no time ";
     let mut text = Vec::with_capacity(FILE + 80);

@@ -1,4 +1,4 @@
-//! Statements of the paper about the same runs.
+//! Statements of the paper about the throughput cost that is measured here.
 
 use super::Kind;
 
@@ -6,17 +6,17 @@ use super::Kind;
 /// the points of its figure as numbers.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Claim {
-    /// Protocol that it is about.
+    /// Protocol that the statement is about.
     pub kind: Kind,
-    /// Switching intervals that it is about, in milliseconds, both included.
+    /// Smallest and largest switching interval that the statement is about, in milliseconds.
     pub every: (u32, u32),
-    /// Lost share of the throughput, minimum and maximum.
+    /// Smallest and largest lost share of the throughput.
     pub loss: (f64, f64),
-    /// Wording of the paper, slightly adapted.
+    /// Wording of the paper, slightly adapted to stand alone.
     pub words: &'static str,
 }
 
-/// Returns all statements.
+/// Returns all statements of the paper.
 pub fn claims() -> &'static [Claim] {
     &[
         Claim {
@@ -40,8 +40,8 @@ pub fn claims() -> &'static [Claim] {
     ]
 }
 
-/// Returns the target at 100 ms on the equal network over three paths: the minimum share of the
-/// unsplit goodput, and the loss in the paper's abstract.
+/// Returns the target for switching every 100 ms on the equal network over three paths. The fields
+/// are the minimum share of the unsplit goodput, and the loss in the paper's abstract.
 pub(super) fn target(kind: Kind) -> (f64, &'static str) {
     match kind {
         Kind::WireGuard => (0.98, "5-6 % lost"),

@@ -24,7 +24,7 @@ const SETTING_UP: Duration = Duration::from_secs(2);
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
 pub enum System {
-    /// `wireguard-go` at both ends, one TCP connection (cubic) in the tunnel.
+    /// `wireguard-go` at both ends, and one TCP connection (cubic) in the tunnel.
     WireGuard,
     /// `mosh-server` and `mosh-client`; a file is displayed repeatedly.
     Mosh,
@@ -40,14 +40,14 @@ pub enum System {
     Aioquic,
 }
 
-/// Protocol of a system.
+/// Protocol that a system uses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
     /// WireGuard.
     WireGuard,
     /// Mosh.
     Mosh,
-    /// QUIC, for any server.
+    /// QUIC, whichever server is used.
     Quic,
 }
 
@@ -68,7 +68,7 @@ pub struct Settings {
     pub systems: Vec<System>,
     /// Networks to measure on.
     pub nets: Vec<Net>,
-    /// Numbers of paths: 2 or 3.
+    /// Numbers of paths to measure: 2, 3 or both.
     pub paths: Vec<usize>,
     /// Switching intervals in milliseconds; 0 means never.
     pub every: Vec<u32>,
@@ -82,7 +82,7 @@ pub struct Settings {
     pub splitter: Vec<String>,
 }
 
-/// One measurement.
+/// One measurement: a transfer.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Unit {
     /// System to measure.
@@ -112,7 +112,7 @@ impl System {
     /// Default systems of a run.
     pub const USUAL: [System; 4] = [System::WireGuard, System::Mosh, System::QuicGo, System::Quinn];
 
-    /// Returns its name, as users write it.
+    /// Returns the system's name, as users write it.
     pub fn name(self) -> &'static str {
         match self {
             System::WireGuard => "wireguard",
@@ -125,7 +125,7 @@ impl System {
         }
     }
 
-    /// Returns the maker of the QUIC server; `None` for other protocols.
+    /// Returns the kind of QUIC server; `None` for other protocols.
     pub(super) fn maker(self) -> Option<Maker> {
         match self {
             System::WireGuard | System::Mosh => None,
@@ -137,7 +137,7 @@ impl System {
         }
     }
 
-    /// Returns its protocol.
+    /// Returns the protocol that the system uses.
     pub fn kind(self) -> Kind {
         match self {
             System::WireGuard => Kind::WireGuard,
@@ -181,7 +181,7 @@ impl Net {
     /// Both networks.
     pub const ALL: [Net; 2] = [Net::Equal, Net::Unequal];
 
-    /// Returns its name, as users write it.
+    /// Returns the network's name, as users write it.
     pub fn name(self) -> &'static str {
         match self {
             Net::Equal => "equal",
@@ -189,7 +189,7 @@ impl Net {
         }
     }
 
-    /// Returns the round-trip times of its paths, in milliseconds.
+    /// Returns the round-trip times of the network's paths, in milliseconds.
     pub fn rtts(self) -> [u32; 3] {
         match self {
             Net::Equal => [20, 20, 20],
@@ -208,7 +208,8 @@ impl FromStr for Net {
 }
 
 impl Settings {
-    /// Returns the settings that must not change when a run is resumed; the others may grow.
+    /// Returns the settings that must not change when a run is resumed. Settings that are left out
+    /// may grow.
     pub fn header(&self) -> Value {
         json!({
             "experiment": "overhead",
@@ -242,7 +243,8 @@ impl Unit {
             .expect("one draw in twenty is kept, and there is no end of draws")
     }
 
-    /// Returns the seed of the splitter's choices, which differs between units.
+    /// Returns the seed of the splitter's choices in this unit, derived from `seed`. It differs
+    /// between units.
     pub fn seed(&self, seed: u64) -> u64 {
         seed::stream(seed, 0, &runner::Unit::id(self)).next_u64()
     }

@@ -18,10 +18,10 @@ struct Serving<'a> {
     programs: &'a Programs,
 }
 
-/// Starts a server that sends enough data to last until the limit.
+/// Starts a QUIC server whose content lasts until `limit` is reached.
 ///
 /// # Errors
-/// It does not start.
+/// The server does not start.
 pub(super) fn serve<'a>(
     maker: Maker,
     stage: &'a Stage,
@@ -45,8 +45,8 @@ impl Session for Serving<'_> {
     }
 }
 
-/// Converts the client's report. Reaching the time limit is no error. A transfer interrupted before
-/// counts with its full time.
+/// Converts the client's report. A transfer that ended because the time limit was reached is no
+/// error. A transfer of fixed duration that was interrupted before counts with its full time.
 fn arrived(told: ClientReport, limit: Limit) -> Arrived {
     let early = told.seconds < limit.seconds * 0.98;
     let whole = limit.bytes.is_some_and(|bytes| told.bytes >= bytes);

@@ -1,4 +1,4 @@
-//! Interface of each kind of peer to a measurement.
+//! Interface between a measurement and each kind of server and client.
 
 use std::io;
 use std::sync::atomic::AtomicBool;
@@ -8,10 +8,10 @@ use super::transfer::{Arrived, Limit};
 
 /// A running server, and the client that fetches from it through the splitter.
 pub(super) trait Session {
-    /// Returns the server's UDP port, which is the splitter's, too.
+    /// Returns the server's UDP port. The splitter listens on the same port.
     fn port(&self) -> u16;
 
-    /// Fetches until the limit.
+    /// Fetches until `limit` is reached or `stop` is set.
     ///
     /// # Errors
     /// The transfer could not start.

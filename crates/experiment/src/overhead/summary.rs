@@ -14,16 +14,17 @@ pub struct Cell {
     pub paths: usize,
     /// Switching interval in milliseconds; 0 means never.
     pub every: u32,
-    /// Goodput in Mbit/s.
+    /// Goodput in Mbit/s, over all repetitions.
     pub goodput: Spread,
     /// Goodput in Mbit/s of the repetitions that count ([`Measured::counts`]); `None` if none does.
     pub counted: Option<Spread>,
-    /// Shares of the downlink of single paths, in the repetitions that do not count; `None` if all
-    /// do.
+    /// Shares of the downlink on single paths, in the repetitions that do not count; `None` if all
+    /// repetitions count.
     pub uncounted: Option<Spread>,
-    /// Goodput as a share of the median without switching, if that was measured; over the
-    /// repetitions that count. If none counts, it is over all repetitions. QUIC that was not split
-    /// has no value, because the cost arises when a server follows the client to another path.
+    /// Goodput divided by the median without switching; `None` if that was not measured. It is
+    /// over the repetitions that count, or over all repetitions if none counts. QUIC that was not
+    /// split has no value, because the cost arises when a server follows the client to another
+    /// path.
     pub kept: Option<Spread>,
     /// Longest interval without data in any repetition, in seconds.
     pub longest_gap: f64,
@@ -33,24 +34,25 @@ pub struct Cell {
     pub disturbed: usize,
 }
 
-/// Result for a target: at 100 ms, on the equal network, over three paths.
+/// Result for a target: a switch every 100 ms, on the equal network, over three paths.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Verdict {
-    /// System that the target is for.
+    /// System that has the target.
     pub system: System,
     /// Minimum share of the unsplit goodput.
     pub wanted: f64,
-    /// Statement of the paper.
+    /// Wording of the paper.
     pub paper: &'static str,
-    /// Measured share; `None`: not measured, or no repetition counts.
+    /// Measured share of the unsplit goodput; `None` if it was not measured, or no repetition
+    /// counts.
     pub kept: Option<Spread>,
-    /// Whether each of at least two runs meets the target (or none does); `None`: runs are on both
-    /// sides, or too few.
+    /// Whether the target is reached: true if each of at least two runs reaches it, false if none
+    /// does. `None` if only some runs reach it, or there are too few.
     pub reached: Option<bool>,
 }
 
-/// Returns all measured settings in the order of system, network, paths and interval, with never
-/// last.
+/// Returns a summary of all measured settings in the order of system, network, paths and interval,
+/// with 0 (never) last.
 pub fn cells(records: &[Measured]) -> Vec<Cell> {
     let key = |r: &Measured| (r.system, r.net, r.paths, r.every.wrapping_sub(1), r.every);
     let mut keys: Vec<_> = records.iter().map(key).collect();
@@ -69,7 +71,7 @@ pub fn verdicts(cells: &[Cell]) -> Vec<Verdict> {
     systems.into_iter().map(|system| verdict(system, cells)).collect()
 }
 
-/// Returns the cell of a setting.
+/// Returns the summary of a setting; `None` if it was not measured.
 pub fn find(cells: &[Cell], system: System, net: Net, paths: usize, every: u32) -> Option<&Cell> {
     cells
         .iter()

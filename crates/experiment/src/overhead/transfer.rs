@@ -9,11 +9,12 @@ use std::time::{Duration, Instant};
 pub struct Limit {
     /// Maximum duration in seconds.
     pub seconds: f64,
-    /// Number of bytes after which it ends earlier; `None`: it lasts for the full time.
+    /// Number of bytes after which a transfer ends before `seconds`; `None` if it lasts for the
+    /// full time.
     pub bytes: Option<u64>,
 }
 
-/// Rate of the links in bytes per second, the maximum of any transfer.
+/// Rate of the links in bytes per second, which no transfer can exceed.
 pub(super) const BYTES_PER_SECOND: f64 = 100e6 / 8.0;
 
 impl Limit {
@@ -23,7 +24,8 @@ impl Limit {
         Duration::from_secs_f64(bytes.unwrap_or(self.seconds).min(self.seconds))
     }
 
-    /// Returns the number of bytes to send: the limit, or more than can arrive in the time.
+    /// Returns the number of bytes that a server has to send: the limit, or more than can arrive
+    /// within `seconds`.
     pub(super) fn enough(&self) -> u64 {
         self.bytes.unwrap_or((self.seconds * BYTES_PER_SECOND * 1.1) as u64)
     }
@@ -34,11 +36,12 @@ impl Limit {
 pub(super) struct Arrived {
     /// Bytes of content that arrived.
     pub(super) bytes: u64,
-    /// Duration in seconds.
+    /// Duration of the transfer in seconds.
     pub(super) seconds: f64,
-    /// Longest interval between two pieces in seconds, including the last one.
+    /// Longest interval between the arrival of two pieces in seconds, including the interval
+    /// before the end.
     pub(super) longest_gap: f64,
-    /// Reason why the transfer was interrupted before its end.
+    /// Reason why the transfer was interrupted before its end; `None` if it was not.
     pub(super) error: Option<String>,
 }
 
@@ -68,15 +71,15 @@ impl<'a> Meter<'a> {
         }
     }
 
-    /// Returns whether the transfer is over: by its time, by its bytes, or because the run is
-    /// stopped.
+    /// Returns whether the transfer is over: because of its time, because of its bytes, or because
+    /// the run was stopped.
     pub(super) fn is_over(&self) -> bool {
         self.begun.elapsed().as_secs_f64() >= self.limit.seconds
             || self.limit.bytes.is_some_and(|bytes| self.arrived.bytes >= bytes)
             || self.stop.load(Ordering::Relaxed)
     }
 
-    /// Returns the data that arrived. An interrupted transfer of a fixed duration counts with its
+    /// Returns the data that arrived. An interrupted transfer of fixed duration counts with its
     /// full time.
     pub(super) fn finish(mut self, error: Option<String>) -> Arrived {
         let now = Instant::now();
@@ -88,7 +91,7 @@ impl<'a> Meter<'a> {
         self.arrived
     }
 
-    /// Reads until the transfer is over, from a connection with a short read timeout.
+    /// Reads `from` a connection with a short read timeout until the transfer is over.
     pub(super) fn drain(mut self, mut from: impl Read) -> Arrived {
         let mut buffer = vec![0; 1 << 17];
         let mut total = 0;

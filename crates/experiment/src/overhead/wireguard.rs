@@ -20,7 +20,7 @@ pub(super) use super::super::tunnel::NEEDS;
 const TCP_PORT: u16 = 5001;
 /// Timeout of the first connection, which waits for the tunnel's handshake.
 const PATIENCE: Duration = Duration::from_secs(10);
-/// Interval at which a waiting read checks for the end.
+/// Interval at which a waiting read checks whether the transfer is over.
 const GLANCE: Duration = Duration::from_millis(50);
 
 /// Starts both ends of a tunnel; the client's end sends to the splitter.
@@ -46,19 +46,19 @@ impl Session for Tunnel<'_> {
         thread::scope(|scope| {
             scope.spawn(move || {
                 let piece = vec![0; 1 << 17];
-                // The thread ends with the connection.
+                // The thread ends when the connection is closed.
                 while server.write_all(&piece).is_ok() {}
             });
             let arrived = Meter::start(limit, stop).drain(&client);
-            // Errors mean that the connection is closed.
+            // If this fails, the connection is closed already.
             let _ = pen.shutdown(Shutdown::Both);
             Ok(arrived)
         })
     }
 }
 
-/// Creates a socket with cubic, the congestion control in the paper, whatever this machine's
-/// default is.
+/// Creates a socket with cubic, which is the congestion control in the paper, whatever this
+/// machine's default is.
 fn tcp() -> io::Result<Socket> {
     let socket = Socket::new(Domain::IPV4, Type::STREAM, None)?;
     socket.set_tcp_congestion(b"cubic")?;

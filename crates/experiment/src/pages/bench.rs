@@ -1,4 +1,4 @@
-//! Execution of loads, with several browsers at once.
+//! Execution of page loads by several browsers at once.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -11,7 +11,7 @@ use super::house::House;
 use super::setup::Setup;
 use super::{Loaded, Settings, Unit, Web, browser, caddy};
 
-/// Niceness of browsers, tunnel and server: ahead of other work of the machine, but after the
+/// Niceness of browsers, tunnel and server. They precede other work of the machine, but not the
 /// thread that carries the packets.
 const NICE: i32 = -5;
 /// Number of failures in a row after which a network is rebuilt.
@@ -21,14 +21,14 @@ const HOUSES: u32 = 2;
 
 /// Reason for leaving a network.
 enum Left {
-    /// No loads are left, or the run is stopped.
+    /// No loads are left, or the run was stopped.
     Done,
-    /// Too many loads failed in a row, after `good` good ones; `fresh` if some of them failed for
-    /// the first time.
+    /// Too many loads failed in a row. `good` is the number of successful loads before that.
+    /// `fresh` is set if some of the failed loads had failed for the first time.
     Failing { good: u32, fresh: bool },
 }
 
-/// Executor of loads. Each browser has its own network, tunnel and web server.
+/// Executor of page loads. Each browser has its own network, tunnel and web server.
 #[derive(Debug)]
 pub struct Bench {
     setup: Setup,
@@ -37,10 +37,11 @@ pub struct Bench {
 impl Bench {
     /// Creates a bench for `settings`, whose sites belong to `web`. `splitter` is the `anabranch`
     /// under test, `programs` an optional directory with third-party programs. Traces of single
-    /// loads go to the directory `traces`, an absolute path.
+    /// loads are written to the directory `traces`, an absolute path. `browsers` is the number of
+    /// browsers.
     ///
     /// # Errors
-    /// Required programs were not found; all of them are named.
+    /// Required programs were not found. The error names all of them.
     pub fn new(
         settings: Settings,
         web: Web,
@@ -54,14 +55,15 @@ impl Bench {
         Ok(Bench { setup })
     }
 
-    /// Returns the programs found.
+    /// Returns the third-party programs that were found.
     pub fn programs(&self) -> &Programs {
         &self.setup.programs
     }
 
-    /// Makes loads until none is left: the work of one browser.
+    /// Makes page loads with one browser at a time until none is left.
     pub fn work(&self, turns: &Turns<'_, Unit, Loaded>, stop: &AtomicBool) {
-        // All programs inherit the niceness of this thread. Without privilege it stays as it is.
+        // All programs inherit the niceness of this thread. Without privilege the niceness does
+        // not change.
         let _ = rustix::process::setpriority_process(None, NICE);
         let mut fruitless = 0;
         while !turns.stopped() {
@@ -71,8 +73,8 @@ impl Bench {
                     fruitless = 0;
                     continue;
                 }
-                // These loads have failed in other networks, too: at the end of a plan, only such
-                // loads may be left.
+                // All failed loads have failed before, in other networks. At the end of a plan,
+                // only such loads may be left, so this network is not at fault.
                 Ok(Left::Failing { fresh: false, .. }) => continue,
                 Ok(Left::Failing { .. }) => {
                     format!(
@@ -94,7 +96,7 @@ impl Bench {
         }
     }
 
-    /// Makes loads in one house until none is left or too many fail in a row.
+    /// Makes page loads in one network until none is left or too many fail in a row.
     fn inhabit(&self, turns: &Turns<'_, Unit, Loaded>, stop: &AtomicBool) -> io::Result<Left> {
         let stage = House::stage(&self.setup.settings)?;
         let house = House::open(&self.setup, &stage)?;

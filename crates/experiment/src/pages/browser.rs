@@ -25,8 +25,8 @@ pub(super) const NEEDS: &[(&str, &str)] = &[("chromium", "package chromium")];
 /// Its other output is discarded.
 const PIPES: &str = r#"exec 3<&0 4>&1 </dev/null >/dev/null 2>&1; exec "$@""#;
 
-/// Options that disable the browser's own traffic, which must not be in a trace. Such traffic could
-/// leave only through the tunnel.
+/// Options that disable the browser's own traffic, which must not be in a trace. Where they fail,
+/// such traffic could leave only through the tunnel.
 const OPTIONS: [&str; 17] = [
     "--headless=new",
     "--disable-gpu",
@@ -47,9 +47,9 @@ const OPTIONS: [&str; 17] = [
     "--remote-debugging-pipe",
 ];
 
-/// Timeout for its start, and for an answer.
+/// Timeout for the browser's start, and for an answer of the browser.
 const READY: Duration = Duration::from_secs(60);
-/// Interval at which a wait checks for the stop.
+/// Interval at which a wait checks whether the run was stopped.
 const GLANCE: Duration = Duration::from_millis(50);
 
 /// A running browser with one empty page. It is stopped on drop, and its profile is deleted.
@@ -64,11 +64,11 @@ pub(super) struct Browser<'a> {
 }
 
 impl<'a> Browser<'a> {
-    /// Starts the browser at the stage's client, with a new profile of the given name and
-    /// `options`.
+    /// Starts the browser at the stage's client with `options` and a new profile, which is named
+    /// `profile`.
     ///
     /// # Errors
-    /// It does not start.
+    /// The browser does not start.
     pub(super) fn start(
         stage: &'a Stage,
         programs: &Programs,
@@ -144,8 +144,8 @@ impl<'a> Browser<'a> {
         Ok((visit, started))
     }
 
-    /// Sends one command and returns its result. Other messages that arrive meanwhile go to
-    /// `visit`, whose time counts from `begun`.
+    /// Sends one command and returns its result. Other messages that arrive meanwhile are passed
+    /// to `visit`, with the time since `begun`.
     fn call(
         &mut self,
         method: &str,
@@ -172,7 +172,7 @@ impl<'a> Browser<'a> {
         Err(io::Error::other(format!("the browser did not answer {method}")))
     }
 
-    /// Returns the next message, or `None` if none arrives soon.
+    /// Returns the next message of the browser, or `None` if none arrives soon.
     fn hear(&mut self, stop: &AtomicBool) -> io::Result<Option<Value>> {
         if stop.load(Ordering::Relaxed) {
             return Err(io::Error::other("stopped"));
@@ -187,8 +187,8 @@ impl<'a> Browser<'a> {
 
 impl Drop for Browser<'_> {
     fn drop(&mut self) {
-        // The main process ends all others. A profile that cannot be deleted vanishes with the
-        // crew.
+        // The main process ends all others. A profile that cannot be deleted is removed with the
+        // stage.
         let _ = self.process.kill();
         let _ = self.process.wait();
         let profile = &self.profile;

@@ -1,4 +1,5 @@
-//! A far end in front of the tunnel's server: its keys, its program, and the splitters' arguments.
+//! A far end in front of the tunnel's server: its keys, its program, and the options with which
+//! splitters use it.
 
 use std::io;
 use std::path::Path;
@@ -9,20 +10,20 @@ use super::super::tunnel;
 use anabranch_emulator::Member;
 use tempfile::TempDir;
 
-/// Port that splitters send to.
+/// Port at which the far end receives the packets of splitters.
 pub(super) const PORT: u16 = 4500;
 
-/// A far end for any number of successive splitters. It is stopped on drop.
+/// A running far end, for any number of splitters one after another. It is stopped on drop.
 pub(super) struct FarEnd<'a> {
     keys: TempDir,
     _merge: Member<'a>,
 }
 
 impl<'a> FarEnd<'a> {
-    /// Generates the keys, and starts the far end with additional arguments.
+    /// Generates the keys, and starts the far end with the additional arguments `words`.
     ///
     /// # Errors
-    /// The program rejects the arguments; the error has its message.
+    /// The program rejects the arguments. The error includes its message.
     pub(super) fn open(
         stage: &'a Stage,
         program: &Path,
@@ -40,7 +41,7 @@ impl<'a> FarEnd<'a> {
         Ok(FarEnd { keys, _merge: merge })
     }
 
-    /// Returns the additional arguments of a splitter.
+    /// Returns the additional arguments with which a splitter uses this far end.
     pub(super) fn words(&self) -> [String; 2] {
         ["--key".to_owned(), self.keys.path().join("near.key").display().to_string()]
     }

@@ -22,15 +22,16 @@ use super::{Mode, RTTS, Settings, Unit, Web};
 use anabranch_capture::Trace;
 use anabranch_emulator::Member;
 
-/// Timeout of the first connection through a new splitter, which may include the tunnel's
-/// handshake.
+/// Timeout of the first connection through a new splitter. The tunnel's handshake may be part of
+/// it.
 const PATIENCE: Duration = Duration::from_secs(15);
-/// Pause after the connection before the visit, until its last packets have arrived.
+/// Pause between the first connection and the visit, so that the connection's last packets have
+/// arrived.
 const CALM: Duration = Duration::from_millis(250);
-/// Timeout for a splitter to write its trace.
+/// Timeout for a splitter to complete its trace.
 const ENDING: Duration = Duration::from_secs(15);
 
-/// The hosts, the tunnel between them and the web server, for any number of loads.
+/// A network with a tunnel and a web server, for any number of loads one after another.
 pub(super) struct House<'a> {
     setup: &'a Setup,
     stage: &'a Stage,
@@ -40,7 +41,7 @@ pub(super) struct House<'a> {
     _caddy: Member<'a>,
 }
 
-/// Traffic in the trace of a load.
+/// Traffic of one load, as counted in its trace.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(super) struct Carried {
     pub(super) up: Vec<u64>,
@@ -50,16 +51,16 @@ pub(super) struct Carried {
 }
 
 impl<'a> House<'a> {
-    /// Builds the stage of a house.
+    /// Builds the network without its programs.
     ///
     /// # Errors
-    /// The machine refuses a step.
+    /// A step of the set-up fails.
     pub(super) fn stage(settings: &Settings) -> io::Result<Stage> {
         Stage::with_rate((settings.rate * 1e6) as u64, &RTTS)
     }
 
-    /// Starts the tunnel, the web server, and a far end in front of the tunnel if the settings have
-    /// one.
+    /// Starts the tunnel and the web server, and a far end in front of the tunnel if the settings
+    /// have one.
     ///
     /// # Errors
     /// A program does not start.
@@ -74,8 +75,8 @@ impl<'a> House<'a> {
         Ok(House { setup, stage, pin, far_end, _tunnel: tunnel, _caddy: server })
     }
 
-    /// Makes one load; a failure is stored in its record. It ends soon after `stop` is set, and its
-    /// result is then useless.
+    /// Makes one page load, and returns its record. A failure is stored in the record. The load
+    /// ends soon after `stop` is set, and its record is then useless.
     pub(super) fn load(&self, unit: &Unit, attempt: u32, stop: &AtomicBool) -> Loaded {
         let begun = Instant::now();
         let mut loaded = self.setup.blank(unit, attempt);
@@ -90,8 +91,8 @@ impl<'a> House<'a> {
         let options = options(unit, &self.pin, loaded.http == "h3");
         let profile = format!("profile-{}", unit.site.number);
         let programs = &self.setup.programs;
-        // The browser starts before the splitter: it takes long, and the tunnel should not become
-        // idle.
+        // The browser starts before the splitter: its start takes long, and the tunnel should not
+        // become idle.
         let mut browser = Browser::start(self.stage, programs, &profile, &options, stop)?;
         let trace = self.setup.traces.join(loaded.trace());
         let splitter = self.split(unit.mode, loaded.seed, &trace)?;
@@ -128,7 +129,7 @@ impl<'a> House<'a> {
     }
 
     /// Opens a connection in the tunnel, so that the tunnel uses the new splitter before the page
-    /// is opened.
+    /// is loaded.
     fn warm_up(&self) -> io::Result<()> {
         let address = SocketAddr::from((tunnel::SERVER, 443));
         let connected = self.stage.client().run(|| TcpStream::connect_timeout(&address, PATIENCE));
@@ -152,8 +153,8 @@ impl Loaded {
     }
 }
 
-/// Returns the browser's options for one site: its address, trust in its key, and its protocol. No
-/// other name resolves, so the browser sends no other request.
+/// Returns the browser's options for one site: the site's address, trust in its key, and its
+/// protocol. Other host names do not resolve, so the browser sends no other request.
 fn options(unit: &Unit, pin: &str, http3: bool) -> Vec<String> {
     let (host, address) = (unit.site.host(), unit.site.address());
     let protocol = match http3 {
@@ -174,7 +175,7 @@ fn note(loaded: &mut Loaded, visit: &Visit, started: SystemTime, machine: Distur
     loaded.machine = machine;
 }
 
-/// Stops a splitter, so that it renames its finished trace.
+/// Stops a splitter, and waits until it has completed its trace.
 fn end(mut splitter: Member<'_>) -> io::Result<()> {
     let pid = i32::try_from(splitter.id()).ok().and_then(Pid::from_raw);
     kill_process(
@@ -196,7 +197,7 @@ fn end(mut splitter: Member<'_>) -> io::Result<()> {
     Err(io::Error::other("the splitter did not exit when it was stopped"))
 }
 
-/// Returns the traffic of a trace since `started`.
+/// Returns the traffic in the file `trace` since `started`.
 fn carried(trace: &Path, started: SystemTime, paths: usize) -> io::Result<Carried> {
     let trace = Trace::open(trace).map_err(io::Error::other)?;
     let offset = since(&trace, started)?;
@@ -222,7 +223,7 @@ fn carried(trace: &Path, started: SystemTime, paths: usize) -> io::Result<Carrie
     Ok(sums)
 }
 
-/// Converts a moment to the trace's time.
+/// Converts `moment` to seconds since the start of the trace.
 pub(super) fn since(trace: &Trace, moment: SystemTime) -> io::Result<f64> {
     let start = trace.facts().start;
     let offset = start.and_then(|start| moment.duration_since(start).ok());

@@ -1,4 +1,4 @@
-//! Result of one load, and its storage format.
+//! Result of one page load, and its storage format.
 
 use serde::{Deserialize, Serialize};
 
@@ -7,18 +7,18 @@ use super::super::together::Attempt;
 use super::super::{Disturbance, Record};
 use super::{Mode, RTTS};
 
-/// One attempt at a load.
+/// Result of one attempt at a page load.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Loaded {
-    /// Name of the unit in the plan.
+    /// Name of the unit in the plan, which identifies the load.
     pub unit: String,
-    /// Name of the site, which is the label in the traces.
+    /// Name of the site, which is also the load's label in the traces.
     pub site: String,
     /// Address of the page.
     pub page: String,
-    /// Whether an attacker monitors the site.
+    /// Whether the site is one that an attacker monitors.
     pub monitored: bool,
-    /// Way in which it was carried.
+    /// Whether the load was split.
     pub mode: Mode,
     /// Number of the repetition, from 0.
     pub repetition: u32,
@@ -36,15 +36,15 @@ pub struct Loaded {
     pub took: f64,
     /// Number of requests to servers.
     pub requests: u32,
-    /// Number of requests that fail in each load, such as those to third parties.
+    /// Number of requests that fail in every load of the page, such as requests to third parties.
     pub refused: u32,
-    /// Packets from the client on each path.
+    /// Number of packets from the client on each path.
     pub up_packets: Vec<u64>,
-    /// Bytes of these packets, as IP packets.
+    /// Bytes of the packets from the client on each path, as IP packets.
     pub up: Vec<u64>,
-    /// Packets to the client on each path.
+    /// Number of packets to the client on each path.
     pub down_packets: Vec<u64>,
-    /// Bytes of these packets.
+    /// Bytes of the packets to the client on each path, as IP packets.
     pub down: Vec<u64>,
     /// Number of browsers that worked at once.
     pub browsers: u32,
@@ -67,12 +67,12 @@ impl Attempt for Loaded {
 }
 
 impl Loaded {
-    /// Returns the name of its trace in the directory of traces, derived from its unit.
+    /// Returns the name of the load's trace in the directory of traces.
     pub fn trace(&self) -> String {
         format!("{}.parquet", self.unit.replace('/', "~"))
     }
 
-    /// Returns the bytes of its IP packets, in both directions and on all paths.
+    /// Returns the bytes of the load's IP packets, in both directions and on all paths.
     pub fn bytes(&self) -> u64 {
         self.up.iter().chain(&self.down).sum()
     }
@@ -82,7 +82,7 @@ impl Loaded {
         self.down.iter().filter(|&&bytes| bytes > 0).count()
     }
 
-    /// Returns the largest share of the downlink's bytes that one path carried.
+    /// Returns the share of the downlink's bytes on the path that carried most of them.
     pub fn largest_share(&self) -> f64 {
         let whole: u64 = self.down.iter().sum();
         self.down.iter().copied().max().unwrap_or(0) as f64 / whole.max(1) as f64
@@ -90,7 +90,7 @@ impl Loaded {
 }
 
 /// Returns the columns of the table of all attempts (`docs/formats.md`). A successful attempt has
-/// the number of its load in the traces, others have -1.
+/// the number of its load in the traces, a failed one has -1.
 pub fn columns(records: &[Loaded]) -> Vec<Column> {
     let rows = Rows(records);
     let number = |(at, r): (usize, &Loaded)| if r.error.is_empty() { at as i64 } else { -1 };
@@ -103,7 +103,7 @@ pub fn columns(records: &[Loaded]) -> Vec<Column> {
         rows.bool("monitored", |r| r.monitored),
         rows.int("run", |r| r.repetition),
         rows.int("attempt", |r| r.attempt),
-        // As text, because half of all seeds do not fit into a signed number of 64 bits.
+        // Stored as text, because half of all seeds do not fit into a signed number of 64 bits.
         rows.text("seed", |r| r.seed.to_string()),
         rows.text("http", |r| r.http.clone()),
         rows.double("started", |r| r.started),

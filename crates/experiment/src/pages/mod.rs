@@ -15,8 +15,8 @@
 //!
 //! * [`Web`]: the sites, in the layout of `scripts/web`;
 //! * [`Settings`] and [`plan`]: the loads and their order;
-//! * [`Bench`]: executes them, with a given number of browsers at once;
-//! * [`Loaded`]: the result of one; [`Set`]: all of them as two traces and a table;
+//! * [`Bench`]: executes the loads, with a given number of browsers at once;
+//! * [`Loaded`]: the result of a load; [`Set`]: all loads as two traces and a table;
 //! * [`summary`]: all results together.
 
 mod bench;
@@ -44,7 +44,7 @@ pub const RTTS: [u32; 3] = [20, 35, 60];
 /// Default rate of each path, in Mbit/s.
 pub const RATE: f64 = 100.0;
 
-/// Returns the queue size in bytes of a path with `rate` Mbit/s.
+/// Returns the size in bytes of the queue of a path with `rate` Mbit/s.
 #[must_use]
 pub fn queue_of(rate: f64) -> f64 {
     super::stage::queue((rate * 1e6) as u64) as f64

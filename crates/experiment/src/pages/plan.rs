@@ -1,4 +1,4 @@
-//! The loads and their order.
+//! The page loads and their order.
 
 use std::str::FromStr;
 use std::time::Duration;
@@ -12,38 +12,41 @@ use serde_json::{Value, json};
 use super::super::runner;
 use super::{RATE, RTTS, Site};
 
-/// Approximate duration of a load, including the start of its browser.
+/// Approximate duration of a page load, including the start of its browser.
 const LASTS: Duration = Duration::from_secs(8);
 
-/// Parameters of the loads.
+/// Sites to load, and parameters of the loads.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Settings {
-    /// Sites, monitored and other ones.
+    /// Sites to load, both monitored and other ones.
     pub sites: Vec<Site>,
     /// Digest of the web of these sites: [`Web::digest`](super::Web::digest).
     pub web: String,
-    /// Number of loads of each monitored page in each mode; other pages are loaded once.
+    /// Number of loads of each monitored page in each mode. Other pages are loaded once in each
+    /// mode.
     pub loads: u32,
     /// Seed of the order, the protocols and the splitter's choices.
     pub seed: u64,
-    /// Protocol of the sites.
+    /// Version of HTTP that the browser uses for the sites.
     pub http: Http,
-    /// Additional arguments of a splitter that splits; empty: its own schedule.
+    /// Additional arguments of a splitter in loads that are split. If empty, it uses its default
+    /// schedule.
     pub splitter: Vec<String>,
     /// Additional arguments of the far end in front of the tunnel's server, for loads that are
-    /// split. `None`: the server is unmodified.
+    /// split. `None` if the server is unmodified.
     pub far_end: Option<Vec<String>>,
     /// Rate of each path in Mbit/s.
     pub rate: f64,
-    /// Timeout of a page until its load event, in seconds.
+    /// Timeout for a page's load event, in seconds.
     pub patience: f64,
 }
 
-/// Protocol of the browser. The server offers all of them.
+/// Version of HTTP that the browser uses. The server offers all of them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Http {
-    /// HTTP/3 for one half of the sites and HTTP/2 for the other; each site keeps its own.
+    /// HTTP/3 for one half of the sites and HTTP/2 for the other half. Each site always has the
+    /// same version.
     Both,
     /// HTTP/2 (TCP) for all sites.
     H2,
@@ -51,22 +54,22 @@ pub enum Http {
     H3,
 }
 
-/// Way in which a load is carried.
+/// Whether a load is split.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Mode {
-    /// Over all paths, by the splitter's schedule.
+    /// The load uses all paths, by the splitter's schedule.
     Split,
-    /// Over the first path alone.
+    /// The load uses the first path alone.
     Undefended,
 }
 
-/// One load.
+/// One page load of the plan.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Unit {
     /// Site whose page is loaded.
     pub site: Site,
-    /// Way in which it is carried.
+    /// Whether the load is split.
     pub mode: Mode,
     /// Number of the repetition, from 0.
     pub repetition: u32,
@@ -76,7 +79,7 @@ impl Mode {
     /// Both modes.
     pub const ALL: [Mode; 2] = [Mode::Split, Mode::Undefended];
 
-    /// Returns its name, which is also that of its trace.
+    /// Returns the mode's name, which the mode's trace has, too.
     pub fn name(self) -> &'static str {
         match self {
             Mode::Split => "split",
@@ -84,7 +87,7 @@ impl Mode {
         }
     }
 
-    /// Returns the number of paths that it uses, starting with the first.
+    /// Returns the number of paths that a load in this mode uses, counted from the first path.
     pub fn paths(self) -> usize {
         match self {
             Mode::Split => RTTS.len(),
@@ -107,8 +110,8 @@ impl FromStr for Http {
 }
 
 impl Settings {
-    /// Returns the settings that must not change when a run is resumed; the numbers of pages and
-    /// loads may grow.
+    /// Returns the settings that must not change when a run is resumed. The numbers of pages and
+    /// loads are left out, because they may grow.
     pub fn header(&self) -> Value {
         let (schedule, every) = match self.far_end {
             Some(_) => (FAR_END_SCHEDULE, FAR_END_EVERY),
@@ -125,7 +128,8 @@ impl Settings {
             "rtts": RTTS,
             "patience": self.patience,
         });
-        // Sets from before far ends and other rates existed can be resumed, too.
+        // Settings that have their default are left out, so that data sets from before they
+        // existed can be resumed.
         let far_end = self.far_end.as_ref().map(|words| ("far_end", json!(words)));
         let rate = (self.rate != RATE).then(|| ("rate", json!(self.rate)));
         for (name, value) in far_end.into_iter().chain(rate) {
@@ -134,7 +138,7 @@ impl Settings {
         header
     }
 
-    /// Returns whether a site is loaded over HTTP/3. It depends on the site alone, not on other
+    /// Returns whether `site` is loaded over HTTP/3. The result does not depend on the other
     /// sites.
     pub fn is_http3(&self, site: &Site) -> bool {
         match self.http {
@@ -148,7 +152,8 @@ impl Settings {
 }
 
 impl Unit {
-    /// Returns the seed of the splitter's choices, which differs between loads.
+    /// Returns the seed of the splitter's choices in this load, derived from `seed`. It differs
+    /// between loads.
     pub fn seed(&self, seed: u64) -> u64 {
         seed::stream(seed, 0, &runner::Unit::id(self)).next_u64()
     }
@@ -164,9 +169,9 @@ impl runner::Unit for Unit {
     }
 }
 
-/// Returns all loads in the order of execution: repetition by repetition. Each has all monitored
-/// pages and a part of the others, split and undefended, in a seeded order. So a temporarily busy
-/// machine does not disturb the same page in all its loads.
+/// Returns all loads in the order of execution: repetition by repetition. Each repetition has all
+/// monitored pages and a part of the others, split and undefended, in a seeded order. So a
+/// temporarily busy machine does not disturb the same page in all its loads.
 pub fn plan(settings: &Settings) -> Vec<Unit> {
     let mut rounds: Vec<Vec<Unit>> = (0..settings.loads.max(1)).map(|_| Vec::new()).collect();
     for (at, site) in settings.sites.iter().enumerate() {

@@ -14,13 +14,14 @@ use anabranch_capture::{Row, Trace, TraceFacts, TraceWriter};
 pub struct Set<'a> {
     /// Directory of the traces of single loads.
     pub traces: &'a Path,
-    /// All attempts in the order of the journal: a load's number is its index here.
+    /// All attempts in the order of the journal. A load's number in the data set is its index
+    /// here.
     pub records: &'a [Loaded],
     /// Seed of the run.
     pub seed: u64,
 }
 
-/// Reason why a set could not be written.
+/// Reason why a data set could not be written.
 #[derive(Debug)]
 pub struct SetError {
     file: PathBuf,
@@ -36,12 +37,12 @@ impl fmt::Display for SetError {
 impl std::error::Error for SetError {}
 
 impl Set<'_> {
-    /// Writes the trace of all good loads of `mode` to `target`, as specified in `docs/formats.md`.
-    /// Times count from the moment at which the browser was asked to open the page. Returns false,
-    /// without a file, if there are no such loads.
+    /// Writes the trace of all successful loads of `mode` to `target`, as specified in
+    /// `docs/formats.md`. Times count from the moment at which the browser was asked to open the
+    /// page. Returns false, without a file, if there are no such loads.
     ///
     /// # Errors
-    /// A trace cannot be read, or the file cannot be written; then no file remains.
+    /// A trace cannot be read, or the file cannot be written. Then no file remains.
     pub fn write(&self, mode: Mode, target: &Path) -> Result<bool, SetError> {
         let loads = (0..).zip(self.records);
         let mut loads = loads.filter(|(_, l)| l.mode == mode && l.failed().is_none()).peekable();
@@ -56,8 +57,8 @@ impl Set<'_> {
         Ok(true)
     }
 
-    /// Returns the metadata of the set: those of one load's trace, with the seed of the run. There
-    /// is no common start time, because each load has its own.
+    /// Returns the metadata of the data set: those of the trace of `load`, with the seed of the
+    /// run. There is no common start time, because each load has its own.
     fn facts(&self, load: &Loaded) -> Result<TraceFacts, SetError> {
         let (trace, _) = self.open(load)?;
         Ok(TraceFacts { start: None, seed: Some(self.seed), ..trace.facts().clone() })

@@ -1,11 +1,11 @@
-//! Common data of all loads: programs, web, settings.
+//! Data that all page loads share: programs, web, settings.
 
 use std::path::PathBuf;
 
 use super::super::{Programs, runner};
 use super::{Loaded, Settings, Unit, Web};
 
-/// Common data of all loads.
+/// Data that all page loads share.
 #[derive(Debug)]
 pub(super) struct Setup {
     pub(super) programs: Programs,
@@ -19,7 +19,7 @@ pub(super) struct Setup {
 }
 
 impl Setup {
-    /// Returns the record of a load without any results yet.
+    /// Returns a record for an attempt at a load, without results.
     pub(super) fn blank(&self, unit: &Unit, attempt: u32) -> Loaded {
         Loaded {
             unit: runner::Unit::id(unit),

@@ -1,4 +1,4 @@
-//! Summary of the loads by page.
+//! Summary of the page loads by page.
 
 use std::collections::BTreeMap;
 
@@ -6,17 +6,17 @@ use super::super::together::Attempt as _;
 use super::super::{Spread, quartiles};
 use super::{Loaded, Mode};
 
-/// Share of a load's downlink from which one path carried nearly all of it.
+/// Share of a load's downlink on one path from which the load counts as nearly unsplit.
 pub const NEARLY_ALL: f64 = 0.95;
 
-/// All good loads of a page in one mode.
+/// Summary of all successful loads of a page in one mode.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Cell {
     /// Time to the load event, in seconds.
     pub seconds: Spread,
     /// Bytes of IP packets in both directions and on all paths.
     pub bytes: Spread,
-    /// Number of packets.
+    /// Number of packets in both directions and on all paths.
     pub packets: Spread,
 }
 
@@ -29,34 +29,34 @@ pub struct Page {
     pub monitored: bool,
     /// HTTP version, `h2` or `h3`.
     pub http: String,
-    /// Results of split loads; `None` without a good load.
+    /// Summary of the split loads; `None` if none was successful.
     pub split: Option<Cell>,
-    /// Results of undefended loads.
+    /// Summary of the undefended loads; `None` if none was successful.
     pub undefended: Option<Cell>,
 }
 
-/// Numbers of loads by outcome.
+/// Numbers of loads by result.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Counts {
-    /// Numbers of good loads, split and undefended.
+    /// Numbers of successful loads: split, and undefended.
     pub good: [usize; 2],
     /// Number of failed attempts.
     pub failed: usize,
-    /// Number of loads without a good attempt (yet).
+    /// Number of loads without a successful attempt so far.
     pub without: usize,
 }
 
-/// Evenness of the paths' shares of single loads, over all good split loads. A short load has few
-/// runs, so the shares over all loads together do not describe a single one.
+/// How evenly single loads use the paths, over all successful split loads. A short load has few
+/// runs, so its shares differ from those over all loads together.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Evenness {
-    /// Number of loads by the number of paths that carried data to the client, from one path on.
+    /// Number of loads that used one path for data to the client, two paths, and so on.
     pub by_paths: Vec<usize>,
-    /// Number of loads of which one path carried [`NEARLY_ALL`] or more.
+    /// Number of loads of which one path carried at least [`NEARLY_ALL`] of the downlink.
     pub nearly_one: usize,
     /// Time to the load event, in seconds.
     pub seconds: Spread,
-    /// Quartiles of the largest share of one path.
+    /// Quartiles over the loads of the largest share that one path carried.
     pub largest: [f64; 3],
 }
 
@@ -76,7 +76,7 @@ pub fn pages(records: &[Loaded]) -> Vec<Page> {
     by_site.into_iter().map(page).collect()
 }
 
-/// Counts the loads by outcome.
+/// Counts the loads by result.
 pub fn counts(records: &[Loaded]) -> Counts {
     let mut open = std::collections::BTreeSet::new();
     let mut counts = Counts::default();
@@ -92,7 +92,7 @@ pub fn counts(records: &[Loaded]) -> Counts {
     counts
 }
 
-/// Returns the evenness of the paths' shares; `None` without a good split load.
+/// Returns how evenly single loads use the paths; `None` without a successful split load.
 pub fn evenness(records: &[Loaded]) -> Option<Evenness> {
     let largest: Vec<f64> = split(records).map(Loaded::largest_share).collect();
     let by = |paths| split(records).filter(|load| load.used() == paths).count();
@@ -104,7 +104,7 @@ pub fn evenness(records: &[Loaded]) -> Option<Evenness> {
     })
 }
 
-/// Returns each path's share of the downlink's bytes, over all good split loads.
+/// Returns each path's share of the downlink's bytes, over all successful split loads.
 pub fn shares(records: &[Loaded]) -> Vec<f64> {
     let mut sums = vec![0u64; Mode::Split.paths()];
     for load in split(records) {

@@ -1,16 +1,16 @@
-//! Progress of a page load, from the browser's messages. Reads no clock.
+//! Progress of a page load, from the browser's messages. This module reads no clock.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
 
 use serde_json::Value;
 
-/// A page is complete if no request was under way for this time after its load event.
+/// Time without a request under way after the load event, from which a page counts as complete.
 const QUIET: Duration = Duration::from_millis(500);
-/// A page that never becomes quiet counts as complete this long after its load event.
+/// Time after the load event from which a page counts as complete even if requests are under way.
 const SETTLE: Duration = Duration::from_secs(10);
-/// Error names of requests that fail in each load because of the page. Third parties have no
-/// address here, and pages request resources that they may not have.
+/// Names of errors with which requests fail in each load because of the page itself. Third parties
+/// have no address here, and a page may request files that its site does not have.
 const ITS_OWN: [&str; 9] = [
     "net::ERR_ABORTED",
     "net::ERR_ACCESS_DENIED",
@@ -26,7 +26,7 @@ const ITS_OWN: [&str; 9] = [
 /// State of a page load, from the browser's messages so far.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(super) struct Visit {
-    /// Number of requests to servers, including failed ones.
+    /// Number of requests to servers, including failed requests.
     pub(super) requests: u32,
     /// Number of requests that failed because of the page itself.
     pub(super) refused: u32,
@@ -36,7 +36,7 @@ pub(super) struct Visit {
     pub(super) protocols: BTreeSet<String>,
     /// Time from the first request to the load event, in seconds by the browser's clock.
     pub(super) seconds: Option<f64>,
-    /// Failure that another load may not have.
+    /// Failure of this load that another attempt may not have; `None` so far.
     pub(super) trouble: Option<String>,
     open: BTreeSet<String>,
     first: Option<f64>,
@@ -45,7 +45,7 @@ pub(super) struct Visit {
 }
 
 impl Visit {
-    /// Processes a message of the browser (Chrome DevTools Protocol) that arrived at `now`.
+    /// Processes `message`, which arrived from the browser at `now` (Chrome DevTools Protocol).
     pub(super) fn take(&mut self, now: Duration, message: &Value) {
         let about = &message["params"];
         let id = about["requestId"].as_str().unwrap_or_default();
@@ -70,13 +70,13 @@ impl Visit {
         self.loaded.is_some_and(|at| rests || now.saturating_sub(at) >= SETTLE)
     }
 
-    /// Returns whether its load event has occurred.
+    /// Returns whether the page's load event has occurred.
     pub(super) fn is_loaded(&self) -> bool {
         self.loaded.is_some()
     }
 
     /// Returns the reason why this is not a valid load of the page over `protocol`; `None` if it
-    /// is.
+    /// is valid.
     pub(super) fn fault(&self, protocol: &str) -> Option<String> {
         match (&self.trouble, &self.answer) {
             (Some(trouble), _) => Some(trouble.clone()),
@@ -115,8 +115,8 @@ impl Visit {
     fn failed(&mut self, about: &Value, id: &str) {
         let asked = self.open.remove(id);
         let why = about["errorText"].as_str().unwrap_or_default();
-        // Requests that the browser itself blocks (an http address in a page loaded over https, a
-        // file of a foreign origin) have a reason instead of an error name.
+        // A request that the browser itself blocks has a reason instead of an error name. Examples
+        // are an http address in a page loaded over https, and a file of a foreign origin.
         let refused = !about["blockedReason"].is_null() || !about["corsErrorStatus"].is_null();
         let listed = ITS_OWN.iter().any(|start| why.starts_with(start));
         let own = refused || listed || about["canceled"] == true;

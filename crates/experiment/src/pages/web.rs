@@ -9,28 +9,28 @@ use anabranch_os::toml_keys;
 use serde::Deserialize;
 use sha2::{Digest, Sha256};
 
-/// Maximum number of sites. Their addresses start at 10.8.1.0 and stay below the end of
+/// Maximum number of sites. The sites' addresses start at 10.8.1.0 and stay below the end of
 /// 10.8.0.0/16.
 const MOST: usize = 60_000;
 
-/// A site of the local web: a directory of files, with the page that is loaded.
+/// A site of the local web: a directory of files, of which one is the page to load.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Site {
-    /// Name of its directory, also its label.
+    /// Name of the site's directory, which is also its label in the traces.
     pub name: String,
     /// Whether an attacker monitors the site.
     pub monitored: bool,
-    /// Path of the page in the directory.
+    /// Path of the page to load, in the directory.
     pub page: String,
-    /// Number of its files.
+    /// Number of files in the directory.
     pub files: u64,
-    /// Total size of its files, in bytes.
+    /// Total size of the files in the directory, in bytes.
     pub bytes: u64,
-    /// Package that it was built from: registry, name, version, SHA-256. Empty if unknown.
+    /// Package from which the site was built: registry, name, version, SHA-256. Empty if unknown.
     #[serde(default)]
     pub source: String,
-    /// Index among all sites, from 0.
+    /// Index of the site among all sites, from 0.
     #[serde(skip)]
     pub number: u32,
 }
@@ -46,7 +46,7 @@ pub struct Web {
     pub digest: String,
 }
 
-/// Reason why a directory has no local web.
+/// Reason why a directory contains no local web.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct WebError(String);
 
@@ -70,10 +70,10 @@ struct List {
 }
 
 impl Web {
-    /// Reads the list of sites of `folder`, and checks that each site has its page.
+    /// Reads the list of sites in `folder`, and checks that each site has its page.
     ///
     /// # Errors
-    /// [`WebError`] with its remedy.
+    /// [`WebError`], which includes the remedy.
     pub fn read(folder: &Path) -> Result<Web, WebError> {
         let list = folder.join("sites.toml");
         let wrong = |why: &dyn fmt::Display| WebError(format!("{}: {why}", list.display()));
@@ -98,11 +98,10 @@ impl Web {
         Ok(Web { folder, sites, digest })
     }
 
-    /// Returns the first `monitored` of the monitored sites and the first `unmonitored` of the
-    /// others.
+    /// Returns the first `monitored` monitored sites and the first `unmonitored` other sites.
     ///
     /// # Errors
-    /// There are fewer sites.
+    /// There are fewer sites than that.
     pub fn choose(&self, monitored: usize, unmonitored: usize) -> Result<Vec<Site>, WebError> {
         let mut chosen = Vec::new();
         for (wanted, which, kind) in [(monitored, true, "monitored"), (unmonitored, false, "other")]
@@ -122,8 +121,8 @@ impl Web {
 }
 
 impl Site {
-    /// Returns the host name that the browser requests: the directory's name without characters
-    /// that a host name may not have, and the site's number.
+    /// Returns the host name that the browser requests. It has the site's number and the
+    /// directory's name, without characters that a host name may not have.
     pub fn host(&self) -> String {
         let plain = |c: char| if c.is_ascii_alphanumeric() { c.to_ascii_lowercase() } else { '-' };
         let text: String = self.name.chars().map(plain).collect();
@@ -131,12 +130,12 @@ impl Site {
         format!("{}-{}.example", short.trim_end_matches('-'), self.number)
     }
 
-    /// Returns its own address in the tunnel.
+    /// Returns the site's own address in the tunnel.
     pub fn address(&self) -> Ipv4Addr {
         Ipv4Addr::from_bits(Ipv4Addr::new(10, 8, 1, 0).to_bits() + self.number)
     }
 
-    /// Returns the address of its page.
+    /// Returns the URL of the site's page.
     pub fn url(&self) -> String {
         let mut path = String::new();
         for byte in self.page.bytes() {

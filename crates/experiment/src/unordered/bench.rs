@@ -20,15 +20,16 @@ use super::measured::{CellDelays, Download, Measured};
 use super::place::{self, LastLines, Role, WEB};
 use super::plan::{Arm, Congestion, Settings, Unit, lengths};
 
-/// Configuration of C tor: one circuit per stream, and as many circuits as downloads.
+/// Configuration of C tor's client: one circuit per stream, and room for as many circuits as
+/// downloads.
 const STOCK_RULES: &str =
     "ConfluxEnabled 0\nLearnCircuitBuildTimeout 0\nMaxClientCircuitsPending 128\n";
-/// Maximum number of links between two relays, if each circuit has its own.
+/// Maximum number of links between two relays in [`Arm::PerCircuit`].
 const LINKS: u32 = 64;
-/// Time after which relays have reported their counters.
+/// Pause after which relays have reported their latest counters.
 const COUNTING: Duration = Duration::from_millis(2_500);
 
-/// Executor of measurements; each one has its own lines, which are removed afterwards.
+/// Executor of measurements. Each measurement has its own lines, which are removed afterwards.
 #[derive(Debug)]
 pub struct Bench {
     programs: Programs,
@@ -36,7 +37,7 @@ pub struct Bench {
     settings: Settings,
 }
 
-/// Measured values, without place and time.
+/// Measured values of a unit, without the unit's description and times.
 struct Outcome {
     downloads: Vec<Download>,
     cells: Option<CellDelays>,
@@ -50,7 +51,7 @@ impl Bench {
     /// optional directory that may contain C tor.
     ///
     /// # Errors
-    /// C tor is one of the arms, and it was not found.
+    /// C tor is one of the arms and was not found.
     pub fn new(
         settings: &Settings,
         anabranch: PathBuf,
@@ -69,16 +70,17 @@ impl Bench {
         Programs::new(programs).find(&[TOR]).is_ok()
     }
 
-    /// Returns the programs found.
+    /// Returns the third-party programs that were found.
     #[must_use]
     pub fn programs(&self) -> &Programs {
         &self.programs
     }
 
-    /// Makes one measurement. It ends soon after `stop` is set, and its result is then useless.
+    /// Makes the measurement `unit`. It ends soon after `stop` is set, and its result is then
+    /// useless.
     ///
     /// # Errors
-    /// The network or its clients could not be started; failed downloads are no error.
+    /// The network or its clients could not be started. Failed downloads are no error.
     pub fn measure(&self, unit: &Unit, stop: &AtomicBool) -> Result<Measured, String> {
         let measured = match unit.arm {
             Arm::Cells => self.cells(unit, stop),
@@ -141,7 +143,7 @@ impl Bench {
     }
 }
 
-/// Returns the arguments of a relay of ours.
+/// Returns the additional arguments of our relay with this role.
 fn words_of(unit: &Unit, role: Role) -> Vec<String> {
     let arm = unit.arm;
     let words: &[&str] = match arm {
@@ -158,13 +160,13 @@ fn words_of(unit: &Unit, role: Role) -> Vec<String> {
     };
     let mut words: Vec<String> = words.iter().map(|&word| word.to_owned()).collect();
     if let Some(second) = role.second().filter(|_| arm == Arm::Mptcp) {
-        // A subflow arrives like any other connection.
+        // The relay accepts a subflow at an address where it listens, like any other connection.
         words.extend(["--listen".to_owned(), format!("{second}:{ONION}")]);
     }
     words
 }
 
-/// Starts a client whose circuits use the three relays.
+/// Starts a client whose circuits use the three relays, and waits until it is ready.
 fn start_client<'a>(
     network: &OnionNetwork<'a>,
     stage: &'a Stage,
@@ -183,7 +185,7 @@ fn start_client<'a>(
     Ok(client)
 }
 
-/// Waits until relays have QUIC links: circuits built afterwards use them.
+/// Waits until relays have QUIC links to each other, which circuits built afterwards use.
 fn wait_for_quic(network: &mut OnionNetwork<'_>) -> io::Result<()> {
     for (relay, least) in network.relays.iter_mut().zip([1, 2, 1]) {
         relay.wait("QUIC links", |relay| {
@@ -200,11 +202,12 @@ fn cpu(network: &OnionNetwork<'_>) -> [f64; 3] {
     cpu
 }
 
-/// Returns the number of records that relays opened out of order.
+/// Returns the number of records that relays opened out of order; 0 for arms without unordered
+/// links.
 ///
 /// # Errors
-/// Relays with unordered links have no tap, or no circuit uses a QUIC link although relays have
-/// them.
+/// Relays with unordered links cannot read out-of-order data (they have no tap). Or no circuit
+/// uses a QUIC link in an arm with QUIC links.
 fn early_records(network: &OnionNetwork<'_>, arm: Arm) -> io::Result<u64> {
     if !matches!(arm, Arm::Unordered | Arm::UnorderedKist | Arm::Quic) {
         return Ok(0);
@@ -232,7 +235,7 @@ fn early_records(network: &OnionNetwork<'_>, arm: Arm) -> io::Result<u64> {
     Ok(all)
 }
 
-/// Checks that circuits used the links of the arm.
+/// Checks that circuits used the links that the arm requires.
 ///
 /// # Errors
 /// The middle has fewer links than downloads, or no link with two subflows.
@@ -255,7 +258,7 @@ fn must_go_apart(network: &OnionNetwork<'_>, arm: Arm, downloads: u32) -> io::Re
     if is_so { Ok(()) } else { Err(io::Error::other(told())) }
 }
 
-/// Runs a unit, and records its duration and the other load of the machine.
+/// Runs `work` for `unit`, and records its duration and the other load of the machine.
 fn timed(unit: &Unit, work: impl FnOnce() -> io::Result<Outcome>) -> io::Result<Measured> {
     let started = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     let (cores, probe, began) = (Cores::now(), Probe::start(), Instant::now());

@@ -1,4 +1,4 @@
-//! A single link, with cells at a steady rate.
+//! Measurement of a single link that carries cells at a steady rate.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -15,16 +15,16 @@ use super::measured::{CellDelays, Delays};
 use super::place::LINE_END;
 use super::plan::{CELL_CIRCUITS, CELL_RATE};
 
-/// Timeout for the last cells.
+/// Time to wait for the last cells.
 const PATIENCE: Duration = Duration::from_secs(10);
-/// Minimum time by which a cell must precede its turn to count as early.
+/// Minimum time by which a cell must arrive before its turn to count as early.
 const EARLY: Duration = Duration::from_millis(1);
 
-/// Sends cells for `seconds` from the line's second end to its first. Returns their delays, and the
-/// number of records that were opened out of order.
+/// Sends cells for `seconds` from the line's second end to its first. Returns the cells' delays,
+/// and the number of records that were opened out of order.
 ///
 /// # Errors
-/// The link fails, or there is no tap.
+/// The link fails, or out-of-order data cannot be read (there is no tap).
 pub(super) fn carry(
     stage: &Stage,
     seconds: u32,
@@ -46,7 +46,8 @@ pub(super) fn carry(
     Ok((delays, pair.early_counts(0).opened))
 }
 
-/// Summarises the cells that arrived.
+/// Summarises the delays of the cells in `came`; `None` if no cell arrived. `wanted` is the number
+/// of cells to send.
 fn delays(came: &BTreeMap<u32, link_pair::CellDelays>, wanted: u32) -> Option<CellDelays> {
     let of = |time: fn(&link_pair::CellDelays) -> Duration| {
         Delays::of(came.values().map(|cell| time(cell).as_secs_f64()).collect())
@@ -62,8 +63,8 @@ fn delays(came: &BTreeMap<u32, link_pair::CellDelays>, wanted: u32) -> Option<Ce
     })
 }
 
-/// Returns the delays in seconds if each circuit's cells keep their order. Cells are sent at a
-/// steady rate, so a cell's number gives its sending time.
+/// Returns the delays in seconds that cells have if only the order within each circuit is kept.
+/// Cells are sent at a steady rate, so a cell's number gives its sending time.
 fn by_circuit(came: &BTreeMap<u32, link_pair::CellDelays>) -> Vec<f64> {
     let mut turns = [0.0_f64; CELL_CIRCUITS as usize];
     let delay = |(number, cell): (&u32, &link_pair::CellDelays)| {

@@ -8,8 +8,8 @@ use super::plan::{Arm, Line};
 /// A claim that compares unordered links with ordered ones.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Claim {
-    /// With loss, more than half of the downloads are done when [`paper::ORDERED`] of the ordered
-    /// ones are.
+    /// With loss, more than half of the downloads over unordered links are done at the time at
+    /// which [`paper::ORDERED`] of the downloads over ordered links are.
     HalfDone,
     /// Without loss, the fastest [`paper::ALIKE`] of the downloads take about the same time.
     Alike,
@@ -17,31 +17,31 @@ pub enum Claim {
     Slowest,
 }
 
-/// Answer to a claim.
+/// Answer of the measurements to a claim.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Answer {
-    /// The whole interval is on the claim's side.
+    /// The whole interval of the measured value is on the claim's side.
     Holds,
-    /// The whole interval is on the other side.
+    /// The whole interval of the measured value is on the other side.
     Fails,
     /// The interval is on both sides, or there are too few rounds for an interval.
     Open,
 }
 
-/// A claim about a line, and the measured value.
+/// A claim about a line, and its measured value.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Judged {
     /// Claim that was judged.
     pub claim: Claim,
-    /// Properties of the lines.
+    /// Properties of the line.
     pub line: Line,
-    /// Measured share of downloads, or ratio of times.
+    /// Measured share of downloads, or ratio of times, as the claim requires.
     pub found: Median,
-    /// Whether the claim holds.
+    /// Answer that follows from the measured value.
     pub answer: Answer,
 }
 
-/// Maximum distance from 1 of a ratio of times that counts as the same.
+/// Maximum distance from 1 at which a ratio of times counts as the same time.
 const SAME: f64 = 0.1;
 
 impl Claim {
@@ -52,7 +52,7 @@ impl Claim {
         (self == Claim::HalfDone) == (line.loss > 0)
     }
 
-    /// Returns the quantity of the claim in one round.
+    /// Returns the value that the claim is about in one round; `None` if it is undefined.
     fn of(self, unordered: &Measured, ordered: &Measured) -> Option<f64> {
         match self {
             Claim::HalfDone => Some(unordered.done(ordered.moment(paper::ORDERED)?)),
@@ -85,8 +85,9 @@ impl Claim {
     }
 }
 
-/// Returns the mean time of some of a round's downloads, divided by that of the same ranks over
-/// ordered links. `None` if a download did not complete.
+/// Returns the mean time of a part of a round's downloads over unordered links, divided by that
+/// over ordered links. `some` selects the part from the sorted times. `None` if a download did not
+/// complete.
 fn ratio(unordered: &Measured, ordered: &Measured, some: impl Fn(&[f64]) -> &[f64]) -> Option<f64> {
     let mean = |measured: &Measured| {
         let times = measured.times();
@@ -95,7 +96,7 @@ fn ratio(unordered: &Measured, ordered: &Measured, some: impl Fn(&[f64]) -> &[f6
     spread::ratio(mean(unordered)?, mean(ordered)?)
 }
 
-/// Judges all claims for all lines that have both arms.
+/// Judges all claims for all lines over which both kinds of links were measured.
 #[must_use]
 pub fn judge(records: &[Measured]) -> Vec<Judged> {
     let mut lines: Vec<Line> = records.iter().map(|record| record.line).collect();

@@ -10,12 +10,12 @@ use std::time::{Duration, Instant};
 use super::super::onions::fetch::Fetch;
 use super::measured::Download;
 
-/// Timeout for building all circuits.
+/// Timeout for building the circuits of all downloads.
 const WARM: Duration = Duration::from_secs(240);
-/// Timeout of a first fetch before it is tried again.
+/// Timeout of a first fetch, after which it is tried again.
 const TRY: Duration = Duration::from_secs(60);
 
-/// Downloads through a proxy.
+/// Downloads through a SOCKS proxy, of the given lengths in bytes.
 pub(super) struct Downloads<'a> {
     pub(super) proxy: SocketAddr,
     pub(super) server: SocketAddrV4,
@@ -59,7 +59,8 @@ impl Downloads<'_> {
         (self.lengths.iter().zip(ended).map(download).collect(), failed.unwrap_or_default())
     }
 
-    /// Calls `work` for each download on a separate thread, with the name of its circuit.
+    /// Calls `work` for each download on a separate thread, with the name of its circuit and its
+    /// length. Returns the results in the order of the downloads.
     fn each<R: Send>(&self, work: &(dyn Fn(&str, u32) -> R + Sync)) -> Vec<R> {
         thread::scope(|scope| {
             let spawn = |(number, &length): (usize, &u32)| {

@@ -6,16 +6,16 @@ use super::super::table::{Column, Rows};
 use super::super::{Disturbance, Record};
 use super::plan::{Arm, Line};
 
-/// One of the downloads that started together. Times are in seconds since its SOCKS request.
+/// One of the downloads that started together. Times are in seconds since the SOCKS request.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Download {
     /// Length of the payload.
     pub bytes: u32,
-    /// Time to its last byte; `None` if it was cut or failed.
+    /// Time to the last byte; `None` if the download was cut or failed.
     pub whole: Option<f64>,
 }
 
-/// Delays of cells, in ms.
+/// Summary of the delays of cells, in ms.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Delays {
     /// Mean delay.
@@ -24,21 +24,22 @@ pub struct Delays {
     pub ranks: [f64; 3],
 }
 
-/// Delays of a link's cells; the three orders are computed from the same cells.
+/// Delays of a link's cells in three orders of delivery, which are computed from the same cells.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct CellDelays {
     /// Number of cells to send.
     pub wanted: u32,
     /// Number of cells that arrived in time.
     pub came: u32,
-    /// Share of these cells that arrived more than a millisecond before their turn in the stream.
+    /// Share of the cells in `came` that arrived more than a millisecond before their turn in the
+    /// stream.
     pub early: f64,
-    /// Delays in the order in which the kernel delivers the stream.
+    /// Delays if cells are delivered in the order of the stream, as by the kernel.
     pub in_order: Delays,
-    /// Delays in the order of each of [`CELL_CIRCUITS`](super::CELL_CIRCUITS) circuits, as uTor
-    /// delivers them.
+    /// Delays if the cells of each of [`CELL_CIRCUITS`](super::CELL_CIRCUITS) circuits are
+    /// delivered in order, as by uTor.
     pub by_circuit: Delays,
-    /// Delays without any order.
+    /// Delays if each cell is delivered when it arrives.
     pub unordered: Delays,
 }
 
@@ -49,7 +50,7 @@ pub struct Measured {
     pub unit: String,
     /// Arm that was measured.
     pub arm: Arm,
-    /// Properties of the lines.
+    /// Properties of the line.
     pub line: Line,
     /// Number of the round, from 0.
     pub round: u32,
@@ -57,13 +58,13 @@ pub struct Measured {
     pub started: f64,
     /// Downloads, shortest first; empty for a single link.
     pub downloads: Vec<Download>,
-    /// Delays of cells, for a single link.
+    /// Delays of cells on a single link; `None` for downloads.
     pub cells: Option<CellDelays>,
     /// Number of records that the three relays, or the link's ends, opened out of order.
     pub early_records: u64,
     /// Duration in seconds, without the start of the network.
     pub seconds: f64,
-    /// CPU time of guard, middle and exit meanwhile, in seconds.
+    /// CPU time that guard, middle and exit used during the measurement, in seconds.
     pub cpu: [f64; 3],
     /// Share of the machine's CPUs that was in use by any process.
     pub busy: f64,
@@ -80,7 +81,7 @@ impl Record for Measured {
 }
 
 impl Delays {
-    /// Summarises these delays in seconds; `None` if there is none.
+    /// Summarises `delays`, which are in seconds; `None` if there is none.
     #[must_use]
     pub fn of(mut delays: Vec<f64>) -> Option<Delays> {
         delays.sort_by(f64::total_cmp);
@@ -107,7 +108,7 @@ impl Measured {
         done as f64 / self.downloads.len().max(1) as f64
     }
 
-    /// Returns the time at which this share of all downloads was done; `None` if it never was.
+    /// Returns the time at which `share` of all downloads was done; `None` if it never was.
     #[must_use]
     pub fn moment(&self, share: f64) -> Option<f64> {
         let count = (share * self.downloads.len() as f64).ceil() as usize;
@@ -140,7 +141,7 @@ pub fn columns(records: &[Measured]) -> Vec<Column> {
     columns.extend([
         rows.long("bytes", |(_, one)| one.bytes.into()),
         rows.bool("ended", |(_, one)| one.whole.is_some()),
-        // NaN, because the Parquet tables here have no nulls.
+        // A missing time is NaN, because the Parquet tables here have no nulls.
         rows.double("whole", |(_, one)| one.whole.unwrap_or(f64::NAN)),
         rows.long("early_records", |(r, _)| r.early_records),
         rows.double("busy", |(r, _)| r.busy),
@@ -149,7 +150,7 @@ pub fn columns(records: &[Measured]) -> Vec<Column> {
     columns
 }
 
-/// Function that selects the delays of a link's cells in one order of delivery.
+/// Function that selects the delays in one of the three orders of delivery.
 type DelaysOf = fn(&CellDelays) -> Delays;
 
 /// Returns the columns of the table of single links.

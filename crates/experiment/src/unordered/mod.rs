@@ -7,8 +7,8 @@
 //! its circuit, and when the kernel delivers it in order.
 //!
 //! * [`Settings`] and [`plan`]: the measurements and their order;
-//! * [`Bench`]: executes one of them;
-//! * [`Measured`]: its result;
+//! * [`Bench`]: executes one measurement;
+//! * [`Measured`]: the result of a measurement;
 //! * [`summary`]: all results together, compared with [`paper`].
 
 mod bench;

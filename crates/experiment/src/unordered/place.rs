@@ -13,21 +13,21 @@ use super::plan::{Direction, Line, SegmentOrder};
 pub const DELAY_MS: u32 = 50;
 /// Rate of each line in each direction, in Mbit/s.
 pub const RATE_MBIT: u32 = 100;
-/// Queue of a line, as the time in ms that it takes to send it at the line's rate.
+/// Queue length of a line, as the time in ms for which a full queue delays a packet.
 pub const QUEUE_MS: u32 = 100;
 
-/// Number of lines between middle and exit, all with the properties of the last line.
+/// Number of lines between middle and exit. All of them have the properties of the last line.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum LastLines {
     One,
-    /// Two lines; the kernel's path manager knows the second one.
+    /// Two lines. The kernel's path manager announces the second one to MPTCP peers.
     Two,
 }
 
 /// Address of the web server, on the exit's host.
 pub(super) const WEB: Ipv4Addr = Ipv4Addr::new(10, 40, 0, 1);
 
-/// Role of a program in the network, besides the client.
+/// Role of a program in the network, except the client.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Role {
     /// The authority, which makes the consensus; it has its own lines and is on no circuit's path.
@@ -39,10 +39,10 @@ pub(super) enum Role {
 }
 
 impl Role {
-    /// The relays, first hop first.
+    /// Roles of the three relays, in the order of a circuit's hops.
     pub(super) const RELAYS: [Role; 3] = [Role::Guard, Role::Middle, Role::Exit];
 
-    /// Returns the name of its program and host.
+    /// Returns the name of the program with this role and of its host.
     pub(super) fn name(self) -> &'static str {
         match self {
             Role::Authority => "server",
@@ -52,7 +52,8 @@ impl Role {
         }
     }
 
-    /// Returns its address. Relays of different /16 networks may be on one circuit.
+    /// Returns the program's address. Addresses are in different /16 networks, because relays of
+    /// one such network may not be on one circuit.
     pub(super) fn address(self) -> Ipv4Addr {
         let network = match self {
             Role::Authority => 1,
@@ -63,7 +64,7 @@ impl Role {
         Ipv4Addr::new(10, network, 0, 1)
     }
 
-    /// Returns the address of its end of the second last line, if it has one.
+    /// Returns the address of the program's end of the second last line; `None` if it has none.
     pub(super) fn second(self) -> Option<Ipv4Addr> {
         match self {
             Role::Authority | Role::Guard => None,
@@ -77,10 +78,10 @@ impl Role {
     }
 }
 
-/// Builds the network, whose random numbers have this seed.
+/// Builds the network. `seed` determines the random numbers of its lines.
 ///
 /// # Errors
-/// The machine refuses a step.
+/// A step of the set-up fails.
 pub(super) fn build(line: Line, seed: u64, last: LastLines) -> io::Result<Stage> {
     let stage = Stage::of(&topology(line, seed, last), Vec::new())?;
     if last == LastLines::Two {
@@ -91,12 +92,12 @@ pub(super) fn build(line: Line, seed: u64, last: LastLines) -> io::Result<Stage>
     Ok(stage)
 }
 
-/// Configures a host's kernel to advertise the address of its second line to MPTCP peers. The peer
-/// that opened the connection then opens a subflow to it.
+/// Configures a host's kernel to advertise the address of the host's second line to MPTCP peers.
+/// The peer that opened the connection then opens a subflow to that address.
 fn announce(role: Role) -> io::Result<()> {
     let Some(second) = role.second() else { return Ok(()) };
-    // Two, because the other end tries, too, in vain: nothing listens on the port of the opening
-    // side.
+    // Two subflows are allowed, because the other end also tries to open one. That fails, because
+    // nothing listens on the port of the side that opened the connection.
     mptcp(&["limits", "set", "subflows", "2", "add_addr_accepted", "1"])?;
     mptcp(&["endpoint", "add", &second.to_string(), "signal"])
 }
@@ -111,13 +112,13 @@ fn mptcp(words: &[&str]) -> io::Result<()> {
     }
 }
 
-/// Builds the last line alone, with the middle at `client` and the exit at `server`.
+/// Builds a network of the last line alone, with the middle at `client` and the exit at `server`.
 ///
 /// # Errors
-/// The machine refuses a step.
+/// A step of the set-up fails.
 pub(super) fn build_line(line: Line, seed: u64) -> io::Result<Stage> {
     let mut text = head(line, seed);
-    // The routes set the congestion control, because a kernel may not let a host choose it.
+    // The congestion control is set on the routes, because a kernel may not let a host choose it.
     let [one, two] = [("client", "10.77.0.1", LINE_END), ("server", LINE_END, "10.77.0.1")].map(
         |(host, own, other)| {
             text += &format!("[[host]]\nname = '{host}'\naddress = ['{own}/32']\n");
@@ -128,15 +129,15 @@ pub(super) fn build_line(line: Line, seed: u64) -> io::Result<Stage> {
     Stage::of(&text, Vec::new())
 }
 
-/// Address of the exit, if the line is alone.
+/// Address of the exit in the network of the last line alone.
 pub(super) const LINE_END: &str = "10.77.0.2";
 
 fn head(line: Line, seed: u64) -> String {
-    // TOML integers are signed.
+    // The seed is shifted because TOML integers are signed.
     format!("seed = {}\ntcp = '{}'\n", seed >> 1, line.congestion)
 }
 
-/// Writes the properties of a line on the path; only the last one loses segments.
+/// Writes the properties of a line on the path. Only the last line loses segments.
 fn on_path(line: Line, is_last: bool) -> String {
     let loss = if is_last { f64::from(line.loss) / 100.0 } else { 0.0 };
     let (out, back) = match line.direction {
@@ -161,7 +162,7 @@ fn link(name: &str, [one, two]: [(&str, &str); 2], like: &str) -> String {
 }
 
 /// Writes the topology: client, guard, middle and exit in a row. The authority has a line to each
-/// of them, and forwards between those that are not neighbours.
+/// of them, and forwards packets between hosts that are not neighbours.
 fn topology(line: Line, seed: u64, last: LastLines) -> String {
     let mut text = head(line, seed) + "[[host]]\nname = 'client'\n";
     for role in [Role::Authority, Role::Guard, Role::Middle, Role::Exit] {

@@ -10,14 +10,14 @@ use serde_json::{Value, json};
 use super::super::named::named;
 use super::super::runner;
 
-/// Approximate time to start a network and its circuits: ours, and C tor.
+/// Approximate time to start a network and its circuits: for our programs, and for C tor.
 const STARTING: [Duration; 2] = [Duration::from_secs(30), Duration::from_secs(60)];
-/// Number of cells per second on a single link; [`CELL_CIRCUITS`] is the number of their circuits.
+/// Number of cells per second on a single link. The cells belong to [`CELL_CIRCUITS`] circuits.
 pub const CELL_RATE: u32 = 200;
-/// Number of circuits that the cells belong to in turn; see [`CELL_RATE`].
+/// Number of circuits of a single link, whose cells take turns; see [`CELL_RATE`].
 pub const CELL_CIRCUITS: u32 = 10;
 
-/// Subject of a measurement: a type of link.
+/// Subject of a measurement: a type of link and the programs that use it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
 pub enum Arm {
@@ -25,12 +25,13 @@ pub enum Arm {
     Stock,
     /// Downloads through our relays, with ordered links.
     Ordered,
-    /// Ordered links, with relays whose cells wait for room in the kernel (`--circuit-policy
-    /// kist`).
+    /// Downloads through our relays, with ordered links; cells wait in the relay until the kernel
+    /// has room (`--circuit-policy kist`).
     OrderedKist,
     /// Downloads through our relays, with unordered links between them.
     Unordered,
-    /// Unordered links, with relays whose cells wait for room in the kernel.
+    /// Downloads through our relays, with unordered links; cells wait in the relay until the
+    /// kernel has room (`--circuit-policy kist`).
     UnorderedKist,
     /// Downloads through our relays, with QUIC links between them.
     Quic,
@@ -39,39 +40,39 @@ pub enum Arm {
     /// Downloads through our relays, with ordered links over MPTCP that use two lines from middle
     /// to exit.
     Mptcp,
-    /// A single unordered link, with cells at a steady rate.
+    /// Cells at a steady rate on a single unordered link, without relays.
     Cells,
 }
 
-/// Direction in which the last line loses segments.
+/// Direction in which the last line loses segments, if it does.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
 pub enum Direction {
-    /// From the middle to the exit, as in the paper: requests, and acknowledgements of downloaded
-    /// data.
+    /// From the middle to the exit, as in the paper. Lost segments carry requests, and
+    /// acknowledgements of downloaded data.
     ToExit,
-    /// From the exit to the middle: downloaded data.
+    /// From the exit to the middle. Lost segments carry downloaded data.
     FromExit,
 }
 
-/// Congestion control of the kernel.
+/// Congestion control of the kernels that send.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
 pub enum Congestion {
-    /// RFC 9438.
+    /// CUBIC (RFC 9438).
     Cubic,
     /// BBR, version 1 in current kernels.
     Bbr,
 }
 
-/// Whether a segment with a short delay overtakes others on a line.
+/// Order of a line's segments if their delays differ.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
 pub enum SegmentOrder {
-    /// Segments keep their order.
+    /// Segments keep their order, whatever their delays.
     #[default]
     Kept,
-    /// Segments overtake others, as by netem's normally distributed delay.
+    /// A segment with a short delay overtakes others, as with netem's normally distributed delay.
     Reordered,
 }
 
@@ -80,13 +81,13 @@ pub enum SegmentOrder {
 pub struct Line {
     /// Loss of segments on the last line, in percent.
     pub loss: u32,
-    /// Direction of the loss.
+    /// Direction in which the last line loses segments.
     pub direction: Direction,
     /// Standard deviation of each line's delay, in ms.
     pub deviation: u32,
     /// Congestion control of the senders.
     pub congestion: Congestion,
-    /// Whether segments overtake others.
+    /// Order of segments if their delays differ.
     #[serde(default)]
     pub order: SegmentOrder,
 }
@@ -98,19 +99,19 @@ pub struct Settings {
     pub arms: Vec<Arm>,
     /// Losses of the last line, in percent.
     pub losses: Vec<u32>,
-    /// Directions of the loss.
+    /// Directions in which the last line loses segments.
     pub directions: Vec<Direction>,
     /// Standard deviations of the lines' delays, in ms.
     pub deviations: Vec<u32>,
     /// Congestion controls of the senders.
     pub congestions: Vec<Congestion>,
-    /// Whether segments overtake others, for lines whose delay varies.
+    /// Orders of segments, for lines whose delay varies.
     pub orders: Vec<SegmentOrder>,
     /// Number of rounds, each with its own random numbers.
     pub rounds: u32,
     /// Number of downloads that start together.
     pub downloads: u32,
-    /// Bytes of the shortest and of the longest download.
+    /// Bytes of the shortest and of the longest download; the others are between them.
     pub lengths: [u32; 2],
     /// Time after which downloads are cut, in seconds.
     pub cut: u32,
@@ -154,7 +155,7 @@ impl Arm {
 }
 
 impl Line {
-    /// Returns its name in the plan; without loss it has no direction.
+    /// Returns the line's name in the plan. Without loss it has no direction.
     #[must_use]
     pub fn name(&self) -> String {
         let Line { loss, direction, deviation, congestion, order } = self;
@@ -167,7 +168,8 @@ impl Line {
 }
 
 impl Settings {
-    /// Returns the settings that must not change when a run is resumed; the others may grow.
+    /// Returns the settings that must not change when a run is resumed. Settings that are left out
+    /// may grow.
     #[must_use]
     pub fn header(&self) -> Value {
         json!({
@@ -181,7 +183,7 @@ impl Settings {
         })
     }
 
-    /// Returns all lines, in the order of their properties.
+    /// Returns all lines to measure, in the order of their properties.
     fn lines(&self) -> Vec<Line> {
         let mut lines = Vec::new();
         for &congestion in &self.congestions {
@@ -203,7 +205,7 @@ impl Settings {
         lines
     }
 
-    /// Returns the unit of an arm over a line; `None` for a single link that would lose
+    /// Returns the unit of `arm` over `line`. `None` for a single link that would lose
     /// acknowledgements only.
     fn unit(&self, arm: Arm, line: Line, round: u32) -> Option<Unit> {
         let lasts = match arm {
@@ -216,7 +218,7 @@ impl Settings {
     }
 }
 
-/// Returns the approximate duration of the downloads.
+/// Returns the approximate duration of all downloads over `line`.
 fn slow(line: Line) -> Duration {
     Duration::from_secs(match (line.loss, line.congestion) {
         (0..=1, _) | (_, Congestion::Bbr) => 15,
@@ -225,8 +227,9 @@ fn slow(line: Line) -> Duration {
 }
 
 impl Unit {
-    /// Returns the seed of its random numbers. It differs between lines and rounds and is the same
-    /// for all arms, so that they have equal downloads and the same random losses.
+    /// Returns the seed of the unit's random numbers, derived from `seed`. It differs between
+    /// lines and rounds. It is the same for all arms, so that they have equal downloads and the
+    /// same random losses.
     #[must_use]
     pub fn seed(&self, seed: u64) -> u64 {
         seed::stream(seed, self.round.into(), &self.line.name()).next_u64()
@@ -264,7 +267,8 @@ pub fn plan(settings: &Settings) -> Vec<Unit> {
     units
 }
 
-/// Returns the bytes of each download, in a geometric progression from the shortest to the longest.
+/// Returns the bytes of each of `count` downloads, in a geometric progression from the shortest to
+/// the longest.
 #[must_use]
 pub fn lengths(count: u32, [shortest, longest]: [u32; 2]) -> Vec<u32> {
     let ratio = f64::from(longest) / f64::from(shortest);

@@ -5,22 +5,22 @@ use super::measured::{CellDelays, Measured};
 use super::paper;
 use super::plan::{Arm, Line};
 
-/// Downloads of an arm over a line, in all rounds.
+/// Summary of the downloads of an arm over a line, in all rounds.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Curve {
     /// Arm of the downloads.
     pub arm: Arm,
     /// Properties of the lines.
     pub line: Line,
-    /// Number of rounds, and of downloads in all of them.
+    /// Number of rounds, and number of downloads in all rounds together.
     pub counts: (usize, usize),
     /// Number of downloads that were cut or failed.
     pub unfinished: usize,
     /// Times of completed downloads in seconds, shortest first.
     pub times: Vec<f64>,
-    /// Share of downloads done at the paper's [`paper::MOMENT`], over the rounds.
+    /// Share of downloads done at the paper's [`paper::MOMENT`], as the mean over the rounds.
     pub done: Option<Mean>,
-    /// CPU time of guard, middle and exit in a round, in seconds.
+    /// CPU time that guard, middle and exit used in a round, in seconds.
     pub cpu: [f64; 3],
     /// Maximum share of the machine that was in use.
     pub busy: f64,
@@ -29,34 +29,36 @@ pub struct Curve {
 /// Comparison of two arms over the same lines with the same random numbers, by round.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Pairing {
-    /// Arm that is compared with our ordered links.
+    /// Arm that is compared with ordered links of our relays.
     pub arm: Arm,
     /// Properties of the lines.
     pub line: Line,
-    /// Share of its downloads that are done when [`paper::ORDERED`] of the ordered ones are: a
-    /// value for each round.
+    /// Share of the arm's downloads that are done at the time at which [`paper::ORDERED`] of those
+    /// over ordered links are. There is a value for each round.
     pub done: Vec<f64>,
-    /// Median over its downloads of the ratio of their time to that of the same download over
-    /// ordered links: a value for each round.
+    /// Median over downloads of the time divided by that of the same download over ordered links.
+    /// There is a value for each round.
     pub ratios: Vec<f64>,
 }
 
-/// Results of a single link.
+/// Summary of the measurements of a single link.
 #[derive(Clone, Debug, PartialEq)]
 pub struct LinkRow {
     /// Properties of the line.
     pub line: Line,
     /// Number of rounds.
     pub rounds: usize,
-    /// Number of cells to send, and of those that arrived.
+    /// Number of cells to send, and number of cells that arrived.
     pub cells: (u64, u64),
-    /// Share of cells that arrived before their turn.
+    /// Share of cells that arrived before their turn in the stream.
     pub early: Option<Mean>,
-    /// Mean delays in ms: in order, by circuit, without order.
+    /// Mean delays in ms in three orders of delivery: in the stream's order, in each circuit's
+    /// order, without order.
     pub delays: [Option<Mean>; 3],
-    /// 90 % quantiles of the delays in ms, in the same three orders.
+    /// 90 % quantiles of the delays in ms, in the three orders of `delays`.
     pub p90: [Option<Mean>; 3],
-    /// Ratio of the mean delay by circuit to that in order, in the same run.
+    /// Ratio of the mean delay in each circuit's order to that in the stream's order, in the same
+    /// round.
     pub ratio: Option<Mean>,
 }
 
@@ -68,7 +70,8 @@ impl Curve {
         done as f64 / self.counts.1.max(1) as f64
     }
 
-    /// Returns the quartiles of the times of completed downloads.
+    /// Returns lower quartile, median and upper quartile of the times of completed downloads;
+    /// `None` if none completed.
     #[must_use]
     pub fn quartiles(&self) -> Option<[f64; 3]> {
         quartiles(self.times.iter().copied())
@@ -86,7 +89,7 @@ fn of(records: &[Measured], arm: Arm, line: Line) -> Vec<&Measured> {
     records.iter().filter(|record| (record.arm, record.line) == (arm, line)).collect()
 }
 
-/// Returns all downloads by line, then by arm.
+/// Returns a curve for each line and arm with downloads, by line, then by arm.
 #[must_use]
 pub fn curves(records: &[Measured]) -> Vec<Curve> {
     let keys = lines(records).into_iter();
@@ -112,7 +115,7 @@ fn curve(of: &[&Measured], arm: Arm, line: Line) -> Option<Curve> {
     })
 }
 
-/// Compares each other arm with our ordered links, over all lines that have both.
+/// Compares each other arm with ordered links of our relays, over all lines that have both.
 #[must_use]
 pub fn pairings(records: &[Measured]) -> Vec<Pairing> {
     let arms = Arm::DOWNLOADS.into_iter().filter(|arm| *arm != Arm::Ordered);
@@ -132,8 +135,8 @@ pub fn pairings(records: &[Measured]) -> Vec<Pairing> {
     keys.filter_map(pairing).collect()
 }
 
-/// Returns the median of the downloads' ratios. An incomplete download counts as infinite; `None`
-/// if the median is infinite.
+/// Returns the median of the downloads' ratios of times. The ratio of an incomplete download
+/// counts as infinite. `None` if the median is infinite.
 fn ratio(one: &Measured, ordered: &Measured) -> Option<f64> {
     let pairs = one.downloads.iter().zip(&ordered.downloads);
     let ratios = pairs.filter_map(|(one, ordered)| match (one.whole, ordered.whole) {
@@ -145,12 +148,12 @@ fn ratio(one: &Measured, ordered: &Measured) -> Option<f64> {
     Spread::of(ratios).map(|spread| spread.median).filter(|median| median.is_finite())
 }
 
-/// Returns the ratio of the mean delay by circuit to the mean delay in order.
+/// Returns the mean delay in each circuit's order divided by the mean delay in the stream's order.
 fn slower(cells: &CellDelays) -> Option<f64> {
     spread::ratio(cells.by_circuit.mean, cells.in_order.mean)
 }
 
-/// Summarises all single links.
+/// Summarises all measurements of single links.
 #[must_use]
 pub fn links(records: &[Measured]) -> Vec<LinkRow> {
     let row = |line| {

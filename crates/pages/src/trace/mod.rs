@@ -15,7 +15,7 @@ use words::Units;
 /// Maximum number of paths with a lane in the figures; tables list more.
 pub const LANES: usize = 12;
 
-/// Content of a page.
+/// Data from which a page is made.
 pub struct Subject<'a> {
     /// Name of the trace's file.
     pub name: &'a str,
@@ -25,7 +25,7 @@ pub struct Subject<'a> {
     pub summary: &'a Summary,
     /// Courses over time: rates and runs.
     pub courses: &'a Courses,
-    /// Indices into the summary's sessions of those that get their own section.
+    /// Sessions that get their own section, as indices into the summary's sessions.
     pub chosen: &'a [usize],
 }
 
@@ -39,11 +39,12 @@ struct Part<'a> {
     paths: &'a [PathSummary],
     whole: &'a PathSummary,
     course: &'a Course,
-    /// Number of loads over which rates are averaged, if the course aligns all loads at time 0.
+    /// Number of loads over which rates are averaged, if all loads begin at time 0 of the course;
+    /// `None` otherwise.
     loads: Option<usize>,
 }
 
-/// A direction.
+/// Direction of the traffic.
 #[derive(Clone, Copy, PartialEq)]
 enum Direction {
     Down,
@@ -83,7 +84,8 @@ impl Direction {
 }
 
 impl<'a> Part<'a> {
-    /// Returns the paths that have a lane, with their summaries.
+    /// Returns the paths that have a lane, each with its summary and its course in direction
+    /// `way`.
     fn lanes(&self, way: Direction) -> impl Iterator<Item = (i16, &'a Flow, &'a LaneWay)> {
         let (paths, course) = (self.paths, self.course);
         course.lanes.iter().filter_map(move |lane| {
@@ -96,7 +98,7 @@ impl<'a> Part<'a> {
         legible(&self.facts.path_name(path))
     }
 
-    /// Formats the rate of `size` in `seconds`: of all sessions together, or of an average load.
+    /// Formats the rate of `size` in `seconds`, of all sessions together or of an average load.
     fn rate(&self, size: u64, seconds: f64) -> String {
         self.units.rate(size as f64 / seconds / self.loads.unwrap_or(1) as f64)
     }

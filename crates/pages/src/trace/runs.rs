@@ -1,4 +1,5 @@
-//! The figures of runs: the first runs one by one, and the distribution of all run lengths.
+//! The figures of runs (successive packets on one path): the first runs one by one, and the
+//! distribution of all run lengths.
 
 use anabranch_capture::{Histogram, LaneWay, Run};
 use maud::{Markup, html};
@@ -13,13 +14,14 @@ const WIDTH: f64 = 1000.0;
 /// Number of uplink runs that the detailed view covers.
 const LOOK: usize = 24;
 
-/// Maximum number of rows in the table of runs.
+/// Maximum number of rows in the table below the detailed view.
 const ROWS: usize = 60;
 
-/// Largest share of the packets that may be in run lengths merged into the first class.
+/// Largest share of the packets that the classes of the shortest runs may have to be merged into
+/// one.
 const NEXT_TO_NOTHING: f64 = 0.03;
 
-/// Renders the beginning of a session run by run; nothing if the path never changed.
+/// Renders the beginning of a session run by run. The result is empty if the path never changed.
 pub(super) fn closely(part: &Part<'_>) -> Markup {
     let course = part.course;
     let enough = course.runs.up.get(LOOK).map_or(f64::INFINITY, |run| run.first);
@@ -136,18 +138,20 @@ fn weights(lane: &LaneWay, measure: Measure) -> &[u64] {
     }
 }
 
-/// Range of length classes that a figure shows one by one.
+/// Range of length classes that a figure shows with one bar each.
 #[derive(Clone, Copy)]
 struct Shown {
-    /// First class with its own bar, a power of ten. Shorter runs are added to the class before it.
+    /// First class with its own bar. Its lower bound is a power of ten. Shorter runs are added to
+    /// its bar.
     first: usize,
     last: usize,
     measure: Measure,
 }
 
 impl Shown {
-    /// Selects the classes from the power of ten below which at most [`NEXT_TO_NOTHING`] of the
-    /// packets lie to the last class in use. `None` if there are no runs.
+    /// Selects the classes to show. The first one begins at the largest power of ten below which
+    /// at most [`NEXT_TO_NOTHING`] of the packets lie. The last one is the last class in use.
+    /// `None` if there are no runs.
     fn of(part: &Part<'_>, measure: Measure) -> Option<Shown> {
         let mut sums = [0; Histogram::LEN];
         for (_, _, lane) in Direction::BOTH.iter().flat_map(|&way| part.lanes(way)) {
@@ -165,8 +169,8 @@ impl Shown {
         Some(Shown { first, last, measure })
     }
 
-    /// Returns the weights of the displayed classes of a lane; the first one includes all shorter
-    /// runs.
+    /// Returns the weights of the displayed classes of `lane`. The first weight includes all
+    /// shorter runs.
     fn of_lane(self, lane: &LaneWay) -> Vec<u64> {
         let weights = weights(lane, self.measure);
         let shorter = weights[..self.first].iter().sum();

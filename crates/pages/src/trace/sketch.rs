@@ -6,7 +6,7 @@ use maud::{Markup, html};
 use crate::figures::{colour, number, percent};
 use crate::legible;
 
-/// Maximum number of paths in the drawing; more would not be distinguishable.
+/// Maximum number of paths in the drawing; more could not be distinguished.
 const PATHS: usize = 6;
 
 /// Height of a path's row, in the drawing's units.

@@ -9,7 +9,7 @@ use super::{Direction, Part, Subject, sketch};
 use crate::figures::{grouped, named, percent, scaled, span};
 use crate::legible;
 
-/// Share of a direction above which it counts as not split.
+/// Share of a direction's packets on one path above which the direction counts as not split.
 const NEARLY_ALL: f64 = 0.95;
 
 /// Unit of run lengths.
@@ -19,12 +19,12 @@ pub(super) enum Measure {
     Packets,
 }
 
-/// Nouns for a row of the trace and for the unit of its size.
+/// Nouns for the rows of a trace and for the unit of their sizes.
 #[derive(Clone, Copy)]
 pub(super) struct Units(pub(super) SizeUnit);
 
 impl Units {
-    /// Returns the noun for one row.
+    /// Returns the noun for one row, such as "packet".
     pub(super) fn one(self) -> &'static str {
         match self.0 {
             SizeUnit::IpPacket => "packet",
@@ -33,7 +33,7 @@ impl Units {
         }
     }
 
-    /// Returns the noun for several rows.
+    /// Returns the noun for several rows, such as "packets".
     pub(super) fn plural(self) -> &'static str {
         match self.0 {
             SizeUnit::IpPacket => "packets",
@@ -42,12 +42,12 @@ impl Units {
         }
     }
 
-    /// Formats `count` rows.
+    /// Formats a number of rows with its noun.
     pub(super) fn many(self, count: u64) -> String {
         format!("{} {}", grouped(count), if count == 1 { self.one() } else { self.plural() })
     }
 
-    /// Returns the noun for a sum of sizes.
+    /// Returns the noun for the unit of a sum of sizes.
     pub(super) fn sizes(self) -> &'static str {
         match self.0 {
             SizeUnit::Direction => "units",
@@ -60,7 +60,8 @@ impl Units {
         grouped(sum)
     }
 
-    /// Formats a rounded sum of sizes in brackets; empty if it would repeat the number of rows.
+    /// Formats a rounded sum of sizes in brackets. The result is empty if the sum would repeat the
+    /// number of rows.
     fn about(self, sum: u64) -> String {
         match self.0 {
             SizeUnit::Direction => String::new(),
@@ -123,7 +124,7 @@ fn what(summary: &Summary, units: Units) -> Markup {
     }
 }
 
-/// Renders the schedule as configured, and in plain words.
+/// Renders the schedule as it was configured, and explains it in plain words.
 fn how(schedule: &str) -> Markup {
     html! {
         "The schedule was " code { bdi { (legible(schedule)) } }
@@ -156,7 +157,7 @@ pub(super) fn measure(facts: &TraceFacts) -> Measure {
     }
 }
 
-/// Returns a plain explanation of a family of schedulers.
+/// Returns a plain explanation of a family of schedulers; `None` for an unknown one.
 fn meaning(family: &str) -> Option<&'static str> {
     FAMILIES.iter().find(|each| each.name == family).map(|each| each.plain)
 }
@@ -203,7 +204,7 @@ fn shown(subject: &Subject<'_>) -> Markup {
     }
 }
 
-/// Renders what each observer of a part saw, and the limit of what any single observer saw.
+/// Renders what each observer of a part saw, and the most that any single observer saw.
 pub(super) fn of_part(part: &Part<'_>) -> Markup {
     let whole = part.whole;
     let lasts = part.course.lasts;
@@ -240,7 +241,8 @@ fn observer(part: &Part<'_>, path: i16) -> Markup {
     }
 }
 
-/// Renders the largest shares of one observer, and a warning for a direction that was hardly split.
+/// Renders the largest shares that one observer saw, and a warning for a direction that was hardly
+/// split.
 fn nobody(part: &Part<'_>) -> Markup {
     let most =
         |way: Direction| part.paths.iter().map(|path| way.flow(path).share).fold(0.0, f64::max);

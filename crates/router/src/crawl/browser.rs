@@ -1,5 +1,5 @@
-//! Check of covers by a browser: headless Chromium opens each object after a change. Pictures have
-//! to decode, JSON and scripts to parse; nothing is executed.
+//! Check of covers by a browser: headless Chromium opens each object after bytes were hidden in
+//! it. Pictures have to decode, JSON and scripts to parse; nothing is executed.
 
 use std::io::Read;
 use std::os::unix::process::CommandExt;
@@ -13,11 +13,11 @@ use base64ct::{Base64, Encoding};
 
 use super::CrawlError;
 
-/// Size of the objects in one page for the browser, in bytes.
+/// Maximum size in bytes of the objects that one page passes to the browser.
 const BATCH: usize = 1 << 20;
-/// Timeout for one page.
+/// Timeout for one page in the browser.
 const PATIENCE: Duration = Duration::from_secs(120);
-/// Command-line options, in addition to the page.
+/// Command-line options of the browser, in addition to the page.
 const OPTIONS: [&str; 10] = [
     "--headless=new",
     "--disable-gpu",
@@ -31,8 +31,8 @@ const OPTIONS: [&str; 10] = [
     // No object can make the browser connect anywhere.
     "--proxy-server=127.0.0.1:9",
 ];
-/// The page: `given` has pairs of a kind and an object in base64. The script replaces the body by
-/// their verdicts, a digit each.
+/// The page that checks objects. `given` has pairs of a kind and an object in base64. The script
+/// replaces the body by the verdicts about them, a digit each.
 const PAGE: &str = "<!doctype html><meta charset=utf-8><body><script>
 const text = data => new TextDecoder('utf-8', {fatal: true})
   .decode(Uint8Array.from(atob(data), one => one.charCodeAt(0)));
@@ -55,10 +55,10 @@ async function takes([kind, data]) {
   document.body.textContent = 'verdicts:' + verdicts.join('') + '.';
 })();
 </script>";
-/// Text before the verdicts.
+/// Text before the verdicts in the body of the page.
 const BEGINS: &str = "verdicts:";
 
-/// Path of a browser.
+/// Path of a browser's program.
 #[derive(Clone, Debug)]
 pub struct Browser(pub PathBuf);
 
@@ -67,13 +67,14 @@ pub struct Browser(pub PathBuf);
 pub enum Verdict {
     /// The browser accepts the changed object.
     Takes,
-    /// The browser rejects it.
+    /// The browser rejects the changed object.
     Rejects,
 }
 
 impl Browser {
-    /// Returns the verdict about each object, after hiding noise in it: unchanged bodies would be
-    /// no test. Opaque objects must not be among `objects`, because a browser cannot check them.
+    /// Returns the verdict about each object, after hiding random bytes in it, because an
+    /// unchanged object would be no test. Opaque objects must not be among `objects`: a browser
+    /// cannot check them.
     ///
     /// # Errors
     /// The browser cannot be started, or does not answer.
@@ -132,7 +133,7 @@ fn kind(object: &Object) -> &'static str {
     }
 }
 
-/// Waits for a process to end; returns `None` after the timeout.
+/// Waits for a process to end. Returns its status, or `None` after the timeout.
 fn end_of(process: &mut Child) -> io::Result<Option<ExitStatus>> {
     let began = Instant::now();
     while began.elapsed() < PATIENCE {
@@ -155,7 +156,8 @@ fn run(command: &mut Command) -> Result<String, String> {
     });
     let group = rustix::process::Pid::from_child(&process);
     let ended = end_of(&mut process);
-    // Also end the processes it started: they may hold the output open, and write to the folder.
+    // The processes that it has started are killed, too: they may hold the output open, and write
+    // to the folder.
     let _ = rustix::process::kill_process_group(group, rustix::process::Signal::KILL);
     let Some(ended) = ended.map_err(|error| error.to_string())? else {
         let _ = process.wait();

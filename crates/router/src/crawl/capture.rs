@@ -1,4 +1,5 @@
-//! Captures of plain HTTP: each connection's requests and answers, in the order of their times.
+//! Captures of plain HTTP traffic: each connection's requests and answers, in the order of their
+//! times.
 
 use std::io::Read;
 
@@ -9,10 +10,11 @@ use super::{CUT, Fetched, Found, is_of_transfer};
 /// Maximum number of headers in a request or an answer.
 const HEADERS: usize = 96;
 
-/// Reads a capture: the GET requests to `host`, or to the first page's host, with status 200.
+/// Reads a capture: the GET requests with status 200 to `host`, or to the first page's host if
+/// `host` is `None`.
 ///
 /// # Errors
-/// It is no capture, is damaged, or has no such request.
+/// The source is no capture, is damaged, or has no such request.
 pub(super) fn read(source: impl Read, host: Option<&str>) -> Result<Found, String> {
     let capture = read_flows(source)?;
     let (count, mut found) = (capture.flows.len(), Found::default());
@@ -34,7 +36,7 @@ pub(super) fn read(source: impl Read, host: Option<&str>) -> Result<Found, Strin
     of_host(all, host, found).map_err(|why| why + cure)
 }
 
-/// Returns the requests of `flow` with their answers, until they can no longer be parsed.
+/// Returns the requests of `flow` with their answers, up to the first that cannot be parsed.
 fn exchanges(flow: &Flow) -> Vec<Exchange> {
     let (mut all, mut asked, mut answered) = (Vec::new(), 0, 0);
     while let Some(request) = Head::request(&flow.said[0][asked..]) {
@@ -69,14 +71,14 @@ fn taken(request: &Head, answer: &Head, body: Vec<u8>) -> Result<Fetched, &'stat
     Ok(Fetched { path, headers: answer.headers.iter().filter(own).cloned().collect(), body })
 }
 
-/// Head of a request or an answer.
+/// Head of an HTTP request or answer.
 struct Head {
-    /// Method, or status.
+    /// Method of a request, or status of an answer.
     word: String,
-    /// Target of a request.
+    /// Target of a request; empty for an answer.
     target: String,
     headers: Vec<(String, String)>,
-    /// Length in bytes.
+    /// Length of the head in bytes.
     length: usize,
     /// `Content-Length`.
     body: Option<usize>,
@@ -98,8 +100,8 @@ impl Head {
         Some(Head::of(answer.code?.to_string(), String::new(), answer.headers, length))
     }
 
-    /// Parses the final answer in `bytes`; also returns the length of the interim (1xx) answers
-    /// before it (RFC 9110, section 15.2).
+    /// Parses the final answer in `bytes`, after any interim (1xx) answers (RFC 9110, section
+    /// 15.2). Also returns the length of the interim answers.
     fn last_answer(bytes: &[u8]) -> Option<(Head, usize)> {
         let mut before = 0;
         loop {
@@ -126,8 +128,8 @@ impl Head {
         found.map(|(_, value)| &**value)
     }
 
-    /// Returns the body of an answer, which begins at `rest`, and its length on the wire; `None` if
-    /// it is incomplete.
+    /// Returns the body of the answer to `request`, which begins at `rest`, and its length on the
+    /// wire. `None` if the body is incomplete.
     fn body_in(&self, rest: &[u8], request: &Head) -> Option<(Vec<u8>, usize)> {
         if request.word == "HEAD" || matches!(&*self.word, "204" | "304") {
             return Some((Vec::new(), 0));
@@ -140,7 +142,8 @@ impl Head {
     }
 }
 
-/// Decodes a chunked body (RFC 9112, section 7.1) in `bytes`; also returns its length on the wire.
+/// Decodes the chunked body at the start of `bytes` (RFC 9112, section 7.1). Returns the body, and
+/// its length on the wire.
 fn chunks(bytes: &[u8]) -> Option<(Vec<u8>, usize)> {
     let (mut body, mut at) = (Vec::new(), 0_usize);
     loop {

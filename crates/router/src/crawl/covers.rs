@@ -1,5 +1,5 @@
-//! Covers: a folder with the index `covers.json` and the bodies of objects that can hide bytes
-//! (`docs/formats.md`).
+//! Covers: a folder with the index `covers.json` and the bodies of those objects that can hide
+//! bytes (`docs/formats.md`).
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -14,12 +14,13 @@ use serde::{Deserialize, Serialize};
 use super::judge::object;
 use super::{CrawlError, Fetched, Found, Judged, OBJECTS, read_file};
 
-/// Format name and version of the index.
+/// Name of the index's format. The next constant is its version.
 const FORMAT: &str = "anabranch covers";
 const VERSION: u32 = 1;
-/// Version of the rule that finds hidden bytes: both ends of a link must use the same.
+/// Version of the rule that finds places to hide bytes. Both ends of a link must use the same
+/// version.
 const FINDER: u32 = 1;
-/// File name of the index, and of the folder with bodies.
+/// File name of the index. The next constant is the name of the folder with bodies.
 const INDEX: &str = "covers.json";
 const BODIES: &str = "bodies";
 
@@ -30,11 +31,11 @@ pub(super) struct Document {
     format: String,
     version: u32,
     finder: u32,
-    /// Headers of a page's request, in order.
+    /// Headers of a page's request, in their order.
     request: Vec<(String, String)>,
     objects: Vec<Entry>,
     pages: Vec<PageEntry>,
-    /// Reasons for leaving objects out, and how often each applied.
+    /// Reasons for leaving objects out, and the number of objects for each reason.
     left_out: BTreeMap<String, usize>,
 }
 
@@ -44,7 +45,7 @@ struct Entry {
     path: String,
     headers: Vec<(String, String)>,
     bytes: usize,
-    /// Present for objects that can hide bytes.
+    /// How the object can hide bytes; `None` if it cannot.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     slots: Option<SlotsEntry>,
 }
@@ -54,9 +55,9 @@ struct Entry {
 struct SlotsEntry {
     hiding: String,
     hides: usize,
-    /// File name in the folder of bodies.
+    /// Name of the object's file in the folder of bodies.
     body: String,
-    /// A browser accepted it after a change.
+    /// Whether a browser has accepted the object after bytes were hidden in it.
     browser: bool,
 }
 
@@ -77,10 +78,10 @@ fn name(hiding: Hiding) -> &'static str {
 }
 
 /// Writes covers to a new folder, completely or not at all. `browser` is whether a browser has
-/// accepted the kept objects.
+/// accepted the kept objects after bytes were hidden in them.
 ///
 /// # Errors
-/// The folder exists, or cannot be written: if the disk is full, nothing is left behind.
+/// The folder exists, or cannot be written. If the disk is full, nothing is left behind.
 pub fn write(
     folder: &Path,
     found: &Found,
@@ -93,7 +94,8 @@ pub fn write(
     }
     let parent = folder.parent().filter(|parent| !parent.as_os_str().is_empty());
     let parent = parent.unwrap_or(Path::new("."));
-    // Others must not see which pages somebody's visitors have seen.
+    // The folder is private: other users must not see which pages the visitors of a site have
+    // loaded.
     let own = fs::Permissions::from_mode(0o700);
     let mut draft = tempfile::Builder::new();
     let draft = draft.prefix(".covers-").permissions(own).tempdir_in(parent).map_err(told)?;
@@ -141,7 +143,7 @@ fn entry(fetched: &Fetched) -> Entry {
 /// Parses the index in `bytes`.
 ///
 /// # Errors
-/// One line: it is malformed.
+/// The index is malformed; the error is one line.
 pub(super) fn parse(bytes: &[u8]) -> Result<Document, String> {
     let document: Document = serde_json::from_slice(bytes).map_err(|error| {
         format!("not an index of covers: {}", in_plain_words(&error.to_string()))
@@ -175,11 +177,11 @@ pub(super) fn parse(bytes: &[u8]) -> Result<Document, String> {
     }
 }
 
-/// Reads covers from `folder`: the source's objects, with bodies only for those that can hide
-/// bytes, and the kept ones.
+/// Reads covers from `folder`: all objects of the site, with bodies only for those that can hide
+/// bytes, and the objects that can.
 ///
 /// # Errors
-/// They cannot be read, are invalid, or an object cannot hide as much as the index says.
+/// The covers cannot be read or are invalid, or an object cannot hide as much as the index states.
 pub fn read(folder: &Path) -> Result<(Found, Judged), CrawlError> {
     let index = folder.join(INDEX);
     let wrong = |why: String| CrawlError::Source(index.clone(), why);
@@ -210,7 +212,8 @@ pub fn read(folder: &Path) -> Result<(Found, Judged), CrawlError> {
     Ok((found, judged))
 }
 
-/// Returns the object of an entry, if it matches its `slots` and has `bytes` bytes.
+/// Returns the object of an entry, if it can hide bytes as `slots` states. `bytes` is the required
+/// length of its body.
 fn checked(fetched: &Fetched, slots: &SlotsEntry, bytes: usize) -> Result<Object, String> {
     if fetched.body.len() != bytes {
         return Err(format!(
@@ -235,7 +238,7 @@ fn checked(fetched: &Fetched, slots: &SlotsEntry, bytes: usize) -> Result<Object
 /// Reads covers as a site for a server.
 ///
 /// # Errors
-/// Those of [`read`], or none of the objects can hide bytes.
+/// Those of [`read`], or no object can hide bytes.
 pub fn site(folder: &Path) -> Result<Site, CrawlError> {
     let (found, judged) = read(folder)?;
     let objects: BTreeMap<usize, Object> =

@@ -1,4 +1,4 @@
-//! A site's folder, as nginx would serve it.
+//! Objects from a site's folder, with the headers that nginx would send.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::fs;
@@ -8,12 +8,12 @@ use std::time::UNIX_EPOCH;
 
 use super::{CrawlError, Fetched, Found, LARGEST, OBJECTS, Page, html};
 
-/// Maximum size of a file in bytes: larger ones hide nothing, and no page is that large.
+/// Maximum size of a file in bytes. Larger files hide nothing, and no page is that large.
 const LONGEST: u64 = 4 << 20;
 
-/// Types with their file name extensions, as in nginx's list; other files are
-/// `application/octet-stream`. The list must be complete: another type than nginx's would reveal
-/// that an object is a cover.
+/// Content types with their file name extensions, as in nginx's list. Other files are
+/// `application/octet-stream`. The list must be complete: a type that differs from nginx's would
+/// reveal that an object is a cover.
 const TYPES: &[(&str, &[&str])] = &[
     ("text/html", &["html", "htm", "shtml"]),
     ("text/css", &["css"]),
@@ -98,8 +98,8 @@ const TYPES: &[(&str, &[&str])] = &[
     ("video/x-msvideo", &["avi"]),
 ];
 
-/// Reads `folder`: all files, and the objects that each page loads. Unreadable or excessive files
-/// are left out.
+/// Reads `folder`: all files, and for each page the objects that it loads. Unreadable files and
+/// files that are too large are left out.
 ///
 /// # Errors
 /// The folder itself cannot be read.
@@ -125,7 +125,7 @@ pub(super) fn read(folder: &Path) -> Result<Found, CrawlError> {
     Ok(found)
 }
 
-/// Reads a file with the headers of its answer; returns `None` if it is too large.
+/// Reads a file, and makes the headers of its answer. Returns `None` if the file is too large.
 fn fetched(path: String, file: &Path) -> io::Result<Option<Fetched>> {
     let about = fs::metadata(file)?;
     if about.len() > LONGEST {
@@ -137,8 +137,8 @@ fn fetched(path: String, file: &Path) -> io::Result<Option<Fetched>> {
     Ok(Some(Fetched { path, headers, body }))
 }
 
-/// Returns all files below `folder`, by their paths on the site. Hidden files are skipped; links
-/// are left out, because they may lead outside.
+/// Returns all files below `folder`, by their paths on the site. Hidden files are skipped.
+/// Symbolic links are left out, because they may lead out of the folder.
 fn files(folder: &Path, found: &mut Found) -> BTreeMap<String, PathBuf> {
     let (mut files, mut left) = (BTreeMap::new(), VecDeque::from([folder.to_owned()]));
     while let Some(next) = left.pop_front() {
@@ -167,7 +167,7 @@ fn files(folder: &Path, found: &mut Found) -> BTreeMap<String, PathBuf> {
     files
 }
 
-/// Returns nginx's type for the file at `path`.
+/// Returns the content type that nginx has for the file at `path`.
 fn content_type(path: &str) -> &'static str {
     let name = path.rsplit('/').next().unwrap_or_default();
     let end = name.rsplit_once('.').map_or("", |(_, end)| end).to_ascii_lowercase();
@@ -175,7 +175,8 @@ fn content_type(path: &str) -> &'static str {
     kind.map_or("application/octet-stream", |(kind, _)| kind)
 }
 
-/// Returns nginx's headers for a file; `modified` is in seconds since 1970.
+/// Returns the headers that nginx would send for a file. `modified` is the file's time in seconds
+/// since 1970.
 fn headers(path: &str, body: &[u8], modified: u64) -> Vec<(String, String)> {
     let kind = content_type(path);
     let date = i64::try_from(modified).ok().and_then(|at| chrono::DateTime::from_timestamp(at, 0));
@@ -196,8 +197,8 @@ fn headers(path: &str, body: &[u8], modified: u64) -> Vec<(String, String)> {
     .to_vec()
 }
 
-/// Returns the pages with the objects they load; objects that no page loads form one more page.
-/// `objects` has the index of each path in [`Found::objects`].
+/// Returns the pages with the objects that they load. Objects that no page loads form one more
+/// page. `objects` maps each path to its index in [`Found::objects`].
 fn pages(found: &Found, objects: &BTreeMap<String, usize>) -> Vec<Page> {
     let (mut pages, mut pulled) = (Vec::new(), BTreeSet::new());
     for (path, &place) in objects {

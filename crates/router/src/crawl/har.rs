@@ -1,6 +1,7 @@
 //! HAR files (HTTP Archive 1.2), as written by the developer tools of browsers and by proxies.
 //!
-//! Writers differ: if something is missing or malformed, only its entry is left out.
+//! Programs write such files differently. So if a part is missing or malformed, only the entry
+//! that it belongs to is left out.
 
 use std::time::Duration;
 
@@ -15,10 +16,11 @@ use super::{Fetched, Found, is_of_transfer};
 /// UTF-8 byte order mark, which some editors write.
 const BYTE_ORDER_MARK: &[u8] = b"\xef\xbb\xbf";
 
-/// Reads a file: the GET requests to `host`, or to the first page's host, with their bodies.
+/// Reads a HAR file: the GET requests to `host`, or to the first page's host if `host` is `None`,
+/// with the bodies of their answers.
 ///
 /// # Errors
-/// It is no HAR file, or has no such request.
+/// The bytes are no HAR file, or have no such request.
 pub(super) fn read(bytes: &[u8], host: Option<&str>) -> Result<Found, String> {
     let text = bytes.strip_prefix(BYTE_ORDER_MARK).unwrap_or(bytes);
     let file: Value = serde_json::from_slice(text)
@@ -39,7 +41,7 @@ pub(super) fn read(bytes: &[u8], host: Option<&str>) -> Result<Found, String> {
     of_host(exchanges, host, found)
 }
 
-/// Parses `entry`, or returns the reason for leaving it out.
+/// Parses `entry` of the file, or returns the reason for leaving it out.
 fn exchange(entry: &Value) -> Result<Exchange, &'static str> {
     let at = entry["startedDateTime"].as_str().and_then(moment);
     let at = at.ok_or("an entry whose time cannot be read")?;
@@ -54,7 +56,7 @@ fn exchange(entry: &Value) -> Result<Exchange, &'static str> {
     })
 }
 
-/// Parses a time in RFC 3339 format, or with a zone such as `+0530`, or without one (UTC); returns
+/// Parses a time in RFC 3339 format, with a zone such as `+0530`, or without a zone (UTC). Returns
 /// the time since 1970.
 fn moment(text: &str) -> Option<Duration> {
     let text = text.trim();
@@ -66,7 +68,7 @@ fn moment(text: &str) -> Option<Duration> {
     (at - DateTime::UNIX_EPOCH).to_std().ok()
 }
 
-/// Returns the object of an entry, or the reason why it has none.
+/// Returns the object of an entry, or the reason why the entry has none.
 fn object(request: &Value, response: &Value, path: &str) -> Result<Fetched, &'static str> {
     (request["method"] == "GET").then_some(()).ok_or("not a GET request")?;
     (number(&response["status"]) == Some(200)).then_some(()).ok_or("not answered with 200")?;
@@ -77,7 +79,7 @@ fn object(request: &Value, response: &Value, path: &str) -> Result<Fetched, &'st
         Some("base64") => Base64::decode_vec(text).map_err(|_| "a body that is not base64")?,
         Some(_) => return Err("a body of an unknown encoding"),
     };
-    // HTTP/2 and 3 have lower-case names; HTTP/1 capitalises them.
+    // HTTP/2 and HTTP/3 have lower-case header names. They are capitalised as in HTTP/1.
     let version = response["httpVersion"].as_str().unwrap_or_default();
     let first = version.get(..6).is_some_and(|one| one.eq_ignore_ascii_case("http/1"));
     let mut headers = heads(&response["headers"], !first && !version.is_empty());
@@ -88,15 +90,15 @@ fn object(request: &Value, response: &Value, path: &str) -> Result<Fetched, &'st
     Ok(Fetched { path: path.to_owned(), headers, body })
 }
 
-/// Parses an integer, which some programs write as `"200"` or `200.0`.
+/// Parses an integer, also in the forms `"200"` and `200.0` that some programs write.
 fn number(value: &Value) -> Option<i64> {
     let of_text = || value.as_str().and_then(|text| text.trim().parse().ok());
     let rounded = || value.as_f64().filter(|it| it.fract() == 0.0 && it.abs() < 1e9);
     value.as_i64().or_else(of_text).or_else(|| rounded().map(|it| it as i64))
 }
 
-/// Returns the headers that have a name and a value; none if there is no list. If `small`, their
-/// names are lower-case and are capitalised.
+/// Returns the headers that have a name and a value; none if `headers` is not a list. If `small`,
+/// names are in lower case and are capitalised.
 fn heads(headers: &Value, small: bool) -> Vec<(String, String)> {
     let all = headers.as_array().map(Vec::as_slice).unwrap_or_default().iter();
     let line = |header: &Value| {
@@ -107,7 +109,7 @@ fn heads(headers: &Value, small: bool) -> Vec<(String, String)> {
     all.filter_map(line).collect()
 }
 
-/// Capitalises a header name: `content-type` as `Content-Type`, and `etag` as `ETag`.
+/// Capitalises a header name, such as `content-type` to `Content-Type` and `etag` to `ETag`.
 fn capitals(name: &str) -> String {
     let word = |word: &str| match word {
         "etag" => "ETag".to_owned(),
@@ -121,7 +123,7 @@ fn capitals(name: &str) -> String {
     name.split('-').map(word).collect::<Vec<_>>().join("-")
 }
 
-/// Returns the host of `url`, and its path without the query.
+/// Splits `url` into its host and its path without the query.
 fn split(url: &str) -> Option<(&str, &str)> {
     let rest = url.strip_prefix("http://").or_else(|| url.strip_prefix("https://"))?;
     let rest = rest.split(['?', '#']).next()?;

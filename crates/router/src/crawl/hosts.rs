@@ -5,35 +5,37 @@ use std::time::Duration;
 
 use super::{Fetched, Found};
 
-/// Hosts that browsers and systems contact to detect captive portals: nobody has visited them as a
-/// site.
+/// Hosts that browsers and systems contact to detect captive portals. They are never the site that
+/// was visited.
 const CHECKS: [&str; 3] =
     ["detectportal.firefox.com", "captive.apple.com", "conncheck.opensuse.org"];
 
-/// A request and its result.
+/// A request and its result, from a capture or a recording.
 #[derive(Clone, Debug)]
 pub(super) struct Exchange {
-    /// The host in lower case, without the default port.
+    /// The requested host in lower case, without the default port.
     pub(super) host: String,
     pub(super) at: Duration,
     /// Headers of the request.
     pub(super) request: Vec<(String, String)>,
-    /// The object, or the reason why there is none.
+    /// The object in the answer, or the reason why there is none.
     pub(super) fetched: Result<Fetched, &'static str>,
 }
 
-/// Normalises `host`: lower case, without the default port.
+/// Converts `host` to lower case, and removes the default port.
 pub(super) fn plain(host: &str) -> String {
     let host = host.trim().to_ascii_lowercase();
     let bare = host.strip_suffix(":80").or_else(|| host.strip_suffix(":443"));
     bare.map_or(host.clone(), str::to_owned)
 }
 
-/// Adds the objects of one host to `found`: of `wanted`, or else of the first page. That is the
-/// first GET with status 200 and `text/html`, so redirects before it are followed.
+/// Adds the objects of one host to `found`. It is the host `wanted`, or else the host of the first
+/// page: the first GET with status 200 and type `text/html`. So redirects before that page are
+/// followed.
 ///
 /// # Errors
-/// One line that names hosts: that host has no objects, or no page determines the host.
+/// The host has no objects, or no page determines the host. The error is one line that names hosts
+/// with objects.
 pub(super) fn of_host(
     mut exchanges: Vec<Exchange>,
     wanted: Option<&str>,
@@ -68,7 +70,7 @@ pub(super) fn of_host(
     Ok(found)
 }
 
-/// Returns the host of the first page, or the only host with objects.
+/// Returns the host of the first page, or else the only host with objects.
 fn of_first_page(exchanges: &[Exchange]) -> Result<String, String> {
     let is_page = |one: &&Exchange| {
         let page = |object: &Fetched| object.content_type().eq_ignore_ascii_case("text/html");
@@ -90,7 +92,7 @@ fn of_first_page(exchanges: &[Exchange]) -> Result<String, String> {
     }
 }
 
-/// Counts the objects of each host in `exchanges` that has any.
+/// Counts the objects of each host in `exchanges`, for hosts with at least one object.
 fn with_objects(exchanges: &[Exchange]) -> BTreeMap<&str, usize> {
     let mut hosts = BTreeMap::new();
     for one in exchanges.iter().filter(|one| one.fetched.is_ok()) {
@@ -113,7 +115,7 @@ fn nothing_of(host: &str, exchanges: &[Exchange]) -> String {
     }
 }
 
-/// Formats the five hosts with most objects, such as `b.net (12 objects), a.net (3)`.
+/// Formats the five hosts with the most objects, such as `b.net (12 objects), a.net (3)`.
 fn counted(hosts: &BTreeMap<&str, usize>) -> String {
     let mut hosts: Vec<(&str, usize)> = hosts.iter().map(|(host, count)| (*host, *count)).collect();
     hosts.sort_by_key(|(_, count)| std::cmp::Reverse(*count));

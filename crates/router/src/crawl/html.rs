@@ -1,9 +1,9 @@
-//! References in a page: the local paths in its HTML.
+//! References in a page: the paths on the same site in its HTML.
 
 use html5gum::{Token, Tokenizer};
 
-/// Returns the paths of a page's pictures, scripts, styles and media, in order, and those of the
-/// pages that it links to. `base` is the page's own path.
+/// Returns the paths of the page's pictures, scripts, styles and media in order, and the paths of
+/// the pages to which it links. `base` is the page's own path.
 pub(super) fn parts(base: &str, html: &str) -> (Vec<String>, Vec<String>) {
     let (mut parts, mut links) = (Vec::new(), Vec::new());
     for token in Tokenizer::new(html) {

@@ -1,5 +1,5 @@
-//! Selection of objects that can hide bytes: strict parsers must accept them both unchanged and
-//! changed.
+//! Selection of the objects that can hide bytes. Strict parsers must accept an object both before
+//! and after bytes are hidden in it.
 
 use std::collections::BTreeMap;
 
@@ -11,15 +11,15 @@ use super::{Fetched, Found};
 /// An object that can hide bytes.
 #[derive(Clone, Debug)]
 pub struct Kept {
-    /// Index in [`Found::objects`].
+    /// Index of the object in [`Found::objects`].
     pub place: usize,
-    /// The object.
+    /// The parsed object.
     pub object: Object,
 }
 
 impl Kept {
-    /// Returns whether only a browser can check the object, because it is a script: our own strict
-    /// parser checks JSON.
+    /// Returns whether only a browser can check the object. That is so for scripts; JSON is
+    /// checked by our own strict parser.
     #[must_use]
     pub fn wants_browser(&self, found: &Found) -> bool {
         self.object.hiding() == Hiding::Text && !is_json(&found.objects[self.place])
@@ -31,17 +31,17 @@ impl Kept {
 pub struct Judged {
     /// Objects that can hide bytes.
     pub kept: Vec<Kept>,
-    /// Reasons for refusing the others, and how often each applied.
+    /// Reasons for refusing the other objects, and the number of objects for each reason.
     pub refused: BTreeMap<String, usize>,
 }
 
 impl Judged {
-    /// Counts an object that is refused because of `why`.
+    /// Counts an object that is refused for the reason `why`.
     pub fn refuse(&mut self, why: &str) {
         *self.refused.entry(why.to_owned()).or_default() += 1;
     }
 
-    /// Refuses the kept objects for which `keeps` returns false.
+    /// Refuses the kept objects for which `keeps` returns false, for the reason `why`.
     pub fn retain(&mut self, why: &str, mut keeps: impl FnMut(&Kept) -> bool) {
         let before = self.kept.len();
         self.kept.retain(|kept| keeps(kept));
@@ -51,7 +51,7 @@ impl Judged {
     }
 }
 
-/// Judges all objects of `found`.
+/// Judges which objects of `found` can hide bytes.
 #[must_use]
 pub fn judge(found: &Found) -> Judged {
     let mut judged = Judged::default();
@@ -64,7 +64,7 @@ pub fn judge(found: &Found) -> Judged {
     judged
 }
 
-/// Returns the object of `fetched`, if it can hide bytes.
+/// Parses `fetched` into an object that can hide bytes. The error is the reason why it cannot.
 pub(super) fn object(fetched: &Fetched) -> Result<Object, String> {
     let Fetched { path, headers, body } = fetched;
     let object = Object::new(path, headers.clone(), body).map_err(|why| why.to_string())?;

@@ -1,5 +1,5 @@
-//! Answers to directory requests, given at once or later. Other threads do the slow work, so no
-//! thread that moves bytes waits for it.
+//! Answers to directory requests, either immediate or deferred. Other threads do slow work, so
+//! that no thread that moves bytes waits for it.
 
 use std::fmt;
 use std::net::IpAddr;
@@ -14,14 +14,14 @@ use anabranch_onion::directory::reply::Reply;
 pub enum Answer {
     /// The answer is ready.
     Reply(Reply),
-    /// No answer yet: ask again after the next notification.
+    /// There is no answer yet. The caller asks again after the next notification.
     Later,
     /// Another thread is preparing the answer.
     Promised(Promise),
 }
 
-/// An answer that another thread prepares. After [`Promise::keep`] the caller has to notify the
-/// thread that waits.
+/// An answer that another thread prepares. After [`Promise::keep`] that thread has to notify the
+/// thread that waits for the answer.
 #[derive(Clone, Debug, Default)]
 pub struct Promise(Arc<OnceLock<Reply>>);
 
@@ -31,7 +31,7 @@ impl Promise {
         let _ = self.0.set(reply);
     }
 
-    /// Returns the answer, once it is stored.
+    /// Returns the answer if it is stored already; `None` otherwise.
     #[must_use]
     pub fn kept(&self) -> Option<Reply> {
         self.0.get().cloned()
@@ -40,11 +40,11 @@ impl Promise {
 
 /// A source of answers to directory requests.
 pub trait Answers: fmt::Debug + Send + Sync {
-    /// Answers `request` from `peer`, if the address is known. Must not block: it takes no longer
-    /// than a table look-up.
+    /// Answers `request`. `peer` is the client's address, if it is known. An implementation must
+    /// not block: it may take no longer than a table look-up.
     fn answer(&self, request: &Request, peer: Option<IpAddr>) -> Answer;
 
-    /// Returns the maximum length of a request's body, in bytes.
+    /// Returns the maximum length of a request's body that is accepted, in bytes.
     fn longest(&self) -> usize {
         32 << 10
     }
@@ -70,8 +70,8 @@ impl PendingRequest {
         PendingRequest { request, promise: None }
     }
 
-    /// Returns the answer once there is one, with the headers that every directory adds (`unix_now`
-    /// is the date, `peer` the client's address).
+    /// Returns the answer if there is one now, with the headers that every directory adds.
+    /// `unix_now` is the time for the date, and `peer` the client's address.
     pub fn look(
         &mut self,
         answers: &dyn Answers,

@@ -1,4 +1,4 @@
-//! Authorities as users configure them: the `DirAuthority` lines of `torrc`.
+//! Authorities as users configure them: `DirAuthority` lines in the format of `torrc`.
 
 use std::fmt;
 use std::net::SocketAddr;
@@ -6,16 +6,17 @@ use std::net::SocketAddr;
 use anabranch_onion::wire::extend::Target;
 use anabranch_onion::wire::text::twenty;
 
-/// One authority.
+/// A directory authority.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Authority {
-    /// Nickname.
+    /// Nickname of the authority.
     pub name: String,
     /// Address of the HTTP directory port.
     pub directory: SocketAddr,
-    /// `orport`: port for links, at the same address.
+    /// `orport`: the port for links at the same IP address, if the line gives one.
     pub orport: Option<u16>,
-    /// `v3ident`: digest of the identity key that certifies the keys of its consensuses.
+    /// `v3ident`: digest of the identity key. That key certifies the keys with which the authority
+    /// signs consensuses.
     pub v3: [u8; 20],
     /// Fingerprint of the authority's relay.
     pub fingerprint: [u8; 20],
@@ -42,8 +43,8 @@ impl fmt::Display for AuthorityError {
 impl std::error::Error for AuthorityError {}
 
 impl Authority {
-    /// Returns the relay's link address, if the line has an `orport`. The line contains only the
-    /// relay's RSA identity, so `ed25519` is `None`.
+    /// Returns the address and identity of the authority's relay for links, if the line has an
+    /// `orport`. The line contains only the relay's RSA identity, so `ed25519` is `None`.
     #[must_use]
     pub fn target(&self) -> Option<Target> {
         let address = SocketAddr::new(self.directory.ip(), self.orport?);
@@ -54,7 +55,7 @@ impl Authority {
     /// format of `torrc`.
     ///
     /// # Errors
-    /// The part that is missing or malformed.
+    /// A part is missing or malformed. The error names that part.
     pub fn parse(line: &str) -> Result<Authority, AuthorityError> {
         let told = |what| AuthorityError { line: line.to_owned(), what };
         let mut words = line.split_whitespace().skip_while(|&word| word == "DirAuthority");

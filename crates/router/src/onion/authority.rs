@@ -50,28 +50,28 @@ mod shared_answers;
 mod vault;
 mod wall_clock;
 
-/// File name of our `DirAuthority` line, for `--authorities` and for torrc's `%include`.
+/// Name of the file with our `DirAuthority` line, for `--authorities` and for torrc's `%include`.
 const LINE: &str = "authorities";
 
 /// Settings of an authority.
 pub struct Settings {
     /// Nickname, the same as the relay's.
     pub nickname: String,
-    /// Its public address.
+    /// Public address of the authority.
     pub address: Ipv4Addr,
     /// The advertised port for links.
     pub or_port: u16,
-    /// Addresses of the directory port; the first one's port is advertised.
+    /// Addresses of the directory port. The port of the first one is advertised.
     pub listen: Vec<SocketAddr>,
     /// The operator's contact, in one line.
     pub contact: String,
-    /// Folder of keys and state; created if it is missing.
+    /// Folder of keys and state, which is created if it is missing.
     pub data: PathBuf,
     /// The relay's keys.
     pub relay: Arc<RelayKeys>,
-    /// How relays are judged, and when consensuses are made.
+    /// Rules by which relays are judged, and times at which consensuses are made.
     pub core: core::Settings,
-    /// File of measured bandwidths, read again for each consensus.
+    /// File of measured bandwidths, if there is one. It is read again for each consensus.
     pub bandwidths: Option<PathBuf>,
     /// Lifetime of a signing key's certificate, in seconds.
     pub certified_for: u64,
@@ -108,11 +108,12 @@ impl Settings {
 /// New settings of a running authority.
 #[derive(Clone, Debug)]
 pub struct Changes {
-    /// How relays are judged; [`core::Authority::adopt`] lists what may change.
+    /// Rules by which relays are judged; [`core::Authority::adopt`] lists which of them may
+    /// change.
     pub core: core::Settings,
     /// The operator's contact, in one line.
     pub contact: String,
-    /// File of measured bandwidths.
+    /// File of measured bandwidths, if there is one.
     pub bandwidths: Option<PathBuf>,
     /// Lifetime of the next signing key's certificate, in seconds.
     pub certified_for: u64,
@@ -136,9 +137,10 @@ fn contact(description: &Description) -> String {
 pub enum AuthorityEvent {
     /// The `DirAuthority` line that configures tor and this program to use this authority.
     Line(String),
-    /// A consensus was made, with its number of relays and its times.
+    /// A consensus was made. The fields are its number of relays, and its times.
     Consensus(usize, core::Times),
-    /// A relay's descriptor was accepted: its RSA identity, and the number of known relays.
+    /// A relay's descriptor was accepted. The fields are the relay's RSA identity, and the number
+    /// of known relays.
     Relay([u8; 20], usize),
     /// An upload was refused, with the reason.
     Refused(String),
@@ -175,15 +177,16 @@ impl From<StoreError> for AuthorityError {
     }
 }
 
-/// A running authority. It ends when the directory client is dropped; then call [`Running::join`].
+/// A running authority. It ends when its directory client is dropped. After that,
+/// [`Running::join`] waits for its end.
 pub struct Running {
     /// Bound addresses of the directory port.
     pub at: Vec<SocketAddr>,
-    /// The `DirAuthority` line that makes a tor part of its network.
+    /// The `DirAuthority` line with which a tor uses this authority.
     pub line: String,
     shared_answers: Arc<SharedAnswers>,
     threads: [JoinHandle<()>; 2],
-    /// Held for as long as the authority runs.
+    /// Lock of the data folder, held for as long as the authority runs.
     _lock: FileLock,
 }
 
@@ -193,17 +196,17 @@ impl Running {
         self.shared_answers.write(Letter::Settings(Box::new(changes)));
     }
 
-    /// Waits until the last state is written.
+    /// Waits until the authority has ended and the last state is written.
     pub fn join(self) {
         for thread in self.threads {
-            // The panic has been printed already.
+            // A panic of the thread has been printed already.
             let _ = thread.join();
         }
     }
 }
 
-/// Starts an authority: reads or generates keys, restores the state of an earlier run, and listens.
-/// The returned directory client is for its relay.
+/// Starts an authority: reads or generates keys, restores the state of an earlier run, and
+/// listens. The returned directory client is for the authority's relay.
 ///
 /// # Errors
 /// [`AuthorityError`]: nothing runs then. Missing keys may have been generated and damaged files
@@ -231,7 +234,7 @@ pub fn start(settings: Settings, mut tell: Tell) -> Result<(DirClient, Running),
     let ends = Ends { letters: written, orders, probes };
     let registry = Registry::new(ledger, Arc::clone(&shared_answers), ends, cabinet, &settings);
     let (dir_port, at) = open(settings.listen, Arc::clone(&shared_answers), heard, wanted)?;
-    // If the registry ends, the directory port ends too.
+    // If the registry ends, the directory port's thread ends too.
     let thread = thread::Builder::new().name("registry".into());
     let registry = thread.spawn(move || registry.run()).map_err(AuthorityError::System)?;
     Ok((
@@ -240,14 +243,15 @@ pub fn start(settings: Settings, mut tell: Tell) -> Result<(DirClient, Running),
     ))
 }
 
-/// Returns the sender that wakes the directory port's thread, and the receiving end.
+/// Creates the waker of the directory port's thread: its sending end, and its receiving end.
 fn desk_bell() -> io::Result<(dirclient::NewsSender, DirClient)> {
-    // Nothing sends commands to it.
+    // The directory port's thread receives no commands by this channel.
     let (heard, bell, _) = DirClient::counters()?;
     Ok((bell, heard))
 }
 
-/// Starts the directory port's thread and waits until it listens.
+/// Starts the directory port's thread and waits until it listens. Returns the thread and the bound
+/// addresses.
 fn open(
     listen: Vec<SocketAddr>,
     shared_answers: Arc<SharedAnswers>,
@@ -269,11 +273,11 @@ fn open(
     Ok((thread, at.map_err(AuthorityError::System)?))
 }
 
-/// Returns the `DirAuthority` line that the authority in the folder `data` wrote at its last start.
-/// Changes nothing.
+/// Returns the `DirAuthority` line that the authority in the folder `data` wrote at its last
+/// start. This changes nothing.
 ///
 /// # Errors
-/// [`AuthorityError::Store`]: no authority has run there.
+/// [`AuthorityError::Store`]: no authority has run in this folder.
 pub fn announced(data: &Path) -> Result<String, AuthorityError> {
     let path = data.join(LINE);
     let text = fs::read_to_string(&path).map_err(|error| StoreError::File(path, error))?;

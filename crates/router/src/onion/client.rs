@@ -1,8 +1,8 @@
-//! A client on real sockets: programs connect by SOCKS or HTTP CONNECT, and their streams use
+//! A client on real sockets. Programs connect by SOCKS or HTTP CONNECT, and their streams use
 //! circuits.
 //!
-//! It joins two cores: the protocol's ([`Client`]), and the [`CircuitManager`], which decides which
-//! circuits to build and which circuit each stream uses.
+//! The client connects two cores. The [`Client`] has the protocol. The [`CircuitManager`] decides
+//! which circuits to build and which circuit each stream uses.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -57,7 +57,7 @@ mod sets;
 mod status;
 mod trace;
 
-/// Poller tokens of single files.
+/// Poller tokens of files that exist only once.
 const STOP: u64 = 0;
 const NEWS: u64 = 1;
 const HANGUP: u64 = 2;
@@ -65,40 +65,41 @@ const TRANSPORTS: u64 = 3;
 
 /// Settings of a client.
 pub struct Settings {
-    /// Addresses for programs; the first byte distinguishes SOCKS from HTTP.
+    /// Addresses at which programs connect. The first byte of a connection distinguishes SOCKS
+    /// from HTTP.
     pub listen: Vec<SocketAddr>,
-    /// Client of the directory authorities and caches.
+    /// Directory client, which fetches documents from authorities and caches.
     pub dirclient: DirClient,
-    /// Folder of the state: guards and build times.
+    /// Folder of the client's state: guards, and build times of circuits.
     pub data: PathBuf,
     /// Relays that the user requires or excludes.
     pub wishes: Wishes,
-    /// The bridges that are the only entries to the network, if any; `dirclient` asks the same
-    /// ones.
+    /// The bridges that are the only entries to the network; `None` without bridges. `dirclient`
+    /// must ask the same bridges.
     pub ways: Option<BridgeWays>,
-    /// Use Tor's extended SOCKS5 error codes for onion services.
+    /// Whether to use Tor's extended SOCKS5 error codes for onion services.
     pub extended_errors: bool,
     /// Amount of padding.
     pub padding: Amount,
-    /// Limit of queued cells, in bytes.
+    /// Maximum bytes of queued cells.
     pub memory: usize,
-    /// Scheduler among the circuits of a link.
+    /// Scheduler that chooses among the circuits of a link.
     pub circuitmux: circuitmux::Kind,
-    /// Legs of a circuit; `None` for the network's recommendation.
+    /// Number of legs of a circuit; `None` for the network's recommendation.
     pub legs: Option<usize>,
-    /// Design of circuits with several legs.
+    /// Design of sets of several circuits.
     pub design: Design,
-    /// Scheduling of upstream data among legs; `None` for the exit's choice.
+    /// Distribution of upstream data to the legs of a set; `None` for the exit's choice.
     pub dealing: Option<Dealing>,
-    /// Tap for out-of-order delivery ([`Tap::open_all`]), if links may be unordered. Guards that
-    /// support such links see that this client requests them.
+    /// Tap for out-of-order delivery ([`Tap::open_all`]), if links may be unordered; `None`
+    /// otherwise. Guards that support such links see that this client requests them.
     pub tap: Option<Tap>,
-    /// Kind of TCP links.
+    /// Kind of the links over TCP.
     pub links: &'static StreamFamily,
-    /// Whether to use QUIC links to guards that support them, and if so, whether also in addition
-    /// to unordered TCP links.
+    /// Whether to use QUIC links to guards that support them; `None` if not. The value states
+    /// whether they are also used where an unordered TCP link exists.
     pub quic: Option<QuicLinking>,
-    /// File for the trace of cells, if one is wanted.
+    /// File for the trace of cells; `None` for no trace.
     pub trace: Option<PathBuf>,
 }
 
@@ -109,36 +110,37 @@ pub struct Changes {
     pub wishes: Wishes,
     /// Amount of padding.
     pub padding: Amount,
-    /// Legs of a circuit, as in [`Settings`].
+    /// Number of legs of a circuit, as in [`Settings`].
     pub legs: Option<usize>,
-    /// Limit of queued cells, in bytes.
+    /// Maximum bytes of queued cells.
     pub memory: usize,
-    /// The authorities, and whether relays of one path may share a subnet, if either has changed.
+    /// The authorities, and whether relays of one path may share a subnet. `None` if neither has
+    /// changed.
     pub trust: Option<(Vec<Authority>, bool)>,
 }
 
-/// Events for a person or a machine.
+/// Event of a client, for a person or a machine.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ClientEvent {
-    /// The client accepts programs at these addresses.
+    /// The client accepts connections of programs at these addresses.
     Listening(Vec<SocketAddr>),
-    /// Circuits can be built; the number of usable relays.
+    /// Circuits can be built. The field is the number of usable relays.
     Ready(usize),
-    /// A circuit is complete: its number, its relays, first hop first, and whether its last hop
-    /// uses Counter Galois Onion.
+    /// A circuit is built. The fields are its number, its relays (first hop first), and whether
+    /// its last hop uses Counter Galois Onion.
     Built(u64, Vec<String>, bool),
-    /// A circuit has joined a set: its number, the set's design, and the time until its last
-    /// relay's confirmation.
+    /// A circuit has joined a set. The fields are its number, the set's design, and the time until
+    /// the last relay confirmed it.
     Linked(u64, Design, Duration),
-    /// A circuit is closed: its number, its relays as in `Built`, and the reason.
+    /// A circuit was closed. The fields are its number, its relays as in `Built`, and the reason.
     Closed(u64, Vec<String>, String),
     /// The client's state, once a second.
     Status(Box<Status>),
-    /// A link to this relay or bridge is open.
+    /// A link to the relay or bridge with this name is open.
     LinkOpen(String),
-    /// This relay or bridge violated the protocol.
+    /// The relay or bridge with this name has violated the protocol.
     Violation(String, Violation),
-    /// The memory for cells is full: the circuit with the longest-waiting cells was closed.
+    /// The memory for cells was full. The circuit whose cells had waited longest was closed.
     OutOfMemory,
     /// A program's request was refused.
     Refused(Refused),
@@ -146,16 +148,16 @@ pub enum ClientEvent {
     Fetched(Fetched),
     /// The settings were read again after SIGHUP.
     Reloaded(Outcome),
-    /// A clock is wrong, or ours is right again.
+    /// A clock is wrong, or the machine's clock is right again.
     Clock(Skew),
-    /// A failure; the operation will be retried.
+    /// An operation has failed and will be retried.
     Trouble(String),
 }
 
 /// Runs a client until `stop` is readable.
 ///
 /// # Errors
-/// An address cannot be listened on, the saved state cannot be read, the kernel is out of files at
+/// An address cannot be listened on, the saved state cannot be read, file descriptors run out at
 /// the start, or the trace could not be written completely.
 pub fn run(
     settings: Settings,
@@ -169,7 +171,7 @@ pub fn run(
 /// Runs a client that reads its settings again on SIGHUP. Streams continue under the new settings.
 ///
 /// # Errors
-/// As [`run`].
+/// As for [`run`].
 pub fn run_rereading(
     settings: Settings,
     rng: ChaCha20Rng,
@@ -188,13 +190,14 @@ pub fn run_rereading(
     desk.end(watch)
 }
 
-/// Returns why `network` allows no path at all, regardless of the exits' policies.
+/// Returns the reason why no path is possible in `network`, regardless of the exits' policies.
+/// `None` if a path is possible.
 fn pathless(network: &Network, wishes: &Wishes) -> Option<Why> {
     let none = network.has_path(Target { port: 443, v6: false }, wishes).err()?;
     matches!(none.0, Position::Guard | Position::Middle).then_some(Why::NoPath(none))
 }
 
-/// Returns a warning for a user whose proxy can be reached from other machines.
+/// Returns a warning for a user whose proxy at `at` can be reached from other machines.
 fn open_to_others(at: &SocketAddr) -> String {
     format!(
         "--listen {at}: anyone who reaches this address can use the network in your name, and the \
@@ -202,7 +205,7 @@ fn open_to_others(at: &SocketAddr) -> String {
     )
 }
 
-/// The two cores, their sockets, and the programs.
+/// State of a running client: the two cores, their sockets, and the programs.
 struct ClientLoop<'r> {
     station: Station<Client>,
     circmgr: CircuitManager,
@@ -211,23 +214,23 @@ struct ClientLoop<'r> {
     clocks: Clocks,
     sets: SetBook,
     trace: Option<CellTrace>,
-    /// Writing the trace failed; the client's run will end with an error.
+    /// Whether writing the trace failed. If so, the client's run will end with an error.
     trace_failed: bool,
     rng: ChaCha20Rng,
     network: Option<Arc<Network>>,
-    /// Relays in the consensus, and usable ones.
+    /// Number of relays in the consensus, and number of usable ones.
     relays: [usize; 2],
-    /// Relays that the user names and the consensus lacks, by option, as last reported.
+    /// Relays that the user names and the consensus does not list, by option, as last reported.
     unlisted: Vec<(&'static str, Vec<[u8; 20]>)>,
     settings: Settings,
     reload: Option<Reload<'r, Changes>>,
-    /// SIGHUP has requested the end.
+    /// Whether SIGHUP has requested the end of the run.
     ends: bool,
     unkept: bool,
-    /// The relays known last allow no path.
+    /// Whether the relays known at the last check allow no path.
     pathless: bool,
     file_watch: FileWatch,
-    /// Fields of the state file that this version does not know.
+    /// Fields of the state file that this version does not know. They are written back unchanged.
     unknown: UnknownState,
     ticked: Time,
 }
@@ -301,7 +304,7 @@ impl<'r> ClientLoop<'r> {
         })
     }
 
-    /// Waits for events and services both cores; returns false when it is time to end.
+    /// Waits for events and services both cores. Returns false when the run is to end.
     fn turn(&mut self, watch: &mut dyn FnMut(ClientEvent)) -> io::Result<bool> {
         let ready = self.station.wait(self.circmgr.next_timeout())?;
         let now = self.station.clock.now();
@@ -343,7 +346,7 @@ impl<'r> ClientLoop<'r> {
             age: now.since(seen.begun),
             stage: seen.stage,
             streams: seen.streams,
-            // A set's bytes are shown once, with its first circuit.
+            // The bytes of a set are shown once, for its first circuit.
             carried: match seen.set.is_none_or(|head| head == seen.key) {
                 true => self.station.core.carried(seen.key),
                 false => [0; 2],
@@ -383,7 +386,7 @@ impl<'r> ClientLoop<'r> {
         };
         let of_set = |mut seen: SetNumbers| {
             let known = |leg: &LegNumbers| leg.circuit.and_then(place);
-            // The circuit manager has dropped these legs, so they are being closed.
+            // Legs that the circuit manager has dropped are being closed, so they are not shown.
             seen.legs.retain(|leg| known(leg).is_some());
             let (numbers, places): (Vec<u64>, _) = seen.legs.iter().filter_map(known).unzip();
             Some(SetStatus { number: *numbers.first()?, seen, places })
@@ -399,7 +402,7 @@ impl<'r> ClientLoop<'r> {
         RelayName { nickname, fingerprint: hex(id).to_uppercase() }
     }
 
-    /// Writes the cells seen since the last call to the trace, if there is one.
+    /// Writes the cells that were seen since the last call to the trace, if there is one.
     fn trace_cells(&mut self, watch: &mut dyn FnMut(ClientEvent)) {
         let Some(trace) = &mut self.trace else { return };
         let seen = self.station.core.take_seen();
@@ -409,14 +412,15 @@ impl<'r> ClientLoop<'r> {
         }
     }
 
-    /// Gives up the trace after `error`: the client continues, and its exit code reports the loss.
+    /// Stops writing the trace because of `error`. The client continues, and its exit code reports
+    /// the loss.
     fn lose_trace(&mut self, error: &io::Error, watch: &mut dyn FnMut(ClientEvent)) {
         (self.trace, self.trace_failed) = (None, true);
         let told = format!("writing the trace stopped ({error}); what was written before is kept");
         watch(ClientEvent::Trouble(told));
     }
 
-    /// Saves the state and completes the trace.
+    /// Saves the state and completes the trace, at the end of the run.
     ///
     /// # Errors
     /// The trace could not be written completely.
@@ -457,7 +461,8 @@ impl<'r> ClientLoop<'r> {
         self.obey(now, watch);
     }
 
-    /// Processes events of pluggable transports: messages, and a transport that has started.
+    /// Processes events of pluggable transports: messages for the log, and the start of a
+    /// transport.
     fn on_transports(&mut self, watch: &mut dyn FnMut(ClientEvent)) {
         let Some(ways) = &self.settings.ways else { return };
         let TransportNews { has_come_up, said } = ways.transports().news();
@@ -528,7 +533,7 @@ impl<'r> ClientLoop<'r> {
         }
     }
 
-    /// Reports that enough relays are known, or that no three of them make a path.
+    /// Reports that enough relays are known, or that no path of three relays is possible.
     fn on_ready(&mut self, watch: &mut dyn FnMut(ClientEvent)) {
         let bridges = self.settings.ways.is_some();
         let network = self.network.as_ref().filter(|_| !bridges);
@@ -541,7 +546,7 @@ impl<'r> ClientLoop<'r> {
         }
     }
 
-    /// Reports the relays that the user names and `network` lacks, if they have changed.
+    /// Reports the relays that the user names and `network` does not list, if they have changed.
     fn tell_unlisted(&mut self, network: &Network, watch: &mut dyn FnMut(ClientEvent)) {
         let unlisted = self.settings.wishes.unlisted(network);
         if unlisted == self.unlisted {
@@ -585,7 +590,7 @@ impl<'r> ClientLoop<'r> {
         }
     }
 
-    /// Returns the set of permitted last hops, for messages.
+    /// Returns the relays that may be the last hop, for messages.
     fn exits(&self) -> Exits {
         let Settings { design, wishes, .. } = &self.settings;
         match (self.circmgr.needs_able_exits(), wishes.exit.is_empty()) {
@@ -595,7 +600,7 @@ impl<'r> ClientLoop<'r> {
         }
     }
 
-    /// Returns the reason of `refusal`, for messages.
+    /// Converts the circuit manager's `refusal` into a reason for messages.
     fn why(&self, refusal: Refusal, unix: u64) -> Why {
         let lack = match self.network.as_deref() {
             None => Lack::Consensus,
@@ -657,7 +662,8 @@ impl<'r> ClientLoop<'r> {
         }
     }
 
-    /// Calls `act` on the directory requests, and reports the finished ones.
+    /// Calls `act` on the directory requests, and reports those that have ended to the directory
+    /// client.
     fn at_dir_requests<T>(
         &mut self,
         now: Time,
@@ -714,7 +720,7 @@ impl<'r> ClientLoop<'r> {
         }
     }
 
-    /// Records a relay's clock if `event` has its time.
+    /// Records the time of a relay's clock if `event` contains one, and reports wrong clocks.
     fn look_at_clocks(&mut self, now: Time, event: &Event, watch: &mut dyn FnMut(ClientEvent)) {
         let &Event::LinkOpen { identity: Some(identity), skew: Some(skew), dialled, .. } = event
         else {
@@ -734,7 +740,7 @@ impl<'r> ClientLoop<'r> {
         named.unwrap_or_else(|| hex(relay))
     }
 
-    /// Converts `event` of the core, adding the name of the relay or bridge.
+    /// Converts `event` of the core into one for the user, with the name of the relay or bridge.
     fn named(&self, event: Event) -> ClientEvent {
         match event {
             Event::LinkOpen { identity, .. } => {
@@ -768,7 +774,7 @@ fn names(circmgr: &CircuitManager, circuit: CircuitKey) -> Vec<String> {
     circmgr.path(circuit).unwrap_or_default().iter().map(name).collect()
 }
 
-/// Returns the message that no relay can link circuits of this `design`.
+/// Returns the message that no relay supports sets of this `design`.
 fn no_able_relay(design: Design) -> String {
     let what = match design.is_merged() {
         true => "usable middle relay of the network joins circuits",
@@ -781,7 +787,7 @@ fn no_able_relay(design: Design) -> String {
     )
 }
 
-/// Creates a generator seeded by another.
+/// Creates a random generator that is seeded by `rng`.
 fn fork(rng: &mut ChaCha20Rng) -> ChaCha20Rng {
     use rand_chacha::rand_core::SeedableRng;
     ChaCha20Rng::from_rng(rng)

@@ -1,5 +1,5 @@
-//! Compression of long answers, each on a thread of its own. An answer with the documents of all
-//! relays is compressed once and shared until the documents change.
+//! Compression of long answers, each on its own thread. An answer with the documents of all relays
+//! is compressed once and shared until the documents change.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
@@ -11,35 +11,35 @@ use anabranch_onion::directory::reply::{Encoding, Reply};
 
 use crate::onion::answers::{Answer, Promise};
 
-/// Paths of shared answers.
+/// Paths of answers that are compressed once and shared.
 const PATHS: [&str; 2] = ["/tor/server/all", "/tor/extra/all"];
-/// Largest answer that a thread that moves bytes compresses itself, in bytes: it takes some
-/// milliseconds.
+/// Size of an answer in bytes up to which a thread that moves bytes compresses it itself. That
+/// takes some milliseconds.
 const QUICK: usize = 256 << 10;
 /// Maximum number of answers compressed at once; further requests wait.
 const MOST_AT_ONCE: usize = 2;
 /// Maximum total size of stored answers, in bytes.
 const MOST_BYTES: usize = 32 << 20;
 
-/// A path, and the encoding of its answer.
+/// Path of a request, and encoding of the answer.
 type Kind = (String, Encoding);
 
-/// The compressed answers.
+/// The compressed answers of a relay or authority.
 #[derive(Debug, Default)]
 pub(super) struct CompressedBodies(Arc<Mutex<Shelf>>);
 
 #[derive(Debug, Default)]
 struct Shelf {
-    /// Edition of the cache from which `ready` was made.
+    /// Edition of the cache from which the answers in `ready` were made.
     edition: u64,
     ready: BTreeMap<Kind, Reply>,
-    /// Answers being compressed, of any edition.
+    /// Answers that are being compressed, by edition of the cache.
     coming: BTreeMap<(u64, Kind), Promise>,
 }
 
 impl CompressedBodies {
-    /// Returns the reply, or a promise while it is being compressed. Calls `ring` on `owner`, if it
-    /// still exists, from another thread when a reply is ready.
+    /// Returns the reply to `request`, or a promise while it is being compressed. When the reply
+    /// is ready, another thread calls `ring` on `owner`, if that still exists.
     pub(super) fn answer_for<O: Send + Sync + 'static>(
         &self,
         cache: &Arc<Cache>,
@@ -57,8 +57,8 @@ impl CompressedBodies {
         long.unwrap_or_else(|| Answer::Reply(cache.find(request)))
     }
 
-    /// Answers a request that is long to compress, or `None` for others. Calls `ring` from another
-    /// thread when the reply is ready.
+    /// Answers a request whose answer takes long to compress. `None` for other requests. Another
+    /// thread calls `ring` when the reply is ready.
     fn answer(
         &self,
         cache: &Arc<Cache>,
@@ -110,7 +110,8 @@ impl Shelf {
         self.ready.get(kind).cloned()
     }
 
-    /// Stores the shared answer `reply` if it is of the current edition and there is room.
+    /// Stores the shared answer `reply` if it is of the current edition of the cache and there is
+    /// room.
     fn put(&mut self, edition: u64, kind: Kind, reply: &Reply) {
         self.coming.remove(&(edition, kind.clone()));
         let bytes: usize = self.ready.values().map(Reply::length).sum();

@@ -1,4 +1,4 @@
-//! One link: a TCP connection and the link protocol on it.
+//! One link over TCP: the connection, and the link protocol on it.
 
 use std::io::{self, ErrorKind, Read, Write};
 use std::net::{IpAddr, SocketAddr, TcpStream};
@@ -18,81 +18,86 @@ use super::tap::{Cookie, Segment, Tap, saved_syn};
 use super::tcp_info;
 use super::ways::{BridgeWays, Greeting};
 
-/// Limit of unsent bytes in the kernel: the rest waits in the core, which can still reorder it.
+/// Maximum number of unsent bytes in the kernel. Further bytes wait in the core, which can still
+/// reorder them.
 const UNSENT: u32 = 32 << 10;
-/// Limit of sealed bytes that wait for the socket.
+/// Maximum number of sealed bytes that wait for the socket.
 const SEALED: usize = 64 << 10;
-/// Number of full-sized records fetched at once, and the least bytes fetched if records are small.
+/// Number of full-sized records that are fetched from the core at once. The next constant is the
+/// minimum number of bytes if records are small.
 const RECORDS: usize = 2;
 const SMALL: usize = 32 << 10;
-/// A link is idle if it has carried fewer bytes than this since it was last asked; an idle link
-/// keeps buffers of this size.
+/// A link is idle if it has carried fewer bytes than this since the last check. An idle link keeps
+/// buffers of this size.
 const TRICKLE: usize = 4 << 10;
 
-/// A link and its socket.
+/// A link over TCP and its socket.
 pub(super) struct Conn {
     socket: TcpStream,
     link: Box<dyn StreamLink + Send>,
     pub(super) peer: SocketAddr,
-    /// Its slot in the limits on incoming connections.
+    /// Slot of the connection in the limits on incoming connections, if the neighbour opened it.
     pub(super) admitted: Option<ConnectionSlot>,
-    /// The relay that we dialled, if we opened the connection.
+    /// The relay that we dialled; `None` if the neighbour opened the connection.
     pub(super) target: Option<Target>,
-    /// Index of the dialled one among the relay's addresses.
+    /// Index among the relay's addresses of the address that we dialled.
     pub(super) place: usize,
-    /// Greeting for the pluggable transport that leads there, if one is used.
+    /// Greeting for the pluggable transport through which the connection goes; `None` without one,
+    /// or once it is sent.
     greeting: Option<Greeting>,
-    /// A pluggable transport is in between, so TCP segments are not the link's.
+    /// Whether the connection goes through a pluggable transport. Its TCP segments are then not
+    /// those of the link.
     pub(super) by_transport: bool,
-    /// The socket is an MPTCP socket, though it may use only one path.
+    /// Whether the socket is an MPTCP socket, which may still use only one path.
     is_multipath: bool,
-    /// Time at which it was first seen not to be open.
+    /// Time of the first check at which the link was not open yet.
     pub(super) opening: Option<Time>,
-    /// The core knows of the link.
+    /// Whether the core knows of the link.
     pub(super) told: bool,
-    /// The neighbour's violation of the link protocol, if one ended the link.
+    /// The neighbour's violation of the link protocol, if that has ended the link.
     pub(super) fault: Option<CarrierFault>,
-    /// The core has something to send.
+    /// Whether the core has something to send on the link.
     pub(super) wants: bool,
-    /// The link is closed once everything is sent.
+    /// Whether the link is closed once everything is sent.
     pub(super) closing: bool,
-    /// The poller watches for room to write.
+    /// Whether the poller watches for room to write.
     pub(super) watched: bool,
-    /// The poller does not watch for input until the rate limit allows more.
+    /// Whether the poller does not watch for input, because the rate limit allows no more for now.
     pub(super) paused: bool,
-    /// State of the tap for out-of-order delivery, if there is one.
+    /// State of the tap for out-of-order delivery, if the tap watches this connection.
     tapped: Option<TapState>,
     /// Bytes on the wire: received, sent.
     pub(super) carried: [u64; 2],
-    /// Their sum at the last idle check.
+    /// Sum of both values of `carried` at the last check for idle links.
     asked: u64,
-    /// The link's timeout, as [`TcpLinks`](super::links::tcp::TcpLinks) has noted it.
+    /// Timeout of the link, as [`TcpLinks`](super::links::tcp::TcpLinks) has registered it.
     pub(super) due: Option<Time>,
     sealed: Vec<u8>,
     sent: usize,
-    /// Time of the last look at the kernel's room, and what is left of it.
+    /// Time at which the kernel's room was last measured. The next field is the part of the room
+    /// that is left.
     looked: Option<Time>,
     room: usize,
 }
 
-/// State of a connection's tap.
+/// State of the tap for one connection.
 #[derive(Clone, Copy, Debug)]
 struct TapState {
     cookie: Cookie,
-    /// Origin of the sequence numbers, once it is known.
+    /// Origin of the sequence numbers; `None` until it is known.
     origin: Option<Origin>,
-    /// Records may arrive out of order.
+    /// Whether records may arrive out of order on the link.
     wanted: bool,
-    /// The tap delivers segments.
+    /// Whether the tap delivers segments of the connection.
     shown: bool,
 }
 
 /// Result of reading a link's socket.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum SocketRead {
-    /// Plain bytes, perhaps none.
+    /// Decrypted bytes were read, perhaps none.
     Bytes,
-    /// The end, with an error if it was not orderly.
+    /// The link has ended. There is an error if the end was not orderly.
     End(Option<String>),
 }
 
@@ -116,8 +121,8 @@ impl Conn {
         Ok(conn)
     }
 
-    /// Opens a connection to the relay's address at index `place`. Through a pluggable transport it
-    /// is plain TCP.
+    /// Opens a connection to the address with the index `place` of `target`. Through a pluggable
+    /// transport it uses plain TCP.
     pub(super) fn dial(
         target: Target,
         place: usize,
@@ -132,7 +137,7 @@ impl Conn {
             return Ok(conn);
         }
         let mut cookie = None;
-        // Before it connects, so that the tap sees the SYN of the answer.
+        // The tap is attached before the socket connects, so that it sees the SYN of the answer.
         let socket = connecting_by(address, tcp, |socket| cookie = tap.attach(socket.as_fd()))?;
         if let Some(cookie) = cookie {
             tap.connected(cookie, &socket, address);
@@ -194,19 +199,20 @@ impl Conn {
         &*self.link
     }
 
-    /// Returns whether the link's own handshake is complete.
+    /// Returns whether the handshake of the link protocol is complete.
     pub(super) fn is_open(&self) -> bool {
         self.link.state() == State::Open
     }
 
-    /// Returns how many plain bytes to fetch at once.
+    /// Returns how many decrypted bytes to fetch from the core at once.
     pub(super) fn batch(&self) -> usize {
         let record = self.link.promises().record;
         (RECORDS * record).max(SMALL / record * record)
     }
 
-    /// Returns the kernel's room in bytes, measured once per interval; bytes sealed since are
-    /// subtracted. It is unlimited if the kernel does not report it.
+    /// Returns the room in the kernel's send buffer, in bytes. It is measured once per interval,
+    /// and bytes sealed since then are subtracted. It is unlimited if the kernel does not report
+    /// it.
     pub(super) fn room(&mut self, now: Time) -> usize {
         if self.looked.is_none_or(|at| now.since(at) >= kist::INTERVAL) {
             self.looked = Some(now);
@@ -218,7 +224,8 @@ impl Conn {
     /// Returns the state of the TCP connection.
     ///
     /// # Errors
-    /// The kernel's. With several subflows the kernel reports only the first, which is not enough.
+    /// A system call fails, or the connection has several subflows. The kernel reports only the
+    /// first subflow, which is not enough.
     pub(super) fn view(&self) -> io::Result<LinkView> {
         match self.subflows() {
             Some(_) => Err(ErrorKind::Unsupported.into()),
@@ -226,29 +233,32 @@ impl Conn {
         }
     }
 
-    /// Returns the number of MPTCP subflows, if the connection uses MPTCP.
+    /// Returns the number of MPTCP subflows; `None` if the connection uses TCP.
     pub(super) fn subflows(&self) -> Option<usize> {
         if self.is_multipath { mptcp::subflows(&self.socket) } else { None }
     }
 
-    /// Returns the time of the link's timeout, or of the next look for room if it lacks room.
+    /// Returns the time of the link's timeout, or, if there is no room to send, that of the next
+    /// measurement of room.
     pub(super) fn next_timeout(&self) -> Option<Time> {
         let room = self.looked.filter(|_| self.wants && self.room == 0);
         let room = room.map(|looked| looked + kist::INTERVAL);
         self.link.next_timeout().into_iter().chain(room).min()
     }
 
-    /// Returns the number of records opened out of order, if the link supports that.
+    /// Returns the number of records opened out of order; `None` if the link does not support
+    /// that.
     pub(super) fn early_counts(&self) -> Option<EarlyCounts> {
         self.link.early_records().and_then(EarlyRecords::early_counts)
     }
 
-    /// Returns the tap's identifier of the connection.
+    /// Returns the tap's identifier of the connection; `None` if the tap does not watch it.
     pub(super) fn cookie(&self) -> Option<Cookie> {
         self.tapped.map(|tapped| tapped.cookie)
     }
 
-    /// Switches to records with `content` bytes of content, which may arrive out of order.
+    /// Switches to records with `content` bytes of content each. Records may then arrive out of
+    /// order.
     ///
     /// # Errors
     /// The link does not support that.
@@ -269,7 +279,8 @@ impl Conn {
         Ok(())
     }
 
-    /// Receives a segment from the tap; [`Conn::take_early`] returns the plain bytes.
+    /// Receives a segment from the tap. Returns whether it was of use. If it was,
+    /// [`Conn::take_early`] may return decrypted bytes.
     pub(super) fn show(&mut self, now: Time, segment: Segment<'_>) -> bool {
         let Some(tapped) = &mut self.tapped else { return false };
         let Some(bytes) = segment.bytes else {
@@ -284,21 +295,22 @@ impl Conn {
         offset.is_some()
     }
 
-    /// Appends the plain bytes that arrived out of order to `plain`.
+    /// Appends the content of records that arrived out of order to `plain`.
     pub(super) fn take_early(&mut self, plain: &mut Vec<u8>, tap: &mut Tap) {
         self.keep_up(tap);
-        // Errors are ignored: the same records arrive in the stream, which reports them.
+        // Errors are ignored here: the same records arrive in the stream, where errors are
+        // reported.
         let _ = self.link.read(plain);
     }
 
-    /// Reports to the tap how far the stream was read.
+    /// Reports to the tap up to which byte the stream was read.
     pub(super) fn keep_up(&mut self, tap: &mut Tap) {
         if let Some(tapped) = &mut self.tapped {
             tapped.keep_up(self.carried[0], tap);
         }
     }
 
-    /// Reads once, and appends the plain bytes to `plain`.
+    /// Reads once from the socket, and appends the decrypted bytes to `plain`.
     pub(super) fn read(&mut self, now: Time, buffer: &mut [u8], plain: &mut Vec<u8>) -> SocketRead {
         let count = match self.socket.read(buffer) {
             Ok(0) => return SocketRead::End(None),
@@ -330,13 +342,13 @@ impl Conn {
         }
     }
 
-    /// Returns whether more plain bytes may be sealed.
+    /// Returns whether more bytes may be sealed.
     pub(super) fn has_room(&self) -> bool {
         self.sealed.len() - self.sent < SEALED
     }
 
-    /// Releases the buffers that bursts took, if the link was idle since the last call. Returns how
-    /// many bytes that was.
+    /// Releases the buffers that grew in bursts, if the link was idle since the last call. Returns
+    /// the number of released bytes; `None` if the link was not idle.
     pub(super) fn rest(&mut self) -> Option<usize> {
         let carried = self.carried.iter().sum();
         let since = carried - std::mem::replace(&mut self.asked, carried);
@@ -348,22 +360,22 @@ impl Conn {
         Some(before - self.sealed.capacity() + self.link.rest())
     }
 
-    /// Seals the bytes `plain`.
+    /// Encrypts the bytes `plain` for sending.
     pub(super) fn seal(&mut self, plain: &[u8]) {
-        // Misuse means that the link was closed: nothing more is to be sent.
+        // An error means that the link was closed, so nothing more is to be sent.
         let _ = self.link.write(plain);
         self.room = self.room.saturating_sub(plain.len());
     }
 
-    /// Closes the link in order, after the bytes sealed so far.
+    /// Closes the link with the protocol's closing message, after the bytes sealed so far.
     pub(super) fn say_goodbye(&mut self) {
         self.link.close();
     }
 
-    /// Writes sealed bytes; returns whether all of them are sent.
+    /// Writes sealed bytes to the socket. Returns whether all of them are sent.
     ///
     /// # Errors
-    /// The socket's: the link has ended.
+    /// The socket reports an error: the link has ended.
     pub(super) fn flush(&mut self, now: Time) -> io::Result<bool> {
         if let Some(greeting) = &mut self.greeting {
             return greeting.flush(&self.socket);
@@ -390,7 +402,7 @@ impl TapState {
         TapState { cookie, origin: None, wanted: false, shown: false }
     }
 
-    /// Reports to the tap that `read` bytes of the stream were read.
+    /// Reports to the tap that `read` bytes of the stream were read in all.
     fn keep_up(&mut self, read: u64, tap: &mut Tap) {
         let Some(origin) = self.origin.filter(|_| self.wanted) else { return };
         if self.shown {
@@ -401,12 +413,12 @@ impl TapState {
     }
 }
 
-/// Opens a TCP connection to `address` without waiting for it.
+/// Starts to open a TCP connection to `address`, without waiting until it is open.
 pub(super) fn connecting(address: SocketAddr) -> io::Result<TcpStream> {
     connecting_by(address, TcpKind::Single, |_| ())
 }
 
-/// Opens a connection with a socket of kind `tcp`, after calling `prepare` on it.
+/// Starts to open a connection with a socket of kind `tcp`. Calls `prepare` on the socket before.
 pub(super) fn connecting_by(
     address: SocketAddr,
     tcp: TcpKind,
@@ -417,7 +429,7 @@ pub(super) fn connecting_by(
     begin(socket, address)
 }
 
-/// Opens a connection from the local address `from`, if one is given.
+/// Starts to open a TCP connection, from the local address `from` if one is given.
 pub(crate) fn connecting_from(address: SocketAddr, from: Option<IpAddr>) -> io::Result<TcpStream> {
     let socket = TcpKind::Single.socket(address)?;
     from.map_or(Ok(()), |from| socket.bind(&SocketAddr::new(from, 0).into()))?;
@@ -432,7 +444,8 @@ fn begin(socket: Socket, address: SocketAddr) -> io::Result<TcpStream> {
     }
 }
 
-/// Returns the neighbour's violation; `None` for an alert, which reports a fault of ours.
+/// Returns the neighbour's violation; `None` for an alert by which the neighbour reports a fault
+/// of ours.
 fn carrier_fault(kind: PeerFaultKind) -> Option<CarrierFault> {
     Some(match kind {
         PeerFaultKind::Alert => return None,
@@ -443,7 +456,7 @@ fn carrier_fault(kind: PeerFaultKind) -> Option<CarrierFault> {
     })
 }
 
-/// Returns whether `error` is transient.
+/// Returns whether `error` is transient, so that the operation can be tried again.
 pub(crate) fn is_passing(error: &io::Error) -> bool {
     let early = error.raw_os_error() == Some(libc::ENOTCONN);
     early || matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::Interrupted)

@@ -1,9 +1,11 @@
-//! The directory client: fetches and stores documents of the authorities and caches, on a thread of
-//! its own. Its requests block, and verifying a consensus takes longer than a cell may wait.
+//! The directory client: fetches and stores documents of the authorities and caches, on its own
+//! thread. The thread's requests block, and verifying a consensus takes longer than a cell may
+//! wait.
 //!
-//! It fetches and verifies the documents that [`Directory`] asks for, stores them on disk, and
-//! publishes a relay's descriptor. [`News`] arrive in a queue with a waker for an event loop. That
-//! loop makes requests over circuits for it ([`News::DirRequest`], [`DirClient::report`]).
+//! The client fetches and verifies the documents that [`Directory`] asks for, stores them on disk,
+//! and publishes a relay's descriptor. [`News`] arrive in a queue with a waker for the owner's
+//! event loop. That loop makes requests over circuits for the directory client
+//! ([`News::DirRequest`], [`DirClient::report`]).
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::{self, Read, Write};
@@ -54,34 +56,34 @@ const CONSENSUS: &str = "cached-microdesc-consensus";
 const MICRODESCS: &str = "cached-microdescs";
 /// Files of every directory client.
 const FILES: [&str; 3] = [CERTS, CONSENSUS, MICRODESCS];
-/// End of the message about a damaged document: the remedy.
+/// End of the message about a damaged document, which states the remedy.
 const AGAIN: &str = "it is fetched again";
 const CONNECT: Duration = Duration::from_secs(10);
 const SILENCE: Duration = Duration::from_secs(30);
-/// Maximum size of the answer to a descriptor, in bytes.
+/// Maximum size of an authority's answer to a published descriptor, in bytes.
 const VERDICT: usize = 64 << 10;
 
 /// Settings of a directory client.
 pub struct Settings {
-    /// Authorities to fetch from and publish to.
+    /// Authorities that documents are fetched from, and that receive the relay's descriptors.
     pub authorities: Vec<Authority>,
-    /// Folder of the stored documents; created if it is missing.
+    /// Folder of the stored documents, which is created if it is missing.
     pub data: PathBuf,
-    /// Allow relays of one subnet in a path.
+    /// Whether relays of one subnet may be in the same path.
     pub share_subnets: bool,
-    /// A relay's keys, which sign its descriptors.
+    /// Keys of a relay, which sign its descriptors; `None` for a client.
     pub keys: Option<Arc<RelayKeys>>,
-    /// Keep a cache of documents for answering clients.
+    /// Whether to keep a cache of documents for answering clients.
     pub cache: bool,
-    /// The owner builds circuits and makes directory requests over them.
+    /// Whether the owner builds circuits and makes directory requests over them.
     pub dir_requests: bool,
-    /// Bridges that are the only sources of documents, if there are any.
+    /// Bridges that are the only sources of documents; empty without bridges.
     pub bridges: Vec<BridgeIdentity>,
-    /// Do not publish descriptors to authorities, because the relay is a bridge.
+    /// Whether descriptors are not published to authorities, because the relay is a bridge.
     pub unpublished: bool,
 }
 
-/// Commands to the thread.
+/// Commands from the owner to the thread.
 pub(super) enum DirCommand {
     Publish(Box<Description>),
     Sign(Arc<RelayKeys>),
@@ -90,14 +92,14 @@ pub(super) enum DirCommand {
     AskBridges,
 }
 
-/// Result of a directory request over a circuit.
+/// Result of a directory request that the owner has made over a circuit.
 pub(super) struct Report {
     number: u64,
     from: Option<String>,
     outcome: Result<ResponseReader, Failure>,
 }
 
-/// Handle of the thread, which ends when this is dropped.
+/// Handle of the directory client's thread, which ends when this is dropped.
 pub struct DirClient {
     authorities: Vec<Authority>,
     orders: Sender<DirCommand>,
@@ -106,11 +108,13 @@ pub struct DirClient {
 }
 
 impl DirClient {
-    /// Starts the thread. It first reads what an earlier run stored, and sends messages about that
-    /// at once. A relay's directory client requests nothing before [`DirClient::publish`].
+    /// Starts the thread. It first reads the documents that an earlier run stored, and sends
+    /// messages about them at once. A relay's directory client requests nothing before
+    /// [`DirClient::publish`].
     ///
     /// # Errors
-    /// The folder cannot be created, a stored file cannot be read, or the thread cannot be started.
+    /// The folder cannot be created, a stored file cannot be read, or the thread cannot be
+    /// started.
     pub fn start(settings: Settings, rng: ChaCha20Rng) -> Result<DirClient, StoreError> {
         private_folder(&settings.data)?;
         let caches = if settings.cache { &copies::FILES[..] } else { &[] };
@@ -127,10 +131,11 @@ impl DirClient {
         Ok(dirclient)
     }
 
-    /// Creates both ends of a directory client whose thread the caller runs.
+    /// Creates a directory client whose thread the caller runs. Returns the client, and the
+    /// thread's ends of its channels.
     ///
     /// # Errors
-    /// The kernel's.
+    /// A system call fails.
     pub(super) fn counters() -> io::Result<(DirClient, NewsSender, Receiver<DirCommand>)> {
         let (waker, bell) = UnixStream::pair()?;
         waker.set_nonblocking(true)?;
@@ -151,7 +156,7 @@ impl DirClient {
         &self.authorities
     }
 
-    /// Returns a socket that is readable when there are messages.
+    /// Returns a socket that is readable when there are messages for [`DirClient::take`].
     #[must_use]
     pub fn waker(&self) -> &UnixStream {
         &self.waker
@@ -164,14 +169,14 @@ impl DirClient {
         self.news.try_iter().collect()
     }
 
-    /// Publishes `description`, now and whenever that is due.
+    /// Publishes `description` now, and again whenever that is due.
     pub fn publish(&self, description: Description) {
-        // The thread lives for as long as we hold its queue.
+        // The thread runs for as long as this sender exists, so sending does not fail.
         let _ = self.orders.send(DirCommand::Publish(Box::new(description)));
     }
 
-    /// Reports the result of directory request `number`; `from` is the name of the relay that was
-    /// asked, if any.
+    /// Reports the result of the directory request `number`. `from` is the name of the relay that
+    /// was asked, if any.
     pub fn report(
         &self,
         number: u64,
@@ -181,42 +186,43 @@ impl DirClient {
         let _ = self.orders.send(DirCommand::Report(Report { number, from, outcome }));
     }
 
-    /// Requests the unknown bridges' descriptors now, because their transport may have started.
+    /// Requests the descriptors of bridges that are still unknown, because their transport may
+    /// have started.
     pub fn ask_bridges(&self) {
         let _ = self.orders.send(DirCommand::AskBridges);
     }
 
-    /// Signs descriptors with `keys` from now on, and publishes again.
+    /// Signs descriptors with `keys` from now on, and publishes the descriptor again.
     pub fn sign_with(&self, keys: Arc<RelayKeys>) {
         let _ = self.orders.send(DirCommand::Sign(keys));
     }
 }
 
 impl DirClient {
-    /// Uses `authorities` from now on, and allows relays of one subnet in a path if
-    /// `share_subnets`. Documents that they have signed stay in use. Until they provide a network,
-    /// the owner continues with the one it has.
+    /// Uses `authorities` from now on. `share_subnets` is whether relays of one subnet may be in
+    /// the same path. Documents that these authorities have signed stay in use. Until there is a
+    /// network from them, the owner keeps the network that it has.
     pub fn trust(&mut self, authorities: Vec<Authority>, share_subnets: bool) {
         self.authorities.clone_from(&authorities);
         let _ = self.orders.send(DirCommand::Trust(authorities, share_subnets));
     }
 }
 
-/// State of the thread.
+/// State of the directory client's thread.
 struct DirThread {
     settings: Settings,
     directory: Directory,
-    /// Threads that answer requests hold another `Arc` of an earlier version, which does not
-    /// change.
+    /// Documents to serve. Threads that answer requests hold another `Arc` of an earlier version,
+    /// which does not change.
     cache: Arc<Cache>,
     library: Arc<Library>,
     copies: Copies,
-    /// Texts of the known microdescriptors, for the disk.
+    /// Texts of the known microdescriptors, which are written to disk.
     microdescs: Texts,
     description: Option<Description>,
-    /// Jobs whose directory requests over circuits are in progress.
+    /// Jobs whose directory requests over circuits are in progress, by the requests' numbers.
     out: BTreeMap<u64, Job>,
-    /// For each authority, when to publish next.
+    /// Time of the next publication to each authority.
     due: Vec<Due>,
     clock: Clock,
     rng: ChaCha20Rng,
@@ -259,7 +265,7 @@ impl DirThread {
             self.follow(order);
         }
         self.publish();
-        // This may take long, and nothing waits for it.
+        // Reading the documents may take long, and nothing waits for it.
         self.restore_copies();
         loop {
             self.publish();
@@ -288,8 +294,8 @@ impl DirThread {
         }
     }
 
-    /// Starts over with other authorities, from the documents on disk. Authorities that stay do not
-    /// receive the descriptor again before it is due.
+    /// Starts over with other authorities, from the documents on disk. An authority that was known
+    /// before does not receive the descriptor again until that is due.
     fn trust(&mut self, authorities: Vec<Authority>, share_subnets: bool) {
         let before = self.settings.authorities.iter().zip(&self.due);
         let due = |one: &Authority| {
@@ -300,7 +306,8 @@ impl DirThread {
         (self.settings.authorities, self.settings.share_subnets) = (authorities, share_subnets);
         self.directory.begin_anew(identities(&self.settings), share_subnets);
         self.copies = Copies::new(self.settings.authorities.iter().map(|one| one.v3).collect());
-        // The results of other requests are useless with new authorities; bridges have not changed.
+        // With new authorities, results of earlier requests are useless, except those about
+        // bridges.
         self.out.retain(|_, job| matches!(job.want, Want::Bridge(_)));
         self.restore();
         self.restore_copies();
@@ -331,8 +338,8 @@ impl DirThread {
         self.take(events);
     }
 
-    /// Reads the stored document `name`; returns an empty text if it is absent, damaged or
-    /// unreadable, so that it is fetched again.
+    /// Reads the stored document `name`. Returns an empty text if the file is absent, damaged or
+    /// unreadable, so that the document is fetched again.
     fn kept_text(&mut self, name: &str) -> String {
         let path = self.settings.data.join(name);
         let told = match read_text(&path) {
@@ -346,7 +353,7 @@ impl DirThread {
         String::new()
     }
 
-    /// Renames a damaged document of an earlier run, and reports it.
+    /// Renames the file of a damaged document of an earlier run, and reports that.
     fn set_aside(&mut self, kept: KeptDocument, why: &DocumentError) {
         let name = match kept {
             KeptDocument::Certificates => CERTS,
@@ -372,7 +379,7 @@ impl DirThread {
         self.description = Some(description);
     }
 
-    /// Makes the request of `job`, or has the owner make it over a circuit.
+    /// Makes the request of `job`, or asks the owner to make it over a circuit.
     fn carry(&mut self, job: Job) {
         let authorities = &self.settings.authorities;
         let place = match job.source {
@@ -417,7 +424,7 @@ impl DirThread {
         self.done(&job, named, true, outcome);
     }
 
-    /// Returns the address in a bridge's line, as its name.
+    /// Returns the address of the bridge with index `place`, which serves as its name.
     fn bridge(&self, place: usize) -> Option<String> {
         let addresses = self.settings.bridges.get(place).map(|bridge| &bridge.addresses);
         addresses.and_then(|addresses| addresses.first()).map(ToString::to_string)
@@ -453,8 +460,8 @@ impl DirThread {
             match event {
                 Event::Consensus(text, signers) => {
                     self.keep(CONSENSUS, &text);
-                    // The cache compresses it in all encodings and computes differences to older
-                    // ones, so skip that without clients.
+                    // The cache compresses a consensus in all encodings and computes differences
+                    // to older ones. Without clients that work is skipped.
                     if self.settings.cache {
                         self.cache_mut().consensus(&text, signers);
                     }
@@ -485,7 +492,8 @@ impl DirThread {
         }
     }
 
-    /// Publishes again to authorities that may have lost our descriptor, if the consensus lacks us.
+    /// Publishes again to authorities that may have lost our descriptor, if the consensus does not
+    /// list us.
     fn look_for_us(&mut self) {
         let (Some(keys), Some(network)) = (&self.settings.keys, self.directory.network()) else {
             return;
@@ -524,8 +532,8 @@ impl DirThread {
         }
     }
 
-    /// Writes all microdescriptors that the consensus names if that is due or `is_end`, and drops
-    /// the others.
+    /// Writes all microdescriptors that the consensus names, if that is due or `is_end`. The
+    /// others are dropped.
     fn keep_microdescs(&mut self, is_end: bool) {
         let Some(network) = self.directory.network() else { return };
         let is_complete = is_end || network.missing().next().is_none();
@@ -542,14 +550,14 @@ impl DirThread {
         self.keep(MICRODESCS, &all);
     }
 
-    /// Writes a document to the file `name`. Never writes an empty file, which would count as
+    /// Writes a document to the file `name`. Never writes an empty file, because it would count as
     /// damaged.
     fn keep(&mut self, name: &str, text: &str) {
         if text.is_empty() {
             return;
         }
         if let Err(error) = replace(&self.settings.data.join(name), text.as_bytes()) {
-            // The copy in memory serves until the next start.
+            // After a failure, the copy in memory serves until the next start.
             self.desk
                 .tell(News::Trouble(format!("{error}; continuing, but this is not saved to disk")));
         }
@@ -578,7 +586,7 @@ impl DirThread {
             (keys.rsa_identity(), [&server, &extra].map(|text| signed_digest(text)));
         self.cache_mut().relay(id, (&server, digests[0]), Some((&extra, digests[1])));
         self.library.show(Arc::clone(&self.cache));
-        // Our own port serves our descriptor even before there is a consensus.
+        // The relay's own port serves the descriptor even before there is a consensus.
         self.library.ring();
         if self.settings.unpublished {
             return self.due.iter_mut().for_each(|due| due.taken(unix()));
@@ -607,7 +615,7 @@ impl DirThread {
     }
 }
 
-/// Returns the authorities in the form of the directory's core.
+/// Returns the authorities of `settings` in the form that the directory's core uses.
 fn identities(settings: &Settings) -> Vec<AuthorityIdentity> {
     let identity = |one: &Authority| AuthorityIdentity {
         v3: one.v3,
@@ -626,8 +634,8 @@ fn ago(seconds: u64) -> String {
     }
 }
 
-/// Makes one request to the directory port `server` and returns the answer, of at most `limit`
-/// bytes.
+/// Makes one request to the directory port at `server`, and returns the answer. Its body may have
+/// at most `limit` bytes.
 fn ask(server: SocketAddr, request: &[u8], limit: usize) -> Result<Response, Failure> {
     let socket = TcpStream::connect_timeout(&server, CONNECT);
     let mut socket = socket.map_err(|_| Failure::Unreachable)?;

@@ -1,5 +1,5 @@
-//! Name resolution for exits: a stub resolver on a thread of its own, so that look-ups do not block
-//! a relay's event loop.
+//! Name resolution for exits: a stub resolver on its own thread, so that look-ups do not block a
+//! relay's event loop.
 
 use std::fs;
 use std::io;
@@ -21,25 +21,25 @@ use hickory_resolver::{Hosts, TokioResolver};
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
-/// The system's hosts file.
+/// Path of the system's hosts file.
 const HOSTS: &str = "/etc/hosts";
 /// Maximum number of concurrent look-ups.
 const WAITING: usize = 1024;
 
 /// A name to resolve.
 pub(super) struct Question {
-    /// Stream that requested it.
+    /// Stream whose client or destination needs the name.
     pub(super) stream: StreamKey,
-    /// The name; for a reverse look-up, one under `in-addr.arpa` or `ip6.arpa`.
+    /// Name to resolve. For a reverse look-up, it is under `in-addr.arpa` or `ip6.arpa`.
     pub(super) name: String,
 }
 
 /// The answers to a question.
 #[derive(Debug)]
 pub(super) struct Found {
-    /// Stream that requested it.
+    /// Stream of the question.
     pub(super) stream: StreamKey,
-    /// The answers; never empty.
+    /// The answers; there is at least one.
     pub(super) answers: Vec<Answer>,
 }
 
@@ -53,11 +53,12 @@ pub(super) struct Resolver {
 }
 
 impl Resolver {
-    /// Starts a resolver with the system's name servers (`/etc/resolv.conf`) and hosts file. If
-    /// there are no servers, it uses only that file and has a [`trouble`](Resolver::trouble).
+    /// Starts a resolver with the system's name servers (`/etc/resolv.conf`) and hosts file. If no
+    /// servers are configured, the resolver uses only the hosts file and has a
+    /// [`trouble`](Resolver::trouble).
     ///
     /// # Errors
-    /// The kernel's.
+    /// A system call fails.
     pub(super) fn start() -> io::Result<Resolver> {
         match hickory_resolver::system_conf::read_system_conf() {
             Ok((config, options)) => Resolver::with(config, options, HOSTS.into()),
@@ -97,7 +98,7 @@ impl Resolver {
         Ok(Resolver { questions, places, found, waker, trouble: None })
     }
 
-    /// Returns why names outside the hosts file cannot be resolved, if so.
+    /// Returns the reason why names outside the hosts file cannot be resolved; `None` if they can.
     pub(super) fn trouble(&self) -> Option<&str> {
         self.trouble.as_deref()
     }
@@ -107,7 +108,7 @@ impl Resolver {
         &self.waker
     }
 
-    /// Starts a look-up; returns `question` if too many are in progress.
+    /// Starts a look-up. Returns `question` if too many look-ups are in progress.
     pub(super) fn ask(&self, question: Question) -> Result<(), Question> {
         let Ok(place) = Arc::clone(&self.places).try_acquire_owned() else { return Err(question) };
         self.questions.send((question, place)).map_err(|refused| refused.0.0)
@@ -121,7 +122,7 @@ impl Resolver {
     }
 }
 
-/// State of the thread.
+/// State of the resolver's thread.
 #[derive(Clone)]
 struct NameThread {
     resolver: TokioResolver,
@@ -130,11 +131,11 @@ struct NameThread {
     bell: Arc<UnixStream>,
 }
 
-/// The hosts file, which may change while a relay runs.
+/// The hosts file, which may change while the relay runs.
 #[derive(Clone)]
 struct HostsFile {
     path: PathBuf,
-    /// Its last modification time and length.
+    /// Modification time and length of the file when it was last read.
     state: Option<(SystemTime, u64)>,
 }
 
@@ -144,7 +145,7 @@ impl HostsFile {
         Some((metadata.modified().ok()?, metadata.len()))
     }
 
-    /// Returns the table, if it has changed since the last look.
+    /// Returns the table of names if the file has changed since the last call; `None` otherwise.
     fn changed(&mut self) -> Option<Hosts> {
         let state = HostsFile::state(&self.path);
         if state == self.state {
@@ -176,7 +177,7 @@ impl NameThread {
         let answers = answers.unwrap_or_else(|error| vec![without_answer(&error)]);
         let found = Found { stream: question.stream, answers };
         if self.answers.send(found).is_ok() {
-            // If the pipe is full, the owner is going to wake anyway.
+            // If the pipe is full, the owner has a wake-up pending already.
             let _ = io::Write::write(&mut &*self.bell, &[1]);
         }
     }
@@ -198,8 +199,8 @@ impl NameThread {
     }
 }
 
-/// Returns whether a name is that of a whole address (RFC 1035, section 3.5; RFC 3596, section
-/// 2.5).
+/// Returns whether `name` stands for a whole address in reverse look-ups (RFC 1035, section 3.5;
+/// RFC 3596, section 2.5).
 fn is_of_address(name: &Name) -> bool {
     name.parse_arpa_name().is_ok_and(|network| network.prefix_len() == network.max_prefix_len())
 }
@@ -209,7 +210,8 @@ fn host(data: &RData) -> Option<Answer> {
     Some(Answer::Name(name.0.to_utf8().trim_end_matches('.').to_owned()))
 }
 
-/// Converts `error` into the client's answer. Only a name server's negative answer is final.
+/// Converts `error` into the answer for the client. The answer is final only if a name server has
+/// denied that the name exists.
 fn without_answer(error: &NetError) -> Answer {
     let for_good = error.is_nx_domain() || error.is_no_records_found();
     let no_name = matches!(error, NetError::Proto(_));

@@ -1,8 +1,8 @@
-//! A whole onion network in one process: an authority, relays and a client, each with its own
+//! A whole onion network in one process: an authority, relays and a client. Each node has its own
 //! threads, keys, state and loopback address. Nodes work as they would alone, and are connected
 //! only by TCP over loopback.
 //!
-//! Addresses are `127.N.0.1`: no two nodes share a /16, so a path may use any three of them.
+//! Addresses are `127.N.0.1`: no two nodes share a /16 network, so a path may use any three nodes.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -32,20 +32,21 @@ use super::relay::{self, Numbers, Watch};
 use super::reload::Reload;
 use super::store::{StoreError, claim};
 
-/// Port for links of every node, and the authority's directory port.
+/// Port for links of every node. The next constant is the authority's directory port.
 const OR_PORT: u16 = 9001;
 const DIR_PORT: u16 = 9030;
-/// Second byte of the authority's address; relays follow.
+/// Second byte of the authority's address. The relays have the next numbers.
 const AUTHORITY: u8 = 1;
-/// Limit of queued cells in the client, in bytes.
+/// Maximum bytes of queued cells in the client.
 const MEMORY: usize = 128 << 20;
-/// Weight of each relay in kilobytes per second, so that all are chosen evenly. It is C tor's limit
-/// for relays without measurements, such as others that join.
+/// Weight of each relay in kilobytes per second, so that all are chosen equally often. It is C
+/// tor's limit for relays without measurements, which other relays that join also have.
 const EVEN: u32 = 20;
 
 /// Settings of the network.
 pub struct Settings {
-    /// Folder in which each node has a folder for keys and state; created if it is missing.
+    /// Folder in which each node has a folder for its keys and state. It is created if it is
+    /// missing.
     pub data: PathBuf,
     /// Addresses at which the client accepts programs.
     pub listen: Vec<SocketAddr>,
@@ -53,7 +54,7 @@ pub struct Settings {
     pub policy: ExitPolicy,
     /// Number of relays in addition to the authority, at most 250.
     pub relays: u8,
-    /// Number of exits among them; the last ones.
+    /// Number of exits among the relays. The last relays are exits.
     pub exits: u8,
     /// Interval between consensuses, in seconds.
     pub interval: u64,
@@ -61,27 +62,27 @@ pub struct Settings {
     pub platform: String,
 }
 
-/// Events of the network.
+/// Event of the network.
 #[derive(Clone, Debug)]
 pub enum EmbeddedEvent {
-    /// All nodes listen; the `DirAuthority` line that makes a tor part of the network.
+    /// All nodes listen. The field is the `DirAuthority` line with which a tor uses this network.
     Up(String),
-    /// A consensus was made, with its number of relays.
+    /// A consensus was made. The field is its number of relays.
     Consensus(usize),
     /// An event of the client.
     Client(client::ClientEvent),
-    /// A failure or irregularity: the node's name, and the message.
+    /// Something failed or is unusual. The fields are the node's name and the message.
     Trouble(String, String),
 }
 
 /// Reason why the network cannot run.
 #[derive(Debug)]
 pub enum EmbeddedError {
-    /// The authority's.
+    /// The authority cannot start.
     Authority(AuthorityError),
-    /// Keys or state of a node.
+    /// Keys or state of a node cannot be read or written.
     Store(StoreError),
-    /// The named node: a port cannot be bound, or the kernel is out of resources.
+    /// A port of the named node cannot be bound, or a system call of that node fails.
     Node(String, io::Error),
 }
 
@@ -103,7 +104,8 @@ impl From<StoreError> for EmbeddedError {
     }
 }
 
-/// Runs a network until `stop` is readable; then all nodes end. SIGHUP concerns the client.
+/// Runs a network until `stop` is readable. Then all nodes end. SIGHUP makes the client read its
+/// settings again.
 ///
 /// # Errors
 /// [`EmbeddedError`]: no node runs then.
@@ -114,7 +116,8 @@ pub fn run(
     watch: &mut dyn FnMut(EmbeddedEvent),
 ) -> Result<(), EmbeddedError> {
     let (teller, told) = channel();
-    // Before any key is touched, as another network may be using them.
+    // The folder is reserved before any key is touched, because another network may be using the
+    // keys.
     let claim = claim(&settings.data)?;
     for text in &claim.tightened {
         watch(EmbeddedEvent::Trouble("up".to_owned(), text.clone()));
@@ -133,16 +136,16 @@ pub fn run(
     client::run_rereading(client, rng, stop, reload, &mut tell).map_err(of("client"))
 }
 
-/// Returns the `DirAuthority` line of the network whose state is in the folder `data`. Changes
-/// nothing, so that network may be running.
+/// Returns the `DirAuthority` line of the network whose state is in the folder `data`. This
+/// changes nothing, so that network may be running.
 ///
 /// # Errors
-/// No network has run there.
+/// No network has run in this folder.
 pub fn line(data: &Path) -> Result<String, EmbeddedError> {
     authority::announced(&data.join(name(AUTHORITY))).map_err(EmbeddedError::Authority)
 }
 
-/// Returns the name of `node`, for messages and for the folder of its state.
+/// Returns the name of `node`, which is used in messages and for the folder of its state.
 fn name(node: u8) -> String {
     match node {
         AUTHORITY => "authority".to_owned(),
@@ -160,7 +163,7 @@ fn of<E: fmt::Display>(name: &str) -> impl Fn(E) -> EmbeddedError + use<E> {
 }
 
 /// Reads the keys of all nodes, the authority's first. Missing keys are generated on all cores in
-/// parallel, which is most of a first start's time.
+/// parallel, which takes most of the time of a first start.
 fn keys(settings: &Settings) -> Result<Vec<KeyRing>, EmbeddedError> {
     let open = |node: u8| {
         let mut rng = anabranch_os::entropy::generator().map_err(of(&name(node)))?;
@@ -185,14 +188,14 @@ enum FromNode {
     Ended(io::Result<()>),
 }
 
-/// The nodes except the client. They end when this is dropped.
+/// All running nodes except the client. They end when this is dropped.
 struct Network {
     nodes: Vec<Node>,
     authority: Option<Running>,
 }
 
 struct Node {
-    /// Writing to it stops the node.
+    /// Socket with which the node is stopped, by writing to it.
     stop: UnixStream,
     thread: JoinHandle<()>,
 }
@@ -223,11 +226,12 @@ impl Network {
 impl Drop for Network {
     fn drop(&mut self) {
         for node in &mut self.nodes {
-            // Two bytes mean an immediate end. Writing to a node that has ended fails harmlessly.
+            // A node ends at once after two bytes. Writing to a node that has ended fails
+            // harmlessly.
             let _ = node.stop.write_all(&[0; 2]);
         }
         for node in self.nodes.drain(..) {
-            // The panic has been printed on standard error.
+            // A panic of the thread has been printed on standard error.
             let _ = node.thread.join();
         }
         if let Some(authority) = self.authority.take() {
@@ -259,7 +263,7 @@ impl Node {
     }
 }
 
-/// Waits until `nodes` nodes listen.
+/// Waits until `nodes` nodes listen. Other messages are passed to `watch`.
 fn await_all(
     told: &Receiver<(String, FromNode)>,
     nodes: usize,
@@ -289,7 +293,7 @@ fn pass_on(name: String, told: FromNode, watch: &mut dyn FnMut(EmbeddedEvent)) {
     }
 }
 
-/// Forwards a relay's events to the thread that runs the network.
+/// Observer of a relay that forwards the relay's events to the thread that runs the network.
 struct Teller {
     name: String,
     teller: Sender<(String, FromNode)>,
@@ -297,7 +301,7 @@ struct Teller {
 
 impl Teller {
     fn tell(&self, told: FromNode) {
-        // There is no receiver once the network ends.
+        // If the network is ending, there is no receiver.
         let _ = self.teller.send((self.name.clone(), told));
     }
 }
@@ -333,7 +337,8 @@ impl Watch for Teller {
 
     fn numbers(&mut self, _: Time, _: &Numbers) {}
 
-    // Such as authorities that do not answer yet: they do not matter if the network comes up.
+    // Notes are dropped. An example is an authority that does not answer yet: this does not matter
+    // if the network starts.
     fn note(&mut self, _: &str) {}
 }
 
@@ -367,8 +372,7 @@ fn authority(
     authority::start(how, Box::new(tell)).map_err(EmbeddedError::Authority)
 }
 
-/// Returns the settings of an authority with `relays` relays and a consensus each `interval`
-/// seconds.
+/// Returns the authority's settings for `relays` relays and a consensus each `interval` seconds.
 fn judge(relays: usize, interval: u64) -> core::Settings {
     core::Settings {
         interval,
@@ -376,9 +380,9 @@ fn judge(relays: usize, interval: u64) -> core::Settings {
         first: First { relays, seconds: interval.min(60) },
         running_for: interval.max(60),
         probe_every: (interval / 3).max(5),
-        // All relays are as young as the network.
+        // All relays are as young as the network itself, so their age must not count against them.
         judgement: Judgement { young: true, ..Judgement::default() },
-        // Others may join, and all of them are on this machine.
+        // Other relays may join, and all of them are on this machine, with private addresses.
         rules: Rules { allow_private: true, per_address: 0, ..Rules::default() },
         ..core::Settings::default()
     }
@@ -427,7 +431,7 @@ fn is_exit(settings: &Settings, node: u8) -> bool {
     node > AUTHORITY + settings.relays.saturating_sub(settings.exits)
 }
 
-/// Returns the descriptor of `node`.
+/// Returns the description from which the descriptor of `node` is made.
 fn description(settings: &Settings, node: u8) -> Description {
     // The advertised policy is wider than the enforced one: relays that only allow loopback would
     // not be listed as exits.

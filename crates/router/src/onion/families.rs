@@ -1,4 +1,4 @@
-//! Keys of the families that a relay belongs to, from files of `tor --keygen-family`.
+//! Keys of a relay's families, from files that `tor --keygen-family` has made.
 
 use std::fs;
 use std::io;
@@ -9,12 +9,12 @@ use anabranch_onion::wire::family::{FAMILY_KEY_SUFFIX, FamilyKey};
 use super::kept::read_bytes;
 use super::store::StoreError;
 
-/// Reads the keys in `files`, and those in the subfolder `keys` of a relay's `data`, where C tor
-/// stores them: a relay whose data is taken over stays in its families.
+/// Reads the keys in `files`, and those in the subfolder `keys` of a relay's folder `data`. C tor
+/// stores them there, so a relay whose data folder is taken over stays in its families.
 ///
 /// # Errors
-/// A file is absent, unreadable, or not such a key. Without the key, a path could use this relay
-/// and another of the same operator.
+/// A file is absent or unreadable, or contains no such key. Without the key, a path could use this
+/// relay and another relay of the same operator.
 pub fn families(data: &Path, files: &[PathBuf]) -> Result<Vec<FamilyKey>, StoreError> {
     let mut families: Vec<FamilyKey> = Vec::new();
     for path in files.iter().cloned().chain(kept(&data.join("keys"))?) {
@@ -29,7 +29,7 @@ pub fn families(data: &Path, files: &[PathBuf]) -> Result<Vec<FamilyKey>, StoreE
     Ok(families)
 }
 
-/// Returns the family key files in `folder`, sorted by name.
+/// Returns the files of family keys in `folder`, sorted by name.
 fn kept(folder: &Path) -> Result<Vec<PathBuf>, StoreError> {
     let told = |error| StoreError::File(folder.to_owned(), error);
     let entries = match fs::read_dir(folder) {

@@ -1,6 +1,7 @@
-//! Rules for all state files. An absent file means no state. An unreadable one ends the start with
-//! a reason, because it may hold what its owner wants. A damaged file is renamed and reported if
-//! its loss is harmless, and ends the start otherwise. Fields that a later version wrote are kept.
+//! Rules for reading state files. If a file is absent, there is no state. If a file is unreadable,
+//! the program does not start, because the file may contain what its owner wants. A damaged file
+//! is renamed and reported if its loss is harmless. Otherwise the program does not start. Fields
+//! that a later version wrote are kept.
 
 use std::fs;
 use std::io::{self, Read as _};
@@ -11,10 +12,11 @@ use serde::de::DeserializeOwned;
 
 use super::store_error::StoreError;
 
-/// Fields of a file's object that this version does not know.
+/// Fields of a JSON object in a file that this version does not know.
 pub type Unknown = serde_json::Map<String, serde_json::Value>;
 
-/// Maximum number of damaged files with one name; the last one is overwritten.
+/// Maximum number of damaged files with the same name. The last one is overwritten by further
+/// ones.
 const MOST_DAMAGED: u32 = 9;
 
 /// Contents of a state file.
@@ -22,16 +24,16 @@ const MOST_DAMAGED: u32 = 9;
 pub enum Stored<T> {
     /// The file does not exist.
     Absent,
-    /// The contents.
+    /// The file's contents.
     Whole(T),
-    /// The file is malformed, with the reason.
+    /// The file is malformed. The field is the reason.
     Damaged(String),
 }
 
-/// Reads a file's bytes; returns `None` if it does not exist.
+/// Reads the bytes of the file `path`. Returns `None` if it does not exist.
 ///
 /// # Errors
-/// It cannot be read.
+/// The file cannot be read.
 pub fn read_bytes(path: &Path) -> Result<Option<Vec<u8>>, StoreError> {
     match fs::read(path) {
         Ok(bytes) => Ok(Some(bytes)),
@@ -40,20 +42,20 @@ pub fn read_bytes(path: &Path) -> Result<Option<Vec<u8>>, StoreError> {
     }
 }
 
-/// Reads a file's text.
+/// Reads the text of the file `path`.
 ///
 /// # Errors
-/// As [`read_bytes`].
+/// As for [`read_bytes`].
 pub fn read_text(path: &Path) -> Result<Stored<String>, StoreError> {
     let Some(bytes) = read_bytes(path)? else { return Ok(Stored::Absent) };
     let text = String::from_utf8(bytes);
     Ok(text.map_or_else(|error| Stored::Damaged(format!("it is not text: {error}")), Stored::Whole))
 }
 
-/// Reads a JSON file.
+/// Reads the JSON file `path`.
 ///
 /// # Errors
-/// As [`read_bytes`].
+/// As for [`read_bytes`].
 pub fn read_json<T: DeserializeOwned>(path: &Path) -> Result<Stored<T>, StoreError> {
     Ok(match read_text(path)? {
         Stored::Whole(text) if text.trim().is_empty() => Stored::Damaged("it is empty".to_owned()),
@@ -69,7 +71,7 @@ pub fn read_json<T: DeserializeOwned>(path: &Path) -> Result<Stored<T>, StoreErr
 /// Checks that the file `path` is readable or does not exist.
 ///
 /// # Errors
-/// It cannot be read.
+/// The file cannot be read.
 pub fn check_readable(path: &Path) -> Result<(), StoreError> {
     match fs::File::open(path).and_then(|mut file| file.read(&mut [0])) {
         Err(error) if error.kind() != io::ErrorKind::NotFound => Err(unreadable(path, &error)),
@@ -77,11 +79,11 @@ pub fn check_readable(path: &Path) -> Result<(), StoreError> {
     }
 }
 
-/// Renames a damaged file whose loss is harmless. Returns a message for the operator that names the
-/// consequence (`instead`).
+/// Renames the damaged file `path`, whose loss is harmless. `why` is the damage, and `instead`
+/// names the consequence. Returns a message for the operator.
 ///
 /// # Errors
-/// It cannot be renamed.
+/// The file cannot be renamed.
 pub fn set_aside(path: &Path, why: &str, instead: &str) -> Result<String, StoreError> {
     let aside = free_name(path);
     fs::rename(path, &aside).map_err(|error| StoreError::File(path.to_owned(), error))?;
@@ -89,12 +91,14 @@ pub fn set_aside(path: &Path, why: &str, instead: &str) -> Result<String, StoreE
     Ok(format!("{path} was damaged ({why}) and is now called {aside}: {instead}"))
 }
 
-/// Creates the error for a damaged file without which there is no start; `cure` is the remedy.
+/// Creates the error for the damaged file `path`, without which the program does not start. `why`
+/// is the damage, and `cure` the remedy.
 pub fn damaged(path: &Path, why: &str, cure: &str) -> StoreError {
     StoreError::File(path.to_owned(), io::Error::other(format!("it is damaged ({why}): {cure}")))
 }
 
-/// Returns `NAME.damaged`, with a number appended if that name is taken.
+/// Returns `NAME.damaged` for the file `NAME`, with a number appended if a file of that name
+/// exists.
 fn free_name(path: &Path) -> PathBuf {
     let name = |number: u32| {
         let mut name = path.as_os_str().to_owned();

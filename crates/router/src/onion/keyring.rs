@@ -1,5 +1,5 @@
-//! Rotation of a relay's keys. Signing and onion keys are renewed; a replaced onion key stays valid
-//! for a while, for clients whose consensus still names it.
+//! Rotation of a relay's keys. Signing and onion keys are renewed. A replaced onion key stays
+//! valid for a while, for clients whose consensus still names it.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -14,13 +14,14 @@ use super::kept::read_bytes;
 use super::store::{StoreError, load, load_or_make, replace, save};
 
 const DAY_S: u64 = 24 * 3600;
-/// Lifetime of an onion key, and the grace period after it, in seconds (dir-spec: defaults of
-/// `onion-key-rotation-days` and `onion-key-grace-period-days`).
+/// Lifetime of an onion key in seconds. The next constant is the grace period after it (dir-spec:
+/// defaults of `onion-key-rotation-days` and `onion-key-grace-period-days`).
 const ROTATION_S: u64 = 28 * DAY_S;
 const GRACE_S: u64 = 7 * DAY_S;
 
-/// A relay's keys, in the folder `keys` of its data. Replaced onion keys are stored as in C tor,
-/// with the suffix `.old`. The modification time of an onion key's file is its creation time.
+/// A relay's keys, in the folder `keys` of its data folder. Replaced onion keys are stored as in C
+/// tor, with the suffix `.old`. The modification time of an onion key's file is the key's creation
+/// time.
 pub struct KeyRing {
     folder: PathBuf,
     keys: Arc<RelayKeys>,
@@ -31,7 +32,7 @@ impl KeyRing {
     /// Reads the keys, or generates them if there are none.
     ///
     /// # Errors
-    /// Those of [`load_or_make`], and a replaced key that cannot be read.
+    /// Those of [`load_or_make`], and if a replaced key cannot be read.
     pub fn open<R: CryptoRng>(
         data: &Path,
         rng: &mut R,
@@ -45,7 +46,7 @@ impl KeyRing {
         Ok(ring)
     }
 
-    /// Returns the folder of the relay's data, which contains `keys`.
+    /// Returns the relay's data folder, which contains the folder `keys`.
     #[must_use]
     pub fn data(&self) -> &Path {
         self.folder.parent().unwrap_or(&self.folder)
@@ -64,11 +65,11 @@ impl KeyRing {
         secrets.into_iter().flatten().map(CurveKeys::from).collect()
     }
 
-    /// Replaces old keys, and drops an onion key after its grace period. Returns whether anything
-    /// has changed. Generating an RSA key takes a moment, once in 28 days.
+    /// Replaces keys that are too old, and drops an onion key after its grace period. Returns
+    /// whether any key has changed. Every 28 days this generates an RSA key, which takes a moment.
     ///
     /// # Errors
-    /// Files cannot be read or written: the keys do not change.
+    /// Files cannot be read or written. The keys do not change then.
     pub fn renew<R: CryptoRng>(&mut self, rng: &mut R, unix_now: u64) -> Result<bool, StoreError> {
         let age = unix_now.saturating_sub(made(&self.folder)?);
         let (signing, onion) = (self.keys.signing_is_old(unix_now), age >= ROTATION_S);
@@ -108,7 +109,7 @@ fn set_aside(folder: &Path, name: &str) -> Result<(), StoreError> {
     replace(&old(folder, name), &content)
 }
 
-/// Returns when the current onion keys were made, in seconds since 1970.
+/// Returns the time at which the current onion keys were made, in seconds since 1970.
 fn made(folder: &Path) -> Result<u64, StoreError> {
     let path = folder.join(ONION_FILES[0]);
     let modified = fs::metadata(&path).and_then(|metadata| metadata.modified());
@@ -116,7 +117,7 @@ fn made(folder: &Path) -> Result<u64, StoreError> {
     Ok(time.duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs()))
 }
 
-/// Reads the onion key that was replaced last, if its file exists.
+/// Reads the onion key that was replaced last; `None` if there is no such file.
 fn previous(folder: &Path) -> Result<Option<[u8; 32]>, StoreError> {
     let Some(content) = read_bytes(&old(folder, ONION_FILES[0]))? else { return Ok(None) };
     let told = |error| StoreError::Keys(folder.to_owned(), error);

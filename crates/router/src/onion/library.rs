@@ -1,4 +1,5 @@
-//! A relay's source of answers to directory requests: the latest cache, and compressed answers.
+//! A relay's source of answers to directory requests: the latest documents, and compressed
+//! answers.
 
 use std::fmt;
 use std::net::IpAddr;
@@ -11,12 +12,12 @@ use super::answers::{Answer, Answers};
 use super::compressed::CompressedBodies;
 use super::dirclient::news::{News, NewsSender};
 
-/// The latest cache, shared by all threads that answer requests.
+/// The latest documents, shared by all threads that answer requests.
 pub(super) struct Library {
-    /// Held only while the pointer is copied.
+    /// Documents to serve. The lock is held only while the pointer is copied.
     shown: Mutex<Arc<Cache>>,
     compressed: CompressedBodies,
-    /// Wakes the threads with unanswered requests.
+    /// Waker of the threads that have unanswered requests.
     bell: Mutex<NewsSender>,
     me: Weak<Library>,
 }
@@ -37,7 +38,7 @@ impl Library {
         *lock(&self.shown) = cache;
     }
 
-    /// Wakes the threads that answer requests, to look at waiting ones again.
+    /// Wakes the threads that answer requests, so that they look at waiting requests again.
     pub(super) fn ring(&self) {
         let Some(me) = self.me.upgrade() else { return };
         lock(&self.bell).tell(News::Cache(me as Arc<dyn Answers>));

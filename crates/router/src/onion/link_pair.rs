@@ -1,5 +1,5 @@
-//! Both ends of a link with out-of-order delivery, in two network namespaces of one machine. It
-//! measures each cell's delay with the machine's one clock.
+//! Both ends of a link with out-of-order delivery, in two network namespaces of one machine. The
+//! delay of each cell is measured with the machine's only clock.
 
 use std::collections::BTreeMap;
 use std::io::{self, ErrorKind};
@@ -20,41 +20,42 @@ use super::mptcp::TcpKind;
 use super::newcomers::Entrance;
 use super::tap::{Tap, TapKind, save_syns};
 
-/// Creation time of the link's certificate, in seconds since 1970; nothing checks it.
+/// Creation time of the link's certificate, in seconds since 1970. Nothing checks this time.
 pub(super) const MADE: u64 = 1_800_000_000;
-/// Bytes of a cell's record on the wire, with header, type and tag (RFC 8446, section 5.2).
+/// Bytes on the wire of a record with one cell: with header, content type and authentication tag
+/// (RFC 8446, section 5.2).
 pub(super) const RECORD: u64 = NUMBERED_CELL as u64 + 22;
-/// Cells in one write when they are sent at full speed.
+/// Number of cells in one write when cells are sent at full speed.
 #[cfg(test)]
 const WRITTEN: u32 = 60;
-/// Pause between two polls.
+/// Pause between two checks for new data.
 const NAP: Duration = Duration::from_micros(200);
-/// Timeout of the handshake.
+/// Timeout of the link's handshake.
 const OPENING: Duration = Duration::from_secs(30);
-/// Time without traffic after which the messages that follow a handshake are complete.
+/// Time without traffic from which the messages that follow a handshake count as complete.
 const SETTLING: Duration = Duration::from_millis(500);
 
-/// An open link, with each end's tap.
+/// An open link with both of its ends, and each end's tap.
 pub struct LinkPair {
     conns: [Conn; 2],
     taps: [Tap; 2],
     begun: Instant,
 }
 
-/// Delays of a cell since it was sent.
+/// Delays of a cell, counted from its sending.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CellDelays {
-    /// Until the link delivered it.
+    /// Time until the link delivered the cell.
     pub came: Duration,
-    /// Until the kernel had delivered the stream up to the cell's end.
+    /// Time until the kernel had delivered the stream up to the cell's end, in order.
     pub in_order: Duration,
 }
 
 impl LinkPair {
-    /// Opens a link from `one` to an address of `two`, with each host's tap.
+    /// Opens a link from the namespace `one` to an address of `two`, with a tap in each.
     ///
     /// # Errors
-    /// The kernel's or the TLS library's, or a timeout of the handshake.
+    /// A system call or the TLS library fails, or the handshake times out.
     pub fn open(
         [one, two]: [&Namespace; 2],
         address: SocketAddr,
@@ -75,7 +76,7 @@ impl LinkPair {
         LinkPair::of([dialled, accepted], taps)
     }
 
-    /// Creates a link from a connection's two ends, each with its tap.
+    /// Creates a link from the two ends of a connection, each with its tap.
     pub(super) fn of(conns: [Conn; 2], taps: [Tap; 2]) -> io::Result<LinkPair> {
         let mut pair = LinkPair { conns, taps, begun: Instant::now() };
         pair.shake_hands()?;
@@ -90,7 +91,7 @@ impl LinkPair {
                 return Err(ErrorKind::TimedOut.into());
             }
         }
-        // Wait for the messages after the handshake, and for retransmissions of lost ones.
+        // The messages after the handshake have to arrive first, including retransmitted ones.
         let (mut before, mut since) = ([0; 2], Instant::now());
         while since.elapsed() < SETTLING {
             self.turn(&mut nothing)?;
@@ -106,13 +107,14 @@ impl LinkPair {
         Ok(())
     }
 
-    /// Returns the kinds of the taps.
+    /// Returns the kinds of both ends' taps.
     #[must_use]
     pub fn taps(&self) -> [TapKind; 2] {
         [0, 1].map(|end: usize| self.taps[end].kind())
     }
 
-    /// Returns the numbers of records that `end` opened out of order, and that did not open.
+    /// Returns the number of records that `end` opened out of order, and the number of those that
+    /// could not be opened.
     #[must_use]
     pub fn early_counts(&self, end: usize) -> EarlyCounts {
         self.conns[end].early_counts().unwrap_or_default()
@@ -122,7 +124,8 @@ impl LinkPair {
         Time::ZERO + self.begun.elapsed()
     }
 
-    /// Moves data on both ends once; appends what each end reads to `plain`.
+    /// Moves data on both ends once. Appends the bytes that each end reads to its vector in
+    /// `plain`.
     fn turn(&mut self, plain: &mut [Vec<u8>; 2]) -> io::Result<()> {
         let now = self.now();
         let ends = self.conns.iter_mut().zip(&mut self.taps).zip(plain);
@@ -143,11 +146,13 @@ impl LinkPair {
         Ok(())
     }
 
-    /// Sends `cells` cells from the end `from`, one each `between`, each in its own write, and
-    /// waits `patience` for the last ones. Returns the delays of those that arrived, by number.
+    /// Sends `cells` cells from the end `from`, one each `between`, and each in its own write.
+    /// Then waits `patience` for the last ones. Returns the delays of the cells that arrived, by
+    /// number.
     ///
     /// # Errors
-    /// The link breaks, or delivers unsent data, or a cell twice. `stop` ends the run early.
+    /// The link breaks, delivers data that were not sent, or delivers a cell twice. If `stop` is
+    /// set, the run ends early.
     pub fn carry(
         &mut self,
         from: usize,
@@ -185,13 +190,14 @@ impl LinkPair {
         Ok(delays.collect())
     }
 
-    /// Sends `cells` cells from the end `from` at full speed, and waits at most `patience` for all
-    /// of them. Returns the bytes that the other end has read since the connection began.
+    /// Sends `cells` cells from the end `from` at full speed, and waits at most `patience` until
+    /// all have arrived. Returns the number of bytes that the other end has read since the
+    /// connection began.
     #[cfg(test)]
     pub(super) fn pour(&mut self, from: usize, cells: u32, patience: Duration) -> io::Result<u64> {
         let (to, begun) = (1 - from, Instant::now());
         let mut plain = [Vec::new(), Vec::new()];
-        // All cells before `next` have arrived, and those in `ahead`.
+        // All cells with numbers below `next` have arrived, and the cells with numbers in `ahead`.
         let (mut sent, mut next, mut ahead) = (0, 0, std::collections::BTreeSet::new());
         while next < cells {
             if begun.elapsed() > patience {
@@ -221,7 +227,7 @@ impl LinkPair {
     }
 }
 
-/// Returns a distinct cell that begins with `number`.
+/// Returns a cell that begins with `number` and differs from all others.
 fn timed_cell(number: u32) -> Vec<u8> {
     let mut cell = vec![number as u8; NUMBERED_CELL];
     cell[..4].copy_from_slice(&number.to_be_bytes());

@@ -1,4 +1,4 @@
-//! Rate limits for the links of all shards together.
+//! Rate limits that the links of all shards share.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -8,27 +8,28 @@ use anabranch_multipath::Time;
 
 const SECOND: u128 = 1_000_000_000;
 
-/// A token bucket that threads share without a lock: its contents follow from the time when it will
-/// be full. It can be overdrawn; then nothing may pass until the debt is paid.
+/// A token bucket that threads share without a lock: its contents are computed from the time at
+/// which it will be full. It can be overdrawn. Then nothing may pass until the debt is paid.
 #[derive(Clone, Debug)]
 pub(super) struct Meter {
-    /// Rate in bytes per second, and capacity in bytes.
+    /// Rate of the bucket in bytes per second. The next field is its capacity in bytes.
     rate: Arc<AtomicU64>,
     burst: Arc<AtomicU64>,
-    /// Time when the bucket is full, in nanoseconds.
+    /// Time at which the bucket will be full, in nanoseconds.
     full_at: Arc<AtomicU64>,
 }
 
 impl Meter {
-    /// Creates a full bucket. If `rate` or `burst` is 0, it counts as 1.
+    /// Creates a full bucket with the rate `rate` in bytes per second and the capacity `burst` in
+    /// bytes. A value of 0 counts as 1.
     pub(super) fn full(rate: u64, burst: u64) -> Meter {
         let meter = Meter { rate: Arc::default(), burst: Arc::default(), full_at: Arc::default() };
         meter.set(rate, burst);
         meter
     }
 
-    /// Changes `rate` and `burst` for all users. The bucket is full then: earlier use was under
-    /// other limits.
+    /// Changes `rate` and `burst` for all threads that share the bucket. The bucket is full then,
+    /// because earlier use was under other limits.
     pub(super) fn set(&self, rate: u64, burst: u64) {
         self.rate.store(rate.max(1), Ordering::Relaxed);
         self.burst.store(burst.max(1), Ordering::Relaxed);
@@ -43,22 +44,23 @@ impl Meter {
         self.burst.load(Ordering::Relaxed)
     }
 
-    /// Returns the bytes that may pass now.
+    /// Returns the number of bytes that may pass now.
     pub(super) fn left(&self, now: Time) -> u64 {
         let lacks = self.full_at.load(Ordering::Relaxed).saturating_sub(now.nanos());
         let missing = u128::from(lacks) * u128::from(self.rate()) / SECOND;
         self.burst().saturating_sub(u64::try_from(missing).unwrap_or(u64::MAX))
     }
 
-    /// Takes `bytes` bytes that pass.
+    /// Takes `bytes` bytes out of the bucket, because they pass now.
     pub(super) fn take(&self, now: Time, bytes: u64) {
         let nanos = self.nanos(bytes);
         let later = |full_at: u64| Some(full_at.max(now.nanos()).saturating_add(nanos));
         let _ = self.full_at.fetch_update(Ordering::Relaxed, Ordering::Relaxed, later);
     }
 
-    /// Returns when there will be enough for ten milliseconds, and at least 4096 bytes, unless
-    /// something passes before. Waiting for single bytes would cost a call for each.
+    /// Returns the time at which there will be enough for ten milliseconds, and for at least 4096
+    /// bytes, if nothing passes before. Waiting for single bytes would cost a wake-up for each of
+    /// them.
     pub(super) fn some_at(&self) -> Time {
         let burst = self.burst();
         let some = (self.rate() / 100).max(4096).min(burst);

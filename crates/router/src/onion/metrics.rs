@@ -20,7 +20,7 @@ use super::relay::{Numbers, Watch};
 use super::reload::Outcome;
 use super::skew::Skew;
 
-/// A [`Watch`] that also exports a relay's counters to Prometheus.
+/// An observer ([`Watch`]) that also exports a relay's counters to Prometheus.
 pub struct Metered<'w> {
     inner: &'w mut dyn Watch,
     numbers: Arc<Mutex<Numbers>>,
@@ -28,7 +28,8 @@ pub struct Metered<'w> {
 }
 
 impl<'w> Metered<'w> {
-    /// Serves the counters at `address` until this value is dropped; `version` is the program's.
+    /// Serves the counters at `address` until this value is dropped. `version` is the program's
+    /// version.
     ///
     /// # Errors
     /// The address cannot be listened on, or the thread cannot be started.
@@ -159,7 +160,8 @@ fn of_connections(encoder: &mut DescriptorEncoder<'_>, numbers: &Numbers) -> fmt
     level(encoder, "relay_mptcp_fell_back", help, fell_back)
 }
 
-/// Encodes the counters of sets of several circuits, summed up: a single set belongs to one client.
+/// Encodes the counters of sets of several circuits. They are summed over all sets, because a
+/// single set belongs to one client.
 fn of_sets(encoder: &mut DescriptorEncoder<'_>, stats: &Stats) -> fmt::Result {
     level(encoder, "relay_sets", "Sets of circuits over which streams are split", stats.sets)?;
     level(encoder, "relay_legs", "Circuits (legs) that belong to sets", stats.legs)?;
@@ -177,7 +179,8 @@ fn of_sets(encoder: &mut DescriptorEncoder<'_>, stats: &Stats) -> fmt::Result {
     levels(encoder, "relay_leg_rtt", help, Some(&Unit::Seconds), &rtts)
 }
 
-/// Returns minimum, mean and maximum, divided by `unit`; nothing for an empty spread.
+/// Returns minimum, mean and maximum of `spread`, each divided by `unit` and with its label.
+/// Returns nothing for an empty spread.
 fn spread(spread: NumberSpread, unit: f64) -> Vec<([(&'static str, &'static str); 1], f64)> {
     let Some(mean) = spread.mean() else { return Vec::new() };
     let numbers = [("least", spread.least as f64), ("mean", mean), ("most", spread.most as f64)];

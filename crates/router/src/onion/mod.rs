@@ -66,10 +66,10 @@ use anabranch_onion::directory::network::Network;
 use signal_hook::consts::{SIGINT, SIGTERM};
 use signal_hook::low_level::pipe;
 
-/// Returns a stream that becomes readable on SIGINT or SIGTERM.
+/// Returns a stream that becomes readable when the process receives SIGINT or SIGTERM.
 ///
 /// # Errors
-/// The kernel's.
+/// A system call fails.
 pub fn stop_signals() -> std::io::Result<UnixStream> {
     let (stop, signalled) = UnixStream::pair()?;
     for signal in [SIGINT, SIGTERM] {

@@ -1,6 +1,6 @@
 //! Links over several network paths (MPTCP, RFC 8684). The protocol is fixed when a socket is
-//! created. The kernel's path manager decides about further paths and their addresses (`ip mptcp`).
-//! With a neighbour that does not support MPTCP, the connection is TCP.
+//! created. The kernel's path manager decides about further paths and their addresses (`ip
+//! mptcp`). If a neighbour does not support MPTCP, the connection to it uses TCP.
 
 use std::io;
 use std::net::{SocketAddr, TcpListener, TcpStream};
@@ -10,7 +10,8 @@ use socket2::{Domain, Protocol, SockRef, Socket, Type};
 
 use anabranch_os::socket_option;
 
-/// Socket option level of MPTCP, and the option for a connection's state (`linux/mptcp.h`).
+/// Level of MPTCP's socket options. The next constant is the option that returns a connection's
+/// state (`linux/mptcp.h`).
 const SOL_MPTCP: i32 = 284;
 const MPTCP_INFO: i32 = 1;
 
@@ -24,20 +25,20 @@ pub(super) enum TcpKind {
     Multipath,
 }
 
-/// Counters of a relay's open links if MPTCP is enabled.
+/// Counts of a relay's open links, if MPTCP is enabled.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct MptcpCounts {
-    /// Links that use MPTCP.
+    /// Number of links that use MPTCP.
     pub links: usize,
-    /// Their subflows: one for each path.
+    /// Number of subflows of these links: one for each path.
     pub subflows: usize,
-    /// Links that use TCP: the neighbour or the kernel does not support MPTCP, or a middlebox has
-    /// removed the option.
+    /// Number of links that use TCP. The neighbour or the kernel does not support MPTCP, or a
+    /// middlebox has removed the option.
     pub fell_back: usize,
 }
 
 impl MptcpCounts {
-    /// Adds the counters of two cores.
+    /// Adds the counts of two shards.
     #[must_use]
     pub fn with(self, other: MptcpCounts) -> MptcpCounts {
         MptcpCounts {
@@ -47,7 +48,7 @@ impl MptcpCounts {
         }
     }
 
-    /// Counts a link whose socket has `subflows` subflows; `None` if it uses TCP.
+    /// Counts a link whose socket has `subflows` subflows. `None` means that the link uses TCP.
     pub(super) fn note(&mut self, subflows: Option<usize>) {
         match subflows {
             Some(subflows) => {
@@ -59,10 +60,10 @@ impl MptcpCounts {
 }
 
 impl TcpKind {
-    /// Creates a socket for links to, or at, `address`.
+    /// Creates a socket for links to `address`, or for listening at `address`.
     ///
     /// # Errors
-    /// The kernel's.
+    /// A system call fails.
     pub(super) fn socket(self, address: SocketAddr) -> io::Result<Socket> {
         let of = |protocol| Socket::new(Domain::for_address(address), Type::STREAM, Some(protocol));
         match self {
@@ -71,7 +72,7 @@ impl TcpKind {
         }
     }
 
-    /// Creates a listening socket.
+    /// Creates a socket that listens at `at`.
     ///
     /// # Errors
     /// The address cannot be bound.
@@ -90,15 +91,16 @@ pub(super) fn is_there() -> bool {
     Socket::new(Domain::IPV4, Type::STREAM, Some(Protocol::MPTCP)).is_ok()
 }
 
-/// Returns whether a socket is an MPTCP socket. A socket accepted from a neighbour without MPTCP is
-/// not.
+/// Returns whether `socket` is an MPTCP socket. A socket that was accepted from a neighbour
+/// without MPTCP is not.
 pub(super) fn is_multipath(socket: &TcpStream) -> bool {
     SockRef::from(socket).protocol().is_ok_and(|protocol| protocol == Some(Protocol::MPTCP))
 }
 
-/// Returns the number of subflows; `None` if the connection has fallen back to TCP.
+/// Returns the number of the connection's subflows; `None` if the connection has fallen back to
+/// TCP.
 pub(super) fn subflows(socket: &TcpStream) -> Option<usize> {
-    // The structure's first member, `mptcpi_subflows`, excludes the first subflow.
+    // The structure's first member, `mptcpi_subflows`, counts the subflows without the first one.
     let mut further = [0_u8; 1];
     let length = socket_option::get(socket.as_fd(), [SOL_MPTCP, MPTCP_INFO], &mut further).ok()?;
     // The kernel returns nothing for a connection that fell back.

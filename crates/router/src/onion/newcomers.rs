@@ -1,4 +1,4 @@
-//! Limits on connections that others open to a relay, shared by all of its threads.
+//! Limits on connections that others open to a relay. All of the relay's threads share them.
 
 use std::net::IpAddr;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -7,22 +7,23 @@ use anabranch_multipath::Time;
 use anabranch_onion::directory::network::Network;
 use anabranch_onion::newcomers::{Admission, DosParams, Newcomers};
 
-/// The counters of incoming connections.
+/// Counters of incoming connections, and the limits on them.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Entrance(Arc<Mutex<Newcomers>>);
 
-/// A connection's slot, released when this is dropped.
+/// Slot of a connection in the limits. It is released when this is dropped.
 #[derive(Debug)]
 pub(super) struct ConnectionSlot {
     entrance: Entrance,
     peer: IpAddr,
     is_open: bool,
-    /// The connection counts towards the limits.
+    /// Whether the connection counts towards the limits.
     counts: bool,
 }
 
 impl Entrance {
-    /// Admits a new connection from `peer`; returns its slot, or `None` if it is refused.
+    /// Admits a new connection from `peer`, and returns its slot. `None` if the connection is
+    /// refused.
     pub(super) fn admit(&self, now: Time, peer: IpAddr) -> Option<ConnectionSlot> {
         let admission = self.newcomers().come(now, peer);
         let counts = admission == Admission::Counted;
@@ -30,7 +31,7 @@ impl Entrance {
         (admission != Admission::Refused).then_some(place)
     }
 
-    /// Updates limits and known relays from a new consensus.
+    /// Updates the limits and the known relays from `network`, a new consensus.
     pub(super) fn set_network(&self, network: &Network) {
         let consensus = network.consensus();
         let addresses = consensus.relays.iter().flat_map(|relay| &relay.addresses);
@@ -38,7 +39,7 @@ impl Entrance {
         self.newcomers().set_network(DosParams::new(&consensus.params), relays);
     }
 
-    /// Returns the number of refused connections since the start.
+    /// Returns the number of connections refused since the start.
     pub(super) fn refused(&self) -> u64 {
         self.newcomers().refused()
     }
@@ -50,7 +51,7 @@ impl Entrance {
 }
 
 impl ConnectionSlot {
-    /// Records that the TLS handshake is complete.
+    /// Records that the TLS handshake of the connection is complete.
     pub(super) fn opened(&mut self) {
         if self.counts && !std::mem::replace(&mut self.is_open, true) {
             self.entrance.newcomers().opened(self.peer);

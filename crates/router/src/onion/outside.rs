@@ -1,4 +1,5 @@
-//! A stream's external connection: an exit's to a destination, or a program's to us.
+//! The external socket of a stream. At an exit, it leads to the stream's destination. At a client,
+//! it leads to a local program. "Destination" means either of them here.
 
 use std::io::{self, IoSlice, Read, Write};
 use std::net::{IpAddr, SocketAddr, TcpStream};
@@ -11,33 +12,34 @@ use socket2::SockRef;
 
 use super::conn::{connecting, is_passing};
 
-/// Bytes read at once: about half of a stream's room in the core, which requests more when that
-/// much is sent.
+/// Number of bytes read from the socket at once. It is about half of a stream's room in the core,
+/// which asks for more once that much is sent.
 const PIECE: usize = 32 << 10;
 
-/// The core's side of a stream.
+/// The core's side of a stream, as its external socket uses it.
 pub(super) trait Inside {
-    /// Returns the bytes that wait for the destination: two pieces, in order.
+    /// Returns the bytes that wait for the destination, in order and in two pieces.
     fn waiting(&self, stream: StreamKey) -> (&[u8], &[u8]);
     /// Reports that the destination has accepted `bytes` bytes.
     fn took(&mut self, stream: StreamKey, bytes: usize);
-    /// Adds `bytes` from the destination; returns how many there was room for.
+    /// Adds `bytes` from the destination to the stream. Returns how many of them there was room
+    /// for.
     fn give(&mut self, stream: StreamKey, bytes: &[u8]) -> usize;
 }
 
-/// One connection.
+/// The external socket of a stream.
 pub(super) struct Outside {
     socket: TcpStream,
     stream: StreamKey,
     peer: SocketAddr,
     connected: bool,
-    /// Bytes for which the core had no room.
+    /// Bytes from the destination for which the core had no room.
     held: Vec<u8>,
-    /// The destination has closed its sending side.
+    /// Whether the destination has closed its sending side.
     silent: bool,
-    /// The destination currently accepts no more.
+    /// Whether the destination currently accepts no more bytes.
     blocked: bool,
-    /// The events for which the socket is watched, if known.
+    /// Events for which the poller watches the socket; `None` if unknown.
     watched: Option<Interest>,
 }
 
@@ -46,38 +48,38 @@ pub(super) struct Outside {
 pub(super) enum OutsideEvent {
     /// No event.
     Nothing,
-    /// The destination was reached, at this address.
+    /// The destination was reached at this address.
     Connected(IpAddr),
     /// The destination has ended the stream.
     Ended(EndReason),
 }
 
-/// Reason why bytes may be able to move.
+/// Event after which bytes may be able to move.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Stir {
     /// The socket is ready.
     Socket(Ready),
-    /// The core has bytes for the destination.
+    /// The core has more bytes for the destination.
     Readable,
-    /// The core has room again.
+    /// The core has room for more bytes again.
     Room,
 }
 
 impl Outside {
-    /// Opens a connection to `peer` without waiting for it.
+    /// Opens a connection to the destination `peer`, without waiting until it is open.
     ///
     /// # Errors
-    /// The kernel's.
+    /// A system call fails.
     pub(super) fn connect(stream: StreamKey, peer: SocketAddr) -> io::Result<Outside> {
         let socket = connecting(peer)?;
         socket.set_nodelay(true)?;
         Ok(Outside::new(stream, socket, peer, false))
     }
 
-    /// Wraps a connection that a program opened to us.
+    /// Wraps a connection that a program has opened to us.
     ///
     /// # Errors
-    /// The kernel's.
+    /// A system call fails.
     pub(super) fn of(stream: StreamKey, socket: TcpStream) -> io::Result<Outside> {
         let peer = socket.peer_addr()?;
         Ok(Outside::new(stream, socket, peer, true))
@@ -101,14 +103,14 @@ impl Outside {
         &self.socket
     }
 
-    /// Resets the connection of a stream that was cut off: an orderly end would look as if all its
+    /// Resets the connection of a stream that was cut off. An orderly end would look as if all
     /// bytes had arrived.
     pub(super) fn cut(self) {
-        // If that fails, the connection ends in order.
+        // If this fails, the connection ends in order.
         let _ = SockRef::from(&self.socket).set_linger(Some(Duration::ZERO));
     }
 
-    /// Returns the events to watch for.
+    /// Returns the events for which the poller should watch the socket.
     pub(super) fn interest(&self) -> Interest {
         let read = self.connected && self.held.is_empty() && !self.silent;
         Interest { read, write: self.blocked }
@@ -117,14 +119,15 @@ impl Outside {
     /// Updates the events for which `poller` watches the socket, registered with `token`.
     pub(super) fn watch(&mut self, poller: &Poller, token: u64) {
         let interest = self.interest();
-        // A system call for each piece would cost as much as moving it, so only do it on a change.
-        // If it fails, the old interest stays.
+        // The poller is only changed if the events differ, because a system call for each piece
+        // would cost as much as moving the piece. If the change fails, the old events stay in use.
         if self.watched != Some(interest) && poller.change(&self.socket, token, interest).is_ok() {
             self.watched = Some(interest);
         }
     }
 
-    /// Moves as many bytes as possible.
+    /// Moves as many bytes as possible between the socket and the core. Returns the event that
+    /// results.
     pub(super) fn stir(&mut self, what: Stir, inside: &mut impl Inside) -> OutsideEvent {
         match what {
             Stir::Socket(ready) if !self.connected => {
@@ -160,10 +163,10 @@ impl Outside {
         }
     }
 
-    /// Writes the bytes that wait for the destination.
+    /// Writes the bytes that wait for the destination to the socket.
     ///
     /// # Errors
-    /// The socket's.
+    /// The socket reports an error.
     fn drain(&mut self, inside: &mut impl Inside) -> io::Result<()> {
         self.blocked = !self.connected;
         while !self.blocked {
@@ -212,7 +215,7 @@ impl Outside {
     }
 }
 
-/// Returns the reason to report to the client for `error` (tor-spec, "Closing streams").
+/// Returns the reason that is reported to the client for `error` (tor-spec, "Closing streams").
 pub(super) fn reason(error: &io::Error) -> EndReason {
     use io::ErrorKind;
     match error.kind() {

@@ -60,60 +60,64 @@ mod self_test;
 mod shard;
 mod workers;
 
-/// Tokens of the first shard's single files, in addition to those of each shard.
+/// Poller tokens of the first shard's own files, in addition to those of each shard.
 const STOP: u64 = 0;
 const DIRECTORY: u64 = 2;
 const HANGUP: u64 = 3;
-/// Status for the service manager.
+/// Status text for the service manager once the relay is ready.
 const READY: &str = "accepting links";
-/// Interval of renewing link certificates, which are valid for two days.
+/// Interval at which link certificates are renewed; they are valid for two days.
 const RECERTIFY: Duration = Duration::from_secs(12 * 3600);
-/// Interval of updating the description; without a change it is published only when due.
+/// Interval at which the description is updated. Without a change of settings, it is published
+/// only when due.
 const DESCRIBE: Duration = Duration::from_secs(60);
-/// Maximum number of incomplete handshakes per address, over all shards.
+/// Maximum number of incomplete handshakes from one address, over all shards.
 const MOST_HALF_OPEN: usize = 64;
 /// Maximum number of links to one relay, if each circuit has its own. Our relays accept as many at
-/// a time, and C tor more: `DoSConnectionMaxConcurrentCount` is 100, and only for clients.
+/// a time. C tor accepts more: `DoSConnectionMaxConcurrentCount` is 100, and only applies to
+/// clients.
 const MOST_DEDICATED: usize = MOST_HALF_OPEN;
-/// Time after which an observed rate is part of the history.
+/// Time after which an observed rate is certainly part of the history.
 const SETTLED: Duration = Duration::from_secs(12);
 
 /// Settings of a relay.
 pub struct Settings {
-    /// Addresses for links.
+    /// Addresses at which to listen for links.
     pub listen: Vec<SocketAddr>,
     /// The relay's keys.
     pub keys: KeyRing,
-    /// Answer directory requests.
+    /// Whether to answer directory requests.
     pub directory: bool,
-    /// Scheduler among the circuits of a link.
+    /// Scheduler that chooses among the circuits of a link.
     pub circuitmux: circuitmux::Kind,
-    /// Client of the directory authorities.
+    /// Directory client, which fetches documents and publishes the relay's descriptor.
     pub dirclient: DirClient,
     /// Settings that may change at run time.
     pub live: Live,
-    /// Taps for out-of-order delivery, one for each event loop ([`Tap::open_all`]); links of loops
-    /// without one are in order.
+    /// Taps for out-of-order delivery, one for each event loop ([`Tap::open_all`]). In an event
+    /// loop without a tap, links are in order.
     pub taps: Vec<Tap>,
-    /// Kind of TCP links.
+    /// Kind of the links over TCP.
     pub links: &'static StreamFamily,
-    /// Whether to use QUIC links in addition to TLS links, and if so, whether also in addition to
-    /// unordered ones.
+    /// Whether to use QUIC links in addition to TLS links; `None` if not. The value states whether
+    /// they are also used where an unordered TLS link exists.
     pub quic: Option<QuicLinking>,
-    /// Give each extended circuit its own link to the next relay.
+    /// Whether each extended circuit gets its own link to the next relay.
     pub dedicated_links: bool,
-    /// Use MPTCP for links in both directions, if the kernel supports it. Taps do not work with it.
+    /// Whether to use MPTCP for links in both directions, if the kernel supports it. Taps do not
+    /// work with MPTCP.
     pub mptcp: bool,
-    /// Number of event loops, each with its own core and its share of links and memory; 0 counts as
-    /// 1.
+    /// Number of event loops, each with its own core and its share of links and memory. A value of
+    /// 0 counts as 1.
     pub threads: usize,
-    /// Settings of a bridge, if it is one. `dirclient` must not publish its descriptors then.
+    /// Settings of a bridge; `None` if the relay is not a bridge. For a bridge, `dirclient` must
+    /// not publish descriptors.
     pub bridge: Option<BridgeSettings>,
 }
 
 impl Settings {
-    /// Creates settings from `description`, with one event loop and without a grace period or
-    /// private addresses.
+    /// Creates settings from `description`, with one event loop, without a grace period and
+    /// without private addresses.
     #[must_use]
     pub fn new(
         listen: Vec<SocketAddr>,
@@ -139,38 +143,39 @@ impl Settings {
     }
 }
 
-/// Maximum number of sets in [`Numbers`].
+/// Maximum number of sets of circuits in [`Numbers`].
 const SETS: usize = 16;
 
-/// A relay's numbers, for people.
+/// A relay's counters, for people.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Numbers {
     /// The core's statistics.
     pub stats: Stats,
-    /// Number of links, open or not.
+    /// Number of links, open or not yet open.
     pub links: usize,
     /// Bytes on links since the start: received, sent.
     pub carried: [u64; 2],
-    /// Connections refused because their address had too many.
+    /// Number of connections refused because their address had too many.
     pub refused: u64,
-    /// Connections closed at once for lack of file descriptors.
+    /// Number of connections closed at once for lack of file descriptors.
     pub turned_away: u64,
-    /// Tap for out-of-order delivery, if links may be unordered.
+    /// Kind of tap for out-of-order delivery, if links may be unordered; `None` otherwise.
     pub tap: Option<TapKind>,
     /// Number of records opened out of order.
     pub early: EarlyCounts,
-    /// Counters of QUIC links, if they are enabled.
+    /// Counters of QUIC links; `None` if they are disabled.
     pub quic: Option<QuicCounts>,
-    /// Counters of links and subflows, if MPTCP is enabled.
+    /// Counters of links and subflows; `None` if MPTCP is disabled.
     pub mptcp: Option<MptcpCounts>,
-    /// Each extended circuit has its own link.
+    /// Whether each extended circuit has its own link.
     pub dedicates_links: bool,
-    /// Sets that end here, with the fullest reordering buffers first; at most `SETS`.
+    /// Sets of circuits that end at this relay, those with the fullest reordering buffers first.
+    /// There are at most `SETS`.
     pub sets: Vec<SetNumbers>,
 }
 
 impl Numbers {
-    /// Adds the numbers of two shards.
+    /// Adds the counters of another shard.
     fn with(self, other: &Numbers) -> Numbers {
         let [received, sent] = [0, 1].map(|way| self.carried[way] + other.carried[way]);
         let mut sets = [self.sets, other.sets.clone()].concat();
@@ -192,7 +197,7 @@ impl Numbers {
     }
 }
 
-/// Combines optional values of two shards.
+/// Combines the values of two shards with `with`. If only one shard has a value, returns that.
 fn both<T>(one: Option<T>, other: Option<T>, with: impl Fn(T, T) -> T) -> Option<T> {
     match (one, other) {
         (Some(one), Some(other)) => Some(with(one, other)),
@@ -200,31 +205,31 @@ fn both<T>(one: Option<T>, other: Option<T>, with: impl Fn(T, T) -> T) -> Option
     }
 }
 
-/// Observer of a relay.
+/// Observer of a running relay.
 pub trait Watch {
-    /// Receives the addresses at which the relay listens, once it does.
+    /// Receives the addresses at which the relay listens, once it listens.
     fn listening(&mut self, at: &[SocketAddr]);
     /// Receives an event of the relay's core.
     fn event(&mut self, now: Time, event: &Event);
-    /// Receives the current numbers, about once a second.
+    /// Receives the current counters, about once a second.
     fn numbers(&mut self, now: Time, numbers: &Numbers);
     /// Receives a message for the log.
     fn note(&mut self, text: &str);
-    /// Receives the outcome of reading settings again after SIGHUP.
+    /// Receives the result of reading the settings again after SIGHUP.
     fn reloaded(&mut self, outcome: &Outcome) {
         self.note(&in_words(outcome));
     }
-    /// Receives a verdict: a clock is wrong, or ours is right again.
+    /// Receives a verdict about clocks: one is wrong, or the machine's clock is right again.
     fn clock(&mut self, skew: &Skew) {
         self.note(&skew.to_string());
     }
 }
 
-/// Runs a relay until `stop` is readable, and then until its circuits are gone or the grace period
-/// is over. Meanwhile it accepts no new links. More data on `stop` ends it at once.
+/// Runs a relay until `stop` is readable. Then it accepts no new links, and continues until its
+/// circuits are closed or the grace period is over. More data on `stop` end it at once.
 ///
 /// # Errors
-/// An address cannot be listened on, or the kernel is out of file descriptors at the start.
+/// An address cannot be listened on, or file descriptors run out at the start.
 pub fn run(settings: Settings, stop: &UnixStream, watch: &mut dyn Watch) -> io::Result<()> {
     run_rereading(settings, stop, None, watch)
 }
@@ -233,7 +238,7 @@ pub fn run(settings: Settings, stop: &UnixStream, watch: &mut dyn Watch) -> io::
 /// settings.
 ///
 /// # Errors
-/// As [`run`].
+/// As for [`run`].
 pub fn run_rereading(
     settings: Settings,
     stop: &UnixStream,
@@ -267,7 +272,8 @@ pub fn run_rereading(
     Ok(())
 }
 
-/// The first shard, the handles of the others, and state that exists only once.
+/// The first shard, the handles of the other shards, and the state that exists only once in a
+/// relay.
 struct MainShard<'r> {
     shard: Shard,
     workers: Workers,
@@ -277,10 +283,10 @@ struct MainShard<'r> {
     self_test: SelfTest,
     bridge: Option<BridgeSide>,
     network: Option<Arc<Network>>,
-    /// Rate limits of all shards: for receiving, for sending.
+    /// Rate limits that all shards share: one for receiving and one for sending.
     meters: [Meter; 2],
     reload: Option<Reload<'r, Changes>>,
-    /// Our TLS certificate, and the generator of the next one.
+    /// Current TLS certificate of the relay's links. The next field generates the next one.
     certificate: Vec<u8>,
     link_keys: LinkKeys,
     ticked: Time,
@@ -288,11 +294,11 @@ struct MainShard<'r> {
     certified: Time,
     /// Time of the next update of the description.
     describe_at: Time,
-    /// A message that circuits share links, though each should have its own, was logged.
+    /// Whether a message was logged that circuits share links, though each should have its own.
     told_shared: bool,
     file_watch: FileWatch,
-    /// Set when the relay was asked to stop: the earliest end, which requires that no circuit is
-    /// left, and the latest.
+    /// Earliest and latest end of the relay; `None` unless the relay was asked to stop. At the
+    /// earliest end, the relay only ends if no circuit is left.
     ends: Option<[Time; 2]>,
 }
 
@@ -343,7 +349,7 @@ impl<'r> MainShard<'r> {
         Ok(main)
     }
 
-    /// Waits for events and services the core; returns false when it is time to end.
+    /// Waits for events and services the core. Returns false when the relay should end.
     fn turn(&mut self, stop: &UnixStream, watch: &mut Clocked<'_>) -> io::Result<bool> {
         let (now, ready) = self.shard.turn(watch)?;
         for token in ready {
@@ -353,7 +359,7 @@ impl<'r> MainShard<'r> {
                 Token::File(EXTENDED) => self.take_brought(watch),
                 Token::File(HANGUP) if !self.on_hangup(watch) => return Ok(false),
                 Token::Listener(place) => self.accept(place, watch),
-                // Signals are read after everything else.
+                // Stop signals are read below, after all other events.
                 _ => {}
             }
         }
@@ -390,7 +396,7 @@ impl<'r> MainShard<'r> {
         Numbers { refused: self.entrance.refused(), ..numbers }
     }
 
-    /// Reads stop signals; returns true if the relay is to end at once.
+    /// Reads the signals in `stop`. Returns true if the relay should end at once.
     fn was_told_to_end(&mut self, now: Time, mut stop: &UnixStream, watch: &mut dyn Watch) -> bool {
         let asked = stop.read(&mut [0; 16]).unwrap_or(0);
         if asked > 1 || (asked > 0 && self.ends.is_some()) {
@@ -402,10 +408,10 @@ impl<'r> MainShard<'r> {
         false
     }
 
-    /// Stops accepting links, and lets circuits finish.
+    /// Stops accepting links. Existing circuits continue until the relay ends.
     fn begin_to_end(&mut self, now: Time, watch: &mut dyn Watch) {
         tell(&[NotifyState::Stopping]);
-        // Other shards report their circuits once a second.
+        // The other shards report their number of circuits only once a second.
         let from = if self.settings.threads > 1 { now + 2 * TICK } else { now };
         self.ends = Some([from, now + self.settings.live.grace]);
         self.shard.station.listeners.clear();
@@ -416,7 +422,7 @@ impl<'r> MainShard<'r> {
         watch.note(&format!("stopping: waiting for {circuits} circuits to finish"));
     }
 
-    /// Renews keys and link certificates before they expire, and updates the description.
+    /// Renews keys and link certificates before they expire. Updates the description.
     fn renew(&mut self, now: Time, watch: &mut dyn Watch) {
         if now.since(self.certified) >= RECERTIFY {
             self.certified = now;
@@ -433,7 +439,7 @@ impl<'r> MainShard<'r> {
 
     /// Runs the self-test, if one is due.
     fn test(&mut self, now: Time, watch: &mut dyn Watch) {
-        // A bridge must not be revealed to other relays.
+        // A bridge makes no test, because it must not be revealed to other relays.
         let is_tested = self.ends.is_none() && self.bridge.is_none();
         let Some(network) = self.network.as_deref().filter(|_| is_tested) else { return };
         let relay = Tested {
@@ -446,12 +452,13 @@ impl<'r> MainShard<'r> {
         let observed = self.history_file.history.observed();
         if let Some(said) = self.self_test.turn(now, observed, &relay) {
             watch.note(&said);
-            // Publish soon, once the received bytes are part of ten whole seconds.
+            // The description is published soon, once the received bytes are part of ten whole
+            // seconds.
             self.describe_at = self.describe_at.min(now + SETTLED);
         }
     }
 
-    /// Renews the certificates of CERTS cells, for our current TLS certificate.
+    /// Renews the certificates in CERTS cells, for the current TLS certificate.
     fn certify(&mut self, watch: &mut dyn Watch) {
         match credentials(self.settings.keys.keys(), &self.certificate, unix()) {
             Ok(credentials) => {
@@ -463,7 +470,7 @@ impl<'r> MainShard<'r> {
         }
     }
 
-    /// Uses another TLS certificate for new links. Links being opened keep the old one.
+    /// Uses another TLS certificate for new links. Links that are being opened keep the old one.
     fn show(&mut self, key: &LinkKey, watch: &mut dyn Watch) -> io::Result<()> {
         let context = Context::with_certificate(&key.certificate, &key.key);
         let context = context.map_err(io::Error::other)?;
@@ -533,13 +540,13 @@ impl<'r> MainShard<'r> {
     }
 }
 
-/// Returns the roles for incoming links, and for outgoing ones.
+/// Returns the credentials as they are used for incoming links, and for outgoing links.
 fn roles(credentials: Credentials) -> (Role, Role) {
     let credentials = Arc::new(credentials);
     (Role::Responder(Arc::clone(&credentials)), Role::Initiator(credentials))
 }
 
-/// Creates the parts of all shards; the first one listens.
+/// Creates the parts of all shards. Only the first shard listens.
 fn shards(
     settings: &mut Settings,
     meters: &[Meter; 2],
@@ -580,7 +587,7 @@ fn shards(
     ring::shards(settings.threads.max(1))?.into_iter().enumerate().map(make).collect()
 }
 
-/// Makes all shards listen for QUIC at the TCP addresses of the `first` one.
+/// Makes all shards listen for QUIC links at the TCP addresses of the `first` shard.
 fn take_quic(first: &mut Shard, others: &mut [Parts], entrance: &Entrance) -> io::Result<()> {
     let at = first.station.addresses()?;
     let mut sockets = quic::sockets(&at, 1 + others.len())?.into_iter();
@@ -612,12 +619,12 @@ fn config(settings: &Settings, credentials: &Credentials) -> Config {
     }
 }
 
-/// Returns a shard's share of the limit `most` for all.
+/// Returns one shard's share of `most`, a limit for all shards together.
 fn shared_out(most: usize, settings: &Settings) -> usize {
     (most / settings.threads.max(1)).max(1)
 }
 
-/// Returns the credentials for links with this TLS `certificate`.
+/// Returns the relay's credentials for links with the TLS `certificate`.
 fn credentials(keys: &RelayKeys, certificate: &[u8], unix: u64) -> io::Result<Credentials> {
     keys.credentials(&mut anabranch_os::entropy::generator()?, certificate, unix)
         .map_err(io::Error::other)

@@ -1,4 +1,5 @@
-//! Reading settings again on SIGHUP, with live circuits. They are applied completely or not at all.
+//! Reading settings again on SIGHUP, while circuits continue. New settings are applied completely
+//! or not at all.
 
 use std::fmt;
 use std::io;
@@ -6,7 +7,7 @@ use std::io;
 use anabranch_os::hangup::Hangup;
 use anabranch_os::manager::reloading;
 
-/// Callback that reads the settings; its error is one line that names the fault and its place.
+/// Callback that reads the settings. Its error is one line that names the mistake and its place.
 pub type Reread<'r, T> = Box<dyn FnMut() -> Result<Renewed<T>, String> + 'r>;
 
 /// Settings that were read again.
@@ -23,7 +24,7 @@ pub struct Renewed<T> {
 pub struct Names {
     /// Names of settings that were applied.
     pub changed: Vec<&'static str>,
-    /// Names of settings that require a restart: the old values stay in use.
+    /// Names of settings that have changed but require a restart. The old values stay in use.
     pub restart: Vec<&'static str>,
 }
 
@@ -41,11 +42,11 @@ impl fmt::Display for Names {
     }
 }
 
-/// Result of reading settings again: the changes, or an error, in which case the current settings
-/// stay.
+/// Result of reading settings again: the names of changed settings, or an error. After an error,
+/// the current settings stay in use.
 pub type Outcome = Result<Names, String>;
 
-/// Formats `outcome` in one line.
+/// Formats `outcome` as one line of text.
 #[must_use]
 pub fn in_words(outcome: &Outcome) -> String {
     match outcome {
@@ -54,41 +55,41 @@ pub fn in_words(outcome: &Outcome) -> String {
     }
 }
 
-/// Handler of SIGHUP.
+/// Handler of SIGHUP, which reads the settings again.
 pub struct Reload<'r, T> {
     pub(super) hangup: Hangup,
     reread: Reread<'r, T>,
-    /// The program also ends when its terminal is closed.
+    /// Whether the program also ends on SIGHUP when its terminal is closed.
     ends_with_terminal: bool,
 }
 
-/// Consequence of SIGHUP.
+/// Action to take after SIGHUP.
 pub(super) enum Asked<T> {
     /// End the program.
     End,
-    /// Apply these settings.
+    /// Apply these settings, which were read again.
     Adopt(Renewed<T>),
-    /// Keep the current settings, because the new ones are invalid; the reason.
+    /// Keep the current settings, because the new ones are invalid for this reason.
     Keep(String),
 }
 
 impl<'r, T> Reload<'r, T> {
-    /// Starts handling SIGHUP, with `reread` to read the settings.
+    /// Starts to handle SIGHUP. `reread` reads the settings.
     ///
     /// # Errors
-    /// The kernel's.
+    /// A system call fails.
     pub fn new(reread: Reread<'r, T>) -> io::Result<Reload<'r, T>> {
         Ok(Reload { hangup: Hangup::watch()?, reread, ends_with_terminal: false })
     }
 
-    /// Makes the program end when its terminal is closed.
+    /// Makes the program end on SIGHUP when its terminal is closed.
     #[must_use]
     pub fn ending_with_terminal(mut self) -> Reload<'r, T> {
         self.ends_with_terminal = true;
         self
     }
 
-    /// Handles all signals received so far.
+    /// Handles all signals received since the last call, and returns the action to take.
     pub(super) fn take(&mut self) -> Asked<T> {
         if self.hangup.take() && self.ends_with_terminal {
             return Asked::End;

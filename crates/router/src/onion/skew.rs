@@ -1,21 +1,22 @@
-//! Wrong clocks, for people: a verdict of [`anabranch_onion::clocks`] with the relay's name.
+//! Messages about wrong clocks, for people: a verdict of [`anabranch_onion::clocks`] with the
+//! relay's name.
 
 use std::fmt;
 
 use anabranch_onion::clocks::{Verdict, Witness, in_words};
 
-/// A verdict, and the name of its relay.
+/// A verdict about a clock, and the name of the relay.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Skew {
-    /// The clock that is wrong.
+    /// The verdict: which clock is wrong, and by how much.
     pub verdict: Verdict,
-    /// The relay's nickname, or its fingerprint if that is unknown; empty if the verdict is not
-    /// about a relay.
+    /// The relay's nickname, or its fingerprint if the nickname is unknown. Empty if the verdict
+    /// is not about a relay.
     pub name: String,
 }
 
 impl Skew {
-    /// Adds the relay's name, from `name_of`.
+    /// Adds the relay's name to `verdict`. `name_of` returns the name for an identity.
     pub(super) fn new(verdict: Verdict, name_of: impl Fn(&[u8; 20]) -> String) -> Skew {
         let name = match &verdict {
             Verdict::Ours(_, Witness::Authority(relay)) | Verdict::Theirs(relay, _) => {
@@ -26,7 +27,7 @@ impl Skew {
         Skew { verdict, name }
     }
 
-    /// Returns whether a clock is wrong.
+    /// Returns whether the verdict is that a clock is wrong.
     #[must_use]
     pub fn is_trouble(&self) -> bool {
         self.verdict != Verdict::Right

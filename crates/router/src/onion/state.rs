@@ -1,4 +1,4 @@
-//! A client's state between runs: guards and build times of circuits.
+//! The state of a client that is kept between runs: its guards, and the build times of circuits.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -19,21 +19,21 @@ const FILE: &str = "state.json";
 pub struct ClientState {
     /// Guards, in the order in which they were sampled.
     pub guards: KeptGuards,
-    /// Build times in milliseconds, oldest first.
+    /// Build times of circuits in milliseconds, oldest first.
     pub build_times: Vec<u32>,
-    /// Fields that a later version wrote.
+    /// Unknown fields of the file, which a later version has written.
     pub unknown: UnknownState,
 }
 
-/// Fields that a later version wrote: those of the file, of each guard by its list and fingerprint,
-/// and of its confirmation.
+/// Fields that a later version has written: those of the file, of each guard (by list and
+/// fingerprint), and of each guard's confirmation.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct UnknownState {
     file: Unknown,
     guards: BTreeMap<(List, [u8; 20]), [Unknown; 2]>,
 }
 
-/// A list of guards.
+/// Lists of guards in the file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum List {
     Default,
@@ -45,9 +45,9 @@ enum List {
 #[derive(Serialize, Deserialize)]
 struct Written {
     guards: Vec<WrittenGuard>,
-    /// The guards of a user who allows only few relays.
+    /// List of guards for a user who allows only few relays.
     restricted_guards: Vec<WrittenGuard>,
-    /// The bridges of a user who enters through bridges.
+    /// List of bridges, for a user who enters the network through bridges.
     #[serde(default)]
     bridges: Vec<WrittenGuard>,
     build_times_ms: Vec<u32>,
@@ -55,7 +55,7 @@ struct Written {
     unknown: Unknown,
 }
 
-/// A guard in the file; times in seconds since 1970.
+/// A guard in the file. Times are in seconds since 1970.
 #[derive(Serialize, Deserialize)]
 struct WrittenGuard {
     fingerprint: String,
@@ -96,8 +96,8 @@ impl WrittenGuard {
         }
     }
 
-    /// Returns the guard, and adds unknown fields to `unknown`. The error is a malformed
-    /// fingerprint.
+    /// Converts the entry to a guard. Adds the entry's unknown fields to `unknown`. The error is a
+    /// fingerprint that is malformed.
     fn read(self, list: List, unknown: &mut UnknownState) -> Result<Sampled<[u8; 20]>, String> {
         let Some(id) = digest(&self.fingerprint) else { return Err(self.fingerprint) };
         let (confirmed, of_confirmed) = match self.confirmed {
@@ -115,11 +115,11 @@ impl WrittenGuard {
 }
 
 impl ClientState {
-    /// Reads the state in `folder`; the default if there is none.
+    /// Reads the state in `folder`. Returns an empty state if there is no file.
     ///
     /// # Errors
-    /// The file cannot be read, or is damaged. It is left unchanged: it may contain guards that its
-    /// owner wants, and new guards are never chosen silently.
+    /// The file cannot be read, or is damaged. It is left unchanged, because it may contain guards
+    /// that its owner wants. New guards are never chosen silently.
     pub fn read(folder: &Path) -> Result<ClientState, StoreError> {
         let path = folder.join(FILE);
         let strange = |why: &str| {
@@ -154,10 +154,10 @@ impl ClientState {
         Ok(ClientState { guards, build_times: written.build_times_ms, unknown })
     }
 
-    /// Writes the state to `folder`; the old file stays if that fails.
+    /// Writes the state to a file in `folder`.
     ///
     /// # Errors
-    /// The system's.
+    /// The file cannot be written. The old file is unchanged then.
     pub fn write(&self, folder: &Path) -> Result<(), StoreError> {
         let written = |list, guards: &[Sampled<[u8; 20]>]| {
             let guards = guards.iter();

@@ -1,5 +1,5 @@
-//! A core and its links, for either role: one thread's sockets, and the calls that move bytes
-//! between them and the core.
+//! A core and its links, for a client or a relay: the sockets of one thread, and the calls that
+//! move bytes between sockets and core.
 
 use std::io;
 use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream};
@@ -27,13 +27,14 @@ use super::outside::{Inside, Outside, OutsideEvent, Stir};
 use super::tap::{Tap, save_syns};
 use anabranch_os::holders::{self, Transport};
 
-/// Smallest token of a listener, whose index is added. Smaller tokens are single files of the role.
+/// Smallest poller token of a listener; the listener's index is added. Smaller tokens belong to
+/// files of the client or relay that owns the station.
 pub(super) const LISTENERS: u64 = 16;
-/// Smallest token of a stream's socket, whose number in the role is added.
+/// Smallest poller token of a stream's socket; the number that the owner has given it is added.
 pub(super) const STREAMS: u64 = 1 << 61;
 /// Interval of checks that no event triggers.
 pub(super) const TICK: Duration = Duration::from_secs(1);
-/// Interval of looking for idle links.
+/// Interval between checks for idle links.
 const REST: Duration = Duration::from_secs(10);
 
 /// A core, its links, and its listeners.
@@ -44,32 +45,32 @@ pub(super) struct Station<C> {
     pub(super) carriers: Carriers,
     pub(super) listeners: Vec<TcpListener>,
     spare: Spare,
-    /// Our addresses as advertised to neighbours; empty for a client.
+    /// Addresses that we advertise to neighbours; empty for a client.
     pub(super) own: Vec<IpAddr>,
-    /// Claims shared with the relay's other shards, if it has any.
+    /// Table of links that the relay's shards share; `None` if there is only one shard.
     claims: Option<ShardClaims>,
-    /// Each link is opened for one circuit, regardless of other shards' links.
+    /// Whether each link is opened for one circuit, regardless of other shards' links.
     dedicates_links: bool,
-    /// Times of the last check for links that do not open, and for idle links.
+    /// Time of the last check for links that do not open. The next field is that for idle links.
     swept: Time,
     rested: Time,
 }
 
-/// Owner of a poller token.
+/// Meaning of a poller token.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Token {
-    /// A single file of the role.
+    /// A file of the client or relay that owns the station, with this token.
     File(u64),
     /// The listener with this index.
     Listener(usize),
-    /// A carrier and its file number, for [`Station::receive`].
+    /// A file of a carrier: the carrier's number and the file's, for [`Station::receive`].
     Carrier(u8, u64),
-    /// A stream's socket, by its number in the role.
+    /// The socket of a stream, with the number that the owner has given it.
     Stream(u64),
 }
 
 impl Token {
-    /// Returns the owner of `token`.
+    /// Returns the meaning of `token`.
     pub(super) fn of(token: u64) -> Token {
         match token {
             0..LISTENERS => Token::File(token),
@@ -84,12 +85,11 @@ impl Token {
 }
 
 impl<C: Core> Station<C> {
-    /// Creates a station without links that listens at the addresses in `at`. `tcp` is the kind of
-    /// listeners and of outgoing links.
+    /// Creates a station without links that listens at the addresses in `at`. `tcp` is the
+    /// protocol of listeners and of outgoing links.
     ///
     /// # Errors
-    /// An address cannot be listened on (the error names it), or the kernel is out of file
-    /// descriptors.
+    /// An address cannot be listened on (the error names it), or file descriptors run out.
     pub(super) fn new(
         clock: Clock,
         core: C,
@@ -120,29 +120,29 @@ impl<C: Core> Station<C> {
         })
     }
 
-    /// Allows links to be unordered from now on, with `tap` for out-of-order delivery.
+    /// Allows links to be unordered from now on. `tap` delivers their segments.
     ///
     /// # Errors
-    /// The kernel's.
+    /// A system call fails.
     pub(super) fn unorder(&mut self, tap: Tap) -> io::Result<()> {
         tap.file().map(|file| self.poller.add(file, TAP)).transpose()?;
-        // If the kernel does not save SYNs, incoming links stay in order.
+        // If the kernel does not save SYN packets, incoming links stay in order.
         self.listeners.iter().for_each(|listener| drop(save_syns(listener)));
         self.carriers.tcp.set_tap(tap);
         Ok(())
     }
 
-    /// Allows outgoing QUIC links alongside TLS links from now on.
+    /// Opens QUIC links alongside TLS links from now on, under the conditions in `linking`.
     pub(super) fn open_quic(&mut self, linking: QuicLinking) {
         let context = self.carriers.tcp.context().clone();
         self.carriers.quic = Some(QuicLinks::new(context, linking));
     }
 
-    /// Accepts QUIC links at these sockets from now on; `entrance` limits them together with
-    /// others.
+    /// Accepts QUIC links at `sockets` from now on. `entrance` limits them together with TCP
+    /// connections.
     ///
     /// # Errors
-    /// The kernel's.
+    /// A system call fails.
     pub(super) fn listen_quic(
         &mut self,
         sockets: QuicSockets,
@@ -160,12 +160,12 @@ impl<C: Core> Station<C> {
     /// Uses another certificate for new links.
     ///
     /// # Errors
-    /// The TLS library's: QUIC links keep the old certificate then.
+    /// The TLS library fails. QUIC links keep the old certificate then.
     pub(super) fn set_context(&mut self, context: &Context) -> io::Result<()> {
         self.carriers.set_context(context)
     }
 
-    /// Returns the number of links, open or not.
+    /// Returns the number of links, open or not yet open.
     pub(super) fn link_count(&self) -> usize {
         self.carriers.iter().map(Carrier::len).sum()
     }
@@ -176,12 +176,13 @@ impl<C: Core> Station<C> {
         all.fold([0; 2], |sum, some| [sum[0] + some[0], sum[1] + some[1]])
     }
 
-    /// Returns the counters of QUIC links, if they are enabled.
+    /// Returns the counters of QUIC links; `None` if they are disabled.
     pub(super) fn quic_counts(&self) -> Option<QuicCounts> {
         self.carriers.quic.as_ref().map(QuicLinks::counts)
     }
 
-    /// Services the file `file` of `carrier`: moves data between its links and the core.
+    /// Services the file numbered `file` of `carrier`, and moves data between the carrier's links
+    /// and the core.
     pub(super) fn receive(&mut self, now: Time, (carrier, file): (u8, u64), ready: Ready) {
         if let Some(links) = self.carriers.get_mut(carrier) {
             links.receive(now, &self.poller, file, ready);
@@ -189,7 +190,7 @@ impl<C: Core> Station<C> {
         self.take_news(now, carrier);
     }
 
-    /// Processes the events of the links of `carrier`, and flushes each link.
+    /// Processes the events of the links of `carrier`, and sends data on each of these links.
     fn take_news(&mut self, now: Time, carrier: u8) {
         loop {
             let Some(links) = self.carriers.get_mut(carrier) else { return };
@@ -221,7 +222,7 @@ impl<C: Core> Station<C> {
         self.core.handle_link(now, LinkInput::Opened { link, target, start });
     }
 
-    /// Opens a second link alongside `link`.
+    /// Opens a second link alongside `link`, to the same relay.
     fn open_beside(&mut self, now: Time, link: LinkId, target: (Target, Option<u8>)) {
         match self.carriers.open_beside(now, &self.poller, link, target) {
             Ok(carrier) => self.take_news(now, carrier),
@@ -229,10 +230,10 @@ impl<C: Core> Station<C> {
         }
     }
 
-    /// Joins the core with the relay's other shards.
+    /// Connects the core with the relay's other shards.
     ///
     /// # Errors
-    /// The kernel's.
+    /// A system call fails.
     pub(super) fn join(&mut self, siblings: Siblings) -> io::Result<()> {
         let Siblings { rings, claims, .. } = siblings;
         self.poller.add(rings.bell(), BELL)?;
@@ -254,25 +255,26 @@ impl<C: Core> Station<C> {
         self.dedicates_links
     }
 
-    /// Watches a single file of the role, with `token`.
+    /// Watches `file`, which belongs to the station's owner, with the poller token `token`.
     ///
     /// # Errors
-    /// The kernel's.
+    /// A system call fails.
     pub(super) fn watch(&self, file: impl AsFd, token: u64) -> io::Result<()> {
         debug_assert!(token < LISTENERS, "larger ones are listeners'");
         self.poller.add(file, token)
     }
 
-    /// Returns the addresses of the listeners.
+    /// Returns the addresses at which the station listens.
     ///
     /// # Errors
-    /// The kernel's.
+    /// A system call fails.
     pub(super) fn addresses(&self) -> io::Result<Vec<SocketAddr>> {
         self.listeners.iter().map(TcpListener::local_addr).collect()
     }
 
-    /// Accepts the next connection of listener `place`; returns `None` if there is none. If file
-    /// descriptors run out, it accepts the connection on a spare one and closes it at once.
+    /// Accepts the next connection of the listener with the index `place`. Returns `None` if there
+    /// is none. If file descriptors run out, accepts the connection on a spare one and closes it
+    /// at once.
     pub(super) fn accept(&mut self, place: usize) -> Option<(TcpStream, SocketAddr)> {
         self.spare.accept(self.listeners.get(place)?)
     }
@@ -282,10 +284,11 @@ impl<C: Core> Station<C> {
         self.spare.turned_away()
     }
 
-    /// Waits until a file is ready, the core's timeout or `other` is due, or a tick has passed.
+    /// Waits until a file is ready, the core's timeout or the time `other` is due, or a tick has
+    /// passed.
     ///
     /// # Errors
-    /// The kernel's.
+    /// A system call fails.
     pub(super) fn wait(&mut self, other: Option<Time>) -> io::Result<Vec<Ready>> {
         let now = self.clock.now();
         let links = self.carriers.iter().filter_map(Carrier::next_timeout).min();
@@ -299,8 +302,8 @@ impl<C: Core> Station<C> {
         self.core.next_timeout().is_some_and(|time| time <= now)
     }
 
-    /// Resumes rate-limited links, gives up those that do not open, and shrinks the buffers of idle
-    /// links.
+    /// Resumes links that waited for the rate limit, closes links that do not open, and releases
+    /// the buffers of idle links.
     pub(super) fn resume(&mut self, now: Time) {
         let sweeps = now.since(self.swept) >= TICK;
         if sweeps {
@@ -368,13 +371,13 @@ impl<C: Core> Station<C> {
         }
     }
 
-    /// Calls `act` on the carrier of a link.
+    /// Calls `act` on the carrier of `link`. Returns `None` if there is no such carrier.
     fn with<T>(&mut self, link: LinkId, act: impl FnOnce(&mut dyn Carrier) -> T) -> Option<T> {
         self.carriers.get_mut(link.carrier()).map(act)
     }
 
-    /// Moves bytes between a stream in the core and its external socket with this `number`; returns
-    /// the event for the role.
+    /// Moves bytes between a stream in the core and its external socket `outside`, which has the
+    /// number `number`. Returns the event for the station's owner.
     pub(super) fn stir(
         &mut self,
         now: Time,
@@ -383,25 +386,25 @@ impl<C: Core> Station<C> {
         what: Stir,
     ) -> OutsideEvent {
         let told = outside.stir(what, &mut Within { core: &mut self.core, now });
-        // It is registered with the poller for as long as it is in its role's table.
+        // The socket is registered with the poller for as long as its owner has it in a table.
         outside.watch(&self.poller, STREAMS + number);
         told
     }
 
-    /// Returns the seconds since 1970 by the machine's clock. Unlike our own clock it may have been
-    /// set, and continues during sleep.
+    /// Returns the seconds since 1970 by the machine's clock. Unlike this program's own clock, it
+    /// may have been set, and it continues during sleep.
     pub(super) fn unix(&self, _: Time) -> u64 {
         unix()
     }
 
-    /// Returns `now` together with the machine's time.
+    /// Returns `now` together with the time of the machine's clock.
     pub(super) fn moment(&self, now: Time) -> Moment {
         Moment { now, unix: self.unix(now) }
     }
 
     /// Records that `link` to a relay is open.
     pub(super) fn opened(&mut self, link: LinkId, identity: &Identity) {
-        // The link may already be gone.
+        // The link may already be closed.
         let is_there = self.carriers.has(link);
         if let Some(claims) = self.claims.as_mut().filter(|_| is_there) {
             claims.opened(link, identity.rsa);
@@ -410,7 +413,7 @@ impl<C: Core> Station<C> {
 
     fn dial(&mut self, now: Time, target: Target) {
         if self.dedicates_links {
-            // Other shards can use it once it is open.
+            // Other shards can use the link once it is open.
             if self.carriers.tcp.dial(&self.poller, target.clone()).is_err() {
                 self.core.handle_link(now, LinkInput::Unreachable { target });
             }
@@ -439,7 +442,7 @@ impl<C: Core> Station<C> {
         if !links.flush(now, &self.poller, link, &mut fetch) {
             return self.gone(now, link);
         }
-        // After a flush, when the kernel's queue will not change for a while.
+        // The look follows a flush, after which the kernel's queue does not change for a while.
         if self.core.wants_look(link)
             && let Some(view) = links.look(link)
         {
@@ -466,7 +469,7 @@ impl<C: Core> Station<C> {
     }
 }
 
-/// The core's side of a stream.
+/// The core's side of a stream, for an external socket.
 struct Within<'a, C> {
     core: &'a mut C,
     now: Time,

@@ -1,5 +1,5 @@
-//! A relay's keys on disk, the folder around them, and atomic writing: a file is written under
-//! another name and then renamed.
+//! A relay's keys on disk, the folder that contains them, and atomic writing. Atomic writing means
+//! that a file is written under another name and then renamed.
 
 use std::collections::BTreeMap;
 use std::fs::{self, DirBuilder, File, OpenOptions};
@@ -15,14 +15,14 @@ use super::kept::read_bytes;
 pub use super::store_error::StoreError;
 use anabranch_os::file_lock::FileLock;
 
-/// Name of the lock file, which a process locks while it uses the folder; same name and system call
-/// as in C tor.
+/// Name of the lock file, which a process locks while it uses the folder. The name and the system
+/// call are the same as in C tor.
 const LOCK: &str = "lock";
 
 /// Creates the folder `path` for its owner alone, if it is missing.
 ///
 /// # Errors
-/// It cannot be created, or is accessible to others.
+/// The folder cannot be created, or is accessible to other users.
 pub fn private_folder(path: &Path) -> Result<(), StoreError> {
     let told = |error| StoreError::File(path.to_owned(), error);
     DirBuilder::new().recursive(true).mode(0o700).create(path).map_err(told)?;
@@ -30,29 +30,30 @@ pub fn private_folder(path: &Path) -> Result<(), StoreError> {
     if mode & 0o077 == 0 { Ok(()) } else { Err(StoreError::Open(path.to_owned(), mode)) }
 }
 
-/// A data folder reserved for this process until this is dropped. The kernel releases it when the
-/// process ends, for whatever reason.
+/// A data folder that is reserved for this process until this is dropped. The kernel releases it
+/// when the process ends, for whatever reason.
 #[derive(Debug)]
 pub struct Claim {
     _lock: FileLock,
-    /// Messages about folders that others could access, and cannot any more.
+    /// Messages about folders that other users could access until their access was removed.
     pub tightened: Vec<String>,
 }
 
-/// Creates a data folder if it is missing, and reserves it for this process.
+/// Creates the data folder `data` if it is missing, and reserves it for this process.
 ///
 /// # Errors
-/// [`StoreError::Busy`]: another process uses it; and those of [`own_folder`].
+/// [`StoreError::Busy`] if another process uses the folder, and the errors of [`own_folder`].
 pub fn claim(data: &Path) -> Result<Claim, StoreError> {
     let tightened = own_folder(data)?;
     Ok(Claim { _lock: locked(data)?, tightened })
 }
 
-/// Creates a data folder if it is missing. If it is ours and others can access it, removes their
-/// access, and that to its folder of keys; returns messages about that.
+/// Creates the data folder `data` if it is missing. If this user owns it and others can access it,
+/// removes their access to it and to its folder of keys. Returns messages about removed access.
 ///
 /// # Errors
-/// It cannot be created; or [`StoreError::Open`]: others can access it, and it has another owner.
+/// The folder cannot be created. [`StoreError::Open`] if others can access it, and it has another
+/// owner.
 pub fn own_folder(data: &Path) -> Result<Vec<String>, StoreError> {
     let mut tightened = Vec::new();
     for folder in [data.to_owned(), data.join("keys")] {
@@ -64,7 +65,8 @@ pub fn own_folder(data: &Path) -> Result<Vec<String>, StoreError> {
     Ok(tightened)
 }
 
-/// Removes others' access to `folder` if it is ours; returns a message if they had any.
+/// Removes other users' access to `folder`, if this user owns it. Returns a message if others had
+/// access.
 fn tighten(folder: &Path) -> Result<Option<String>, StoreError> {
     let told = |error| StoreError::File(folder.to_owned(), error);
     let metadata = fs::metadata(folder).map_err(told)?;
@@ -85,7 +87,8 @@ pub(super) fn locked(data: &Path) -> Result<FileLock, StoreError> {
     options.read(true).write(true).create(true).truncate(false).mode(0o600);
     let file = options.open(&path).map_err(told)?;
     let Some(mut lock) = FileLock::take(file).map_err(told)? else {
-        // The owner may be a program that does not write its process ID, such as C tor.
+        // The owner of the lock may be a program that does not write its process ID, such as C
+        // tor.
         let owner = fs::read_to_string(&path).unwrap_or_default();
         return Err(StoreError::Busy(data.to_owned(), owner.trim().parse().ok()));
     };
@@ -97,10 +100,10 @@ pub(super) fn locked(data: &Path) -> Result<FileLock, StoreError> {
 /// Writes the file `path` atomically: at any moment it has either the old contents or the new.
 ///
 /// # Errors
-/// The file cannot be written, for example because the disk is full: the old one is unchanged, and
-/// nothing else is left.
+/// The file cannot be written, for example because the disk is full. The old file is unchanged
+/// then, and no other file is left.
 pub fn replace(path: &Path, content: &[u8]) -> Result<(), StoreError> {
-    // `with_extension` would give a certificate and its renewal one temporary name.
+    // `with_extension` would give a certificate and its renewal the same temporary name.
     let mut beside = path.as_os_str().to_owned();
     beside.push(".new");
     let beside = PathBuf::from(beside);
@@ -111,12 +114,12 @@ pub fn replace(path: &Path, content: &[u8]) -> Result<(), StoreError> {
     })
 }
 
-/// Reads a relay's keys from the folder `keys` of `data`, in C tor's files; generates them if there
-/// are none.
+/// Reads a relay's keys from the folder `keys` of `data`, in C tor's files. Generates all keys if
+/// there are none.
 ///
 /// # Errors
-/// Files cannot be read or written, some are missing, or they do not match: existing ones are left
-/// unchanged.
+/// Files cannot be read or written, some are missing, or they do not match. Existing files are
+/// left unchanged.
 pub fn load_or_make<R: CryptoRng>(
     data: &Path,
     rng: &mut R,
@@ -140,7 +143,7 @@ pub fn load_or_make<R: CryptoRng>(
     Ok(keys)
 }
 
-/// Returns whether any of the files `names` exists in a folder.
+/// Returns whether any of the files in `names` exists in `folder`.
 ///
 /// # Errors
 /// The folder cannot be accessed.
@@ -154,17 +157,18 @@ pub(super) fn is_any_there(folder: &Path, names: &[&str]) -> Result<bool, StoreE
     Ok(false)
 }
 
-/// Reads the keys in `folder`.
+/// Reads a relay's keys in `folder`.
 pub(super) fn load(folder: &Path) -> Result<RelayKeys, StoreError> {
-    // Before parsing any key, because an unreadable file must not count as missing.
+    // All files are read before any key is parsed, because an unreadable file must not count as
+    // missing.
     let read = |name| Ok((name, read_bytes(&folder.join(name))?));
     let files: BTreeMap<&str, _> = FILES.into_iter().map(read).collect::<Result<_, _>>()?;
     let keys = RelayKeys::from_files(|name| files.get(name)?.clone());
     keys.map_err(|error| StoreError::Keys(folder.to_owned(), error))
 }
 
-/// Writes the keys that have changed. An interrupted first run leaves none of them: all are written
-/// before the first is renamed.
+/// Writes the keys that have changed. All files are written before the first is renamed, so an
+/// interrupted first run leaves none of them.
 pub(super) fn save(folder: &Path, keys: &RelayKeys) -> Result<(), StoreError> {
     let mut files = keys.files().map_err(|error| StoreError::Keys(folder.to_owned(), error))?;
     files.retain(|file| fs::read(folder.join(file.name)).map_or(true, |old| old != file.content));

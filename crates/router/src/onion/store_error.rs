@@ -1,4 +1,4 @@
-//! Errors of state on disk.
+//! Errors of reading and writing state on disk.
 
 use std::fmt;
 use std::io;
@@ -9,13 +9,14 @@ use anabranch_onion::wire::keys::KeyError;
 /// Reason why keys or state are unavailable.
 #[derive(Debug)]
 pub enum StoreError {
-    /// A file or folder, and the system's error.
+    /// A file or folder cannot be accessed. The fields are its path and the system's error.
     File(PathBuf, io::Error),
-    /// Others can read the folder; its mode.
+    /// Other users can read the folder. The fields are its path and its mode.
     Open(PathBuf, u32),
-    /// Another process uses the folder; its ID, if it is known.
+    /// Another process uses the folder. The fields are its path and that process's ID, if it is
+    /// known.
     Busy(PathBuf, Option<u32>),
-    /// The keys in the folder are invalid.
+    /// The keys in the folder are invalid. The fields are its path and the error.
     Keys(PathBuf, KeyError),
 }
 

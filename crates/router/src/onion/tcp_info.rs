@@ -9,21 +9,23 @@ use anabranch_multipath::LinkView;
 
 use anabranch_os::socket_option;
 
-/// Bytes requested: later kernels have more fields, and fill as many as there is room for.
+/// Number of bytes that are requested from the kernel. Later kernels have more fields, and fill as
+/// many as there is room for.
 const ROOM: usize = 192;
 
-/// Reads the state of a connection. Fields that the kernel does not have are 0.
+/// Reads the state of the connection of `socket`. Fields that the kernel does not have are 0.
 ///
 /// # Errors
-/// The kernel's.
+/// A system call fails.
 pub(super) fn look(socket: &TcpStream) -> io::Result<LinkView> {
     let mut fields = [0_u8; ROOM];
     socket_option::get(socket.as_fd(), [libc::IPPROTO_TCP, libc::TCP_INFO], &mut fields)?;
     Ok(view(&fields))
 }
 
-/// Parses `struct tcp_info` (`linux/tcp.h`) by offsets, which never change: kernels only append
-/// fields. The `libc` crate's structure ends before the delivery rate.
+/// Parses the bytes of `struct tcp_info` (`linux/tcp.h`). Its offsets never change, because
+/// kernels only append fields. The structure in the `libc` crate lacks the delivery rate and later
+/// fields.
 fn view(told: &[u8; ROOM]) -> LinkView {
     let word = |at: usize| u32::from_ne_bytes(std::array::from_fn(|byte| told[at + byte]));
     let long = |at: usize| u64::from_ne_bytes(std::array::from_fn(|byte| told[at + byte]));

@@ -13,7 +13,8 @@ use anabranch_pt::{Args, BridgeLine, SocksClient, SocksRefusal};
 
 use super::is_passing;
 
-/// Addresses of the running transports, and messages about them. Clones share one state.
+/// The running transports with their addresses, and messages about transports. Clones share the
+/// same state.
 #[derive(Clone, Debug)]
 pub struct Transports(Arc<TransportDesk>);
 
@@ -31,24 +32,24 @@ struct Table {
     news: TransportNews,
 }
 
-/// Events since the last look.
+/// Events of transports since the last call.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub struct TransportNews {
-    /// A transport accepts connections now. This is not set for a mere message, so nothing retries
-    /// early because of one.
+    /// Whether a transport has started to accept connections. A message alone does not set this,
+    /// so that it causes no early retry.
     pub has_come_up: bool,
     /// Messages for the log.
     pub said: Vec<String>,
 }
 
-/// A bridge's transport: its name, its address, and the arguments for clients.
+/// A transport of a bridge: its name, its address, and the arguments that clients need.
 pub type Offer = (String, SocketAddr, Args);
 
 impl Transports {
-    /// Creates an empty table.
+    /// Creates an empty table of transports.
     ///
     /// # Errors
-    /// The kernel's.
+    /// A system call fails.
     pub fn new() -> io::Result<Transports> {
         let (bell, waker) = UnixStream::pair()?;
         bell.set_nonblocking(true)?;
@@ -56,7 +57,7 @@ impl Transports {
         Ok(Transports(Arc::new(TransportDesk { table: Mutex::default(), bell, waker })))
     }
 
-    /// Records that the transport `name` accepts SOCKS5 connections at `at`.
+    /// Records that the transport `name` accepts SOCKS5 connections at the address `at`.
     pub fn ready(&self, name: &str, at: SocketAddr) {
         let mut table = self.table();
         table.ready.insert(name.to_owned(), at);
@@ -70,7 +71,8 @@ impl Transports {
         self.table().ready.remove(name);
     }
 
-    /// Records that a bridge's transport `name` listens at `at`, with arguments `args` for clients.
+    /// Records that a bridge's transport `name` listens at the address `at`. Clients need the
+    /// arguments `args`.
     pub fn offer(&self, name: &str, at: SocketAddr, args: Args) {
         let mut table = self.table();
         table.offers.retain(|(other, ..)| other != name);
@@ -79,19 +81,20 @@ impl Transports {
         self.ring();
     }
 
-    /// Returns a bridge's transports, in the order in which they started.
+    /// Returns the transports of a bridge, in the order in which they were started.
     #[must_use]
     pub fn offers(&self) -> Vec<Offer> {
         self.table().offers.clone()
     }
 
-    /// Adds the message `text` for the log.
+    /// Adds `text` to the messages for the log.
     pub fn say(&self, text: String) {
         self.table().news.said.push(text);
         self.ring();
     }
 
-    /// Returns the address at which the transport `name` accepts connections.
+    /// Returns the address at which the transport `name` accepts connections; `None` if it is not
+    /// running.
     #[must_use]
     pub fn at(&self, name: &str) -> Option<SocketAddr> {
         self.table().ready.get(name).copied()
@@ -111,7 +114,7 @@ impl Transports {
     }
 
     fn ring(&self) {
-        // If the pipe is full, the owner is going to wake anyway.
+        // If the pipe is full, the owner has a wake-up pending already.
         let _ = (&self.0.bell).write(&[1]);
     }
 
@@ -121,11 +124,12 @@ impl Transports {
     }
 }
 
-/// A client's bridges, and the route to each.
+/// A client's bridges, and the route to each bridge's addresses.
 #[derive(Clone, Debug)]
 pub struct BridgeWays {
     bridges: Vec<BridgeIdentity>,
-    /// The transport for an address, with its arguments; `None` for a direct link.
+    /// Route to each address: the name of the transport and its arguments, or `None` for a direct
+    /// link.
     ways: BTreeMap<SocketAddr, Option<(String, Args)>>,
     transports: Transports,
 }
@@ -133,9 +137,10 @@ pub struct BridgeWays {
 /// Conflict between bridge lines.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum WaysError {
-    /// Two lines have one address.
+    /// Two lines have the same address.
     Address(SocketAddr),
-    /// Two lines with one RSA identity have different ed25519 identities; the second line.
+    /// Two lines with the same RSA identity have different ed25519 identities. The field is the
+    /// second line.
     Identities(String),
 }
 
@@ -157,8 +162,8 @@ impl fmt::Display for WaysError {
 impl std::error::Error for WaysError {}
 
 impl BridgeWays {
-    /// Creates routes to the bridges of these lines. Lines with one fingerprint are one bridge,
-    /// whose addresses are tried one after the other.
+    /// Creates routes to the bridges in `lines`. Lines with the same fingerprint belong to one
+    /// bridge, whose addresses are tried one after the other.
     ///
     /// # Errors
     /// [`WaysError`]
@@ -197,17 +202,17 @@ impl BridgeWays {
         &self.bridges
     }
 
-    /// Returns the transports that lead to them.
+    /// Returns the transports that lead to the bridges.
     #[must_use]
     pub fn transports(&self) -> &Transports {
         &self.transports
     }
 
-    /// Returns the address to connect to for bridge address `address`, and the SOCKS greeting to
-    /// send there, if any.
+    /// Returns the address to connect to in order to reach the bridge's address `address`. If that
+    /// is a transport's address, also returns the SOCKS greeting to send there.
     ///
     /// # Errors
-    /// The address is not a bridge's, or its transport is not running.
+    /// `address` is not a bridge's, or its transport is not running.
     pub(super) fn to(&self, address: SocketAddr) -> io::Result<(SocketAddr, Option<Greeting>)> {
         let stranger = || io::Error::other(format!("{address} is not a bridge's"));
         let Some((name, args)) = self.ways.get(&address).ok_or_else(stranger)? else {
@@ -220,7 +225,7 @@ impl BridgeWays {
     }
 }
 
-/// SOCKS dialogue with a transport, before the connection leads to a bridge.
+/// SOCKS dialogue with a transport, after which the connection leads to a bridge.
 #[derive(Debug)]
 pub(super) struct Greeting {
     dialogue: SocksClient,
@@ -228,7 +233,8 @@ pub(super) struct Greeting {
 }
 
 impl Greeting {
-    /// Processes the transport's reply; once connected, returns the bytes that followed it.
+    /// Processes bytes of the transport's reply. Once the connection leads to the bridge, returns
+    /// the bytes that followed the reply; `None` before that.
     ///
     /// # Errors
     /// The transport refuses the connection.
@@ -237,10 +243,10 @@ impl Greeting {
         Ok(is_open.then(|| self.dialogue.rest()))
     }
 
-    /// Writes the greeting; returns whether all of it is sent.
+    /// Writes the greeting. Returns whether all of it is sent.
     ///
     /// # Errors
-    /// The socket's.
+    /// The socket reports an error.
     pub(super) fn flush(&mut self, mut socket: &TcpStream) -> io::Result<bool> {
         while !self.out.is_empty() {
             match socket.write(&self.out) {

@@ -1,4 +1,4 @@
-//! Bytes queued for a socket.
+//! Bytes that are queued in this program for a socket.
 
 use std::io::{self, Write};
 use std::net::TcpStream;
@@ -8,8 +8,8 @@ use anabranch_multipath::Time;
 
 use crate::onion::is_passing;
 
-/// Time without progress after which a connection with queued bytes is stuck. Web servers use the
-/// same timeout.
+/// Time without progress after which a connection with queued bytes counts as stuck. Web servers
+/// use the same timeout.
 const STUCK: Duration = Duration::from_secs(60);
 
 /// Bytes queued for a socket, in order.
@@ -19,7 +19,8 @@ pub(super) struct Backlog {
     start: usize,
     /// Total number of bytes that the socket has accepted.
     taken: u64,
-    /// Value of `taken` when the queue was last seen to make no progress, and the time since then.
+    /// Value of `taken` at the last check, and the time of the first check with the same value.
+    /// `None` before the first check.
     still: Option<(u64, Time)>,
 }
 
@@ -38,8 +39,8 @@ impl Backlog {
         self.bytes.len() - self.start
     }
 
-    /// Returns whether the socket has accepted none of the queued bytes for a minute. Time counts
-    /// from the first call without progress, so call it every few seconds.
+    /// Returns whether the socket has accepted none of the queued bytes for [`STUCK`]. The time
+    /// counts from the first call without progress, so it should be called every few seconds.
     pub(super) fn is_stuck(&mut self, now: Time) -> bool {
         let waits = !self.is_empty();
         let known = self.still.filter(|(then, _)| waits && *then == self.taken);
@@ -55,7 +56,7 @@ impl Backlog {
     /// Writes as many bytes as the socket accepts.
     ///
     /// # Errors
-    /// The socket's.
+    /// The socket reports an error.
     pub(super) fn flush(&mut self, mut socket: &TcpStream) -> io::Result<()> {
         while !self.is_empty() {
             match socket.write(&self.bytes[self.start..]) {

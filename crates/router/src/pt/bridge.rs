@@ -1,4 +1,4 @@
-//! Bridge lines of our transport, and the file with a server's key.
+//! Bridge lines of our pluggable transport, and the file with a server's key.
 
 use std::net::SocketAddr;
 use std::path::Path;
@@ -12,42 +12,42 @@ use base64ct::{Base64UrlUnpadded, Encoding};
 
 use crate::onion::store::{StoreError, replace};
 
-/// Name of our transport in bridge lines and torrc.
+/// Name of our pluggable transport in bridge lines and torrc.
 pub const TRANSPORT: &str = "anabranch";
-/// Default profile of connections, if a bridge line has none.
+/// Profile of connections for a bridge line that names none.
 pub const PROFILE: &str = "nosteg";
-/// Keys in the bridge lines of our transport.
+/// Keys of the arguments in bridge lines of our transport.
 const KEYS: [&str; 3] = ["key", "profile", "host"];
 
-/// A server of our transport, as known to clients.
+/// A server of our transport, as a bridge line describes it to clients.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Bridge {
-    /// Its address.
+    /// Address of the server.
     pub address: SocketAddr,
-    /// Its key.
+    /// Public key of the server.
     pub key: BridgeKey,
-    /// Camouflage profile of its connections.
+    /// Camouflage profile of the server's connections.
     pub profile: Profile,
-    /// Host in requests, if the profile makes any; `None` for its address.
+    /// Host in HTTP requests, if the profile makes any. `None` to use the address.
     pub host: Option<String>,
 }
 
-/// Reason why a line is no bridge line of our transport.
+/// Reason why a line is not a bridge line of our transport.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum BridgeFault {
     /// The line is malformed.
     Line(BridgeError),
-    /// It has another transport, or none.
+    /// The line has another transport, or none.
     Transport(String),
-    /// It has an unknown or duplicate key.
+    /// The line has an unknown or duplicate key.
     Args(KeyFault),
-    /// `key=` is missing.
+    /// The key `key=` is missing.
     NoKey,
-    /// The value of `key=` is not a bridge's key.
+    /// The value of `key=` is not a bridge's public key.
     Key,
-    /// Its profile does not exist.
+    /// The line's profile does not exist.
     Profile(ProfileError),
-    /// `host=` is not a host name.
+    /// The value of `host=` is not a host name.
     Host(String),
 }
 
@@ -73,13 +73,13 @@ impl fmt::Display for BridgeFault {
 
 impl std::error::Error for BridgeFault {}
 
-/// An unknown or duplicate key. If it were ignored, a misspelt `profile` would silently select
-/// random bytes.
+/// An unknown or duplicate key. It must not be ignored: a misspelt `profile` would silently select
+/// the profile that looks like random bytes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum KeyFault {
-    /// An unknown key, and the known ones.
+    /// An unknown key. The fields are the key, and the known keys.
     Unknown(String, &'static [&'static str]),
-    /// A duplicate key.
+    /// A key that is given twice.
     Twice(String),
 }
 
@@ -96,7 +96,7 @@ impl fmt::Display for KeyFault {
 
 impl std::error::Error for KeyFault {}
 
-/// Refuses keys that are not in `known`, and duplicates.
+/// Refuses keys that are not in `known`, and keys that are given twice.
 ///
 /// # Errors
 /// [`KeyFault`]
@@ -130,7 +130,7 @@ impl Bridge {
         Ok(Bridge { address, key, profile, host })
     }
 
-    /// Returns the host for requests.
+    /// Returns the host for HTTP requests: `host`, or the address.
     #[must_use]
     pub fn called(&self) -> String {
         let by_address = || match self.address {
@@ -153,7 +153,7 @@ impl Bridge {
         }
     }
 
-    /// Returns the arguments of its bridge line.
+    /// Returns the arguments of the bridge line for this server.
     #[must_use]
     pub fn args(&self) -> Args {
         let pair = |key: &str, value: String| (key.to_owned(), value);
@@ -171,7 +171,7 @@ impl fmt::Display for Bridge {
     }
 }
 
-/// Reads the pictures in `folder` that can hide bytes; also returns the number of other files.
+/// Reads the pictures in `folder` that can hide bytes. Also returns the number of other files.
 ///
 /// # Errors
 /// The folder or a file cannot be read.
@@ -191,7 +191,7 @@ pub fn pictures(folder: &Path) -> Result<(Pictures, usize), StoreError> {
     Ok((pictures, refused))
 }
 
-/// Returns a message about `refused` files that are not usable pictures, unless there are none.
+/// Returns a message about `refused` files that are not usable pictures; `None` if there are none.
 #[must_use]
 pub fn told_of_pictures(refused: usize) -> Option<String> {
     match refused {
@@ -206,24 +206,25 @@ pub fn told_of_pictures(refused: usize) -> Option<String> {
 /// Reads a file with shapes of connections (`docs/formats.md`).
 ///
 /// # Errors
-/// It cannot be read, or is malformed.
+/// The file cannot be read, or is malformed.
 pub fn shapes(path: &Path) -> Result<Shapes, StoreError> {
     let told = |error| StoreError::File(path.to_owned(), error);
     let text = fs::read_to_string(path).map_err(told)?;
     Shapes::parse(&text).map_err(|fault| told(std::io::Error::other(fault)))
 }
 
-/// Returns whether `text` can be a `Host` header: a name or an address, and a port.
+/// Returns whether `text` is valid in a `Host` header: a name or an address, with an optional
+/// port.
 fn is_host(text: &str) -> bool {
     let plain = |byte: u8| byte.is_ascii_alphanumeric() || b".-:[]".contains(&byte);
     (1..=255).contains(&text.len()) && text.bytes().all(plain)
 }
 
-/// Reads a server's key from the file `path`: 43 characters of base64url. Generates it if there is
-/// none.
+/// Reads a server's key from the file `path`: 43 characters of base64url. Generates the key if
+/// there is no file.
 ///
 /// # Errors
-/// It cannot be read or written, or contains no key.
+/// The file cannot be read or written, or contains no key.
 pub fn server_key(path: &Path) -> Result<ServerKey, StoreError> {
     let file = |error| StoreError::File(path.to_owned(), error);
     match fs::read_to_string(path) {

@@ -1,4 +1,4 @@
-//! A client's station, with a link for each program.
+//! Client of our pluggable transport: a station with a link for each program.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -25,32 +25,33 @@ use super::wires::{WIRES, Wires};
 use super::{Ends, LISTENERS, PtEvent, Station, bind, carry, wall};
 use crate::onion::is_passing;
 
-/// Maximum number of concurrent programs.
+/// Maximum number of programs at a time.
 const MOST: usize = 4096;
 /// Timeout for a bridge's answer, and for a program's SOCKS request.
 const PATIENCE: Duration = Duration::from_secs(30);
 
-/// Kind of a port for programs.
+/// Kind of a port at which programs connect.
 #[derive(Clone, Debug)]
 pub enum Entrance {
-    /// SOCKS5: the destination is the bridge, and user and password are its arguments.
+    /// SOCKS5: the requested destination is the bridge's address. User name and password contain
+    /// the bridge's arguments.
     Socks,
-    /// All connections go to one bridge.
+    /// All connections go to this bridge, without SOCKS.
     Bridge(Box<Bridge>),
 }
 
-/// Settings of a client's station.
+/// Settings of a client of our transport.
 #[derive(Clone, Debug)]
 pub struct ClientSettings {
-    /// Ports for programs.
+    /// Ports at which programs connect.
     pub listen: Vec<(SocketAddr, Entrance)>,
-    /// Scheduler that chooses the connection of each chunk.
+    /// Scheduler that chooses the connection for each chunk of data.
     pub schedule: Spec,
-    /// Shapes of connections, if a profile uses them.
+    /// Shapes of connections, for profiles that use them.
     pub shapes: Shapes,
 }
 
-/// Programs, and the links that carry their data.
+/// State of a running client: programs, and the links that carry their data.
 pub struct ClientStation {
     clock: Clock,
     poller: Poller,
@@ -59,7 +60,7 @@ pub struct ClientStation {
     listeners: Vec<(TcpListener, Entrance)>,
     spare: Spare,
     wires: Wires,
-    /// The program and connection of each wire.
+    /// The program of each wire (a connection to a bridge), and the wire's identifier in the link.
     owners: BTreeMap<u64, (u64, ConnId)>,
     asking: BTreeMap<u64, Asking>,
     links: BTreeMap<u64, Link>,
@@ -69,19 +70,19 @@ pub struct ClientStation {
     events: Vec<PtEvent>,
 }
 
-/// A program whose SOCKS request is incomplete.
+/// A program whose SOCKS request is not complete yet.
 struct Asking {
     socket: TcpStream,
     dialogue: Dialogue,
     since: Time,
 }
 
-/// A program's link.
+/// The link of a program.
 struct Link {
     core: Client<ChaCha20Rng>,
     bridge: SocketAddr,
     local: Option<Local>,
-    /// SOCKS dialogue to answer once the link is up or has failed.
+    /// SOCKS dialogue that is to be answered once the link is open or has failed.
     answer: Option<Dialogue>,
     up: bool,
     since: Time,
@@ -111,10 +112,10 @@ impl LinkEnd for Client<ChaCha20Rng> {
 }
 
 impl ClientStation {
-    /// Creates a station that listens.
+    /// Creates a client that listens at the addresses in `settings`.
     ///
     /// # Errors
-    /// An address cannot be listened on (the error names it), or the kernel's.
+    /// An address cannot be listened on (the error names it), or a system call fails.
     pub fn new(settings: ClientSettings) -> io::Result<ClientStation> {
         let poller = Poller::new(1024)?;
         let mut listeners = Vec::new();
@@ -141,17 +142,17 @@ impl ClientStation {
         })
     }
 
-    /// Sets the source addresses of the station's own connections.
+    /// Sets the source addresses for connections to bridges.
     #[must_use]
     pub fn coming_from(mut self, outbound: Outbound) -> ClientStation {
         self.wires.outbound = outbound;
         self
     }
 
-    /// Opens a link for a program that has the other end of `socket`.
+    /// Opens a link to `bridge` for the program at the other end of `socket`.
     ///
     /// # Errors
-    /// The kernel's.
+    /// A system call fails.
     pub(super) fn adopt(&mut self, socket: TcpStream, bridge: &Bridge) -> io::Result<()> {
         let now = self.clock.now();
         self.next += 1;
@@ -161,23 +162,23 @@ impl ClientStation {
         Ok(())
     }
 
-    /// Returns whether all links are over and their data was delivered.
+    /// Returns whether all links have ended and all of their data was delivered.
     pub(super) fn is_idle(&self) -> bool {
         self.links.is_empty() && self.leaving.is_empty() && self.wires.len() == 0
     }
 
-    /// Returns the addresses of the listeners.
+    /// Returns the addresses at which the client listens.
     ///
     /// # Errors
-    /// The kernel's.
+    /// A system call fails.
     pub fn addresses(&self) -> io::Result<Vec<SocketAddr>> {
         self.listeners.iter().map(|(listener, _)| listener.local_addr()).collect()
     }
 
-    /// Runs the station until `ends` requests the end.
+    /// Runs the client until `ends` requests the end. `watch` receives its events.
     ///
     /// # Errors
-    /// The kernel's.
+    /// A system call fails.
     pub fn run<S: AsFd>(
         &mut self,
         ends: &Ends<'_, S>,
@@ -209,7 +210,7 @@ impl ClientStation {
         }
     }
 
-    /// Opens the link of program `number`, to `bridge`.
+    /// Opens the link of program `number` to `bridge`.
     fn open(
         &mut self,
         now: Time,
@@ -302,7 +303,7 @@ impl ClientStation {
                 (None, true)
             }
         };
-        // The first replies of a dialogue always fit into a new socket's buffer.
+        // A new socket's buffer always has room for the first replies of a dialogue.
         if asking.socket.write_all(&answer).is_err() || over {
             return;
         }
@@ -320,8 +321,8 @@ impl ClientStation {
         }
     }
 
-    /// Fails the requests of programs whose bridge does not answer, and closes connections without
-    /// a request.
+    /// Fails the requests of programs whose bridge does not answer in time. Closes connections on
+    /// which no request has arrived in time.
     fn give_up(&mut self, now: Time) {
         self.asking.retain(|_, asking| now.since(asking.since) < PATIENCE);
         let late = |link: &Link| !link.up && now.since(link.since) >= PATIENCE;
@@ -348,7 +349,7 @@ impl ClientStation {
                 said = true;
                 ending = self.obey(now, number, &mut link, output).or(ending);
             }
-            // Once a link is over, its program receives nothing more, not even an orderly end.
+            // Once a link has ended, its program receives nothing more, not even an orderly end.
             if ending.is_some() || !moved && !said {
                 break;
             }
@@ -400,7 +401,8 @@ impl ClientStation {
         None
     }
 
-    /// Ends a link: its program receives the queued data, or is reset.
+    /// Removes the link of program `number`, which has ended for the reason `ending`. The program
+    /// receives the data that are queued, or its connection is reset.
     fn over(&mut self, now: Time, number: u64, link: Link, ending: Ending) {
         for wire in link.wires.into_values() {
             self.owners.remove(&wire);
@@ -482,7 +484,7 @@ impl Station for ClientStation {
 }
 
 impl Link {
-    /// Moves bytes between the program and the link; returns whether any moved.
+    /// Moves bytes between the program and the link. Returns whether any bytes were moved.
     fn stir(&mut self, now: Time) -> bool {
         let Some(local) = &mut self.local else { return false };
         match local.stir(now, &mut self.core) {
@@ -501,7 +503,8 @@ impl Link {
     }
 }
 
-/// Returns the bridge that a program requests by SOCKS.
+/// Returns the bridge that a program requests by SOCKS. The error is the reason for refusing the
+/// request.
 fn bridge_of(request: &ProxyRequest, dialogue: &Dialogue) -> Result<Bridge, String> {
     let ProxyRequest::Connect { host, port } = request else {
         let why = "a program asked to resolve a name: this port only connects to bridges";

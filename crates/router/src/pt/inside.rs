@@ -1,4 +1,4 @@
-//! Our transport on a thread of the program that uses it.
+//! Our pluggable transport on a thread of the program that uses it, without a process of its own.
 
 use std::io;
 use std::net::{Ipv4Addr, SocketAddr};
@@ -14,16 +14,16 @@ use super::server::{ServerSettings, ServerStation};
 use super::{Ends, PtEvent, Shapes, Station, carry};
 use crate::onion::ways::Transports;
 
-/// A station on a thread, which ends when this is dropped.
+/// A client or server of our transport on a thread, which ends when this is dropped.
 pub struct Inside {
     _thread: StationThread,
 }
 
 impl Inside {
-    /// Starts a client of bridges; `transports` receives its address and its messages.
+    /// Starts a client of our transport. `transports` receives its address and its messages.
     ///
     /// # Errors
-    /// The kernel's.
+    /// A system call fails.
     pub fn client(schedule: Spec, transports: Transports) -> io::Result<Inside> {
         let any = (SocketAddr::from((Ipv4Addr::LOCALHOST, 0)), Entrance::Socks);
         let settings = ClientSettings { listen: vec![any], schedule, shapes: Shapes::default() };
@@ -37,7 +37,8 @@ impl Inside {
         Ok(inside)
     }
 
-    /// Starts a server for a bridge's clients; also returns its bridge line.
+    /// Starts a server of our transport for a bridge's clients. Also returns the server's bridge
+    /// line.
     ///
     /// # Errors
     /// Those of [`ServerStation::new`].
@@ -71,16 +72,17 @@ impl Inside {
     }
 }
 
-/// A station's thread, which ends when this is dropped.
+/// Thread of a client or server of our transport, which ends when this is dropped.
 pub(super) struct StationThread {
-    /// Closing it ends the thread.
+    /// Socket whose closing ends the thread.
     stop: Option<UnixStream>,
     thread: Option<JoinHandle<()>>,
 }
 
 impl StationThread {
-    /// Runs the station that `open` returns, on the thread that calls `open`: a station cannot
-    /// change threads. `watch` receives its events, and `broken` the error if it fails.
+    /// Runs the station that `open` returns. `open` is called on the new thread, because a station
+    /// cannot move to another thread. `watch` receives the station's events, and `broken` the
+    /// error if it fails.
     pub(super) fn start<S: Station, T: Send + 'static>(
         open: impl FnOnce() -> io::Result<(S, T)> + Send + 'static,
         mut watch: impl FnMut(PtEvent) + Send + 'static,
@@ -91,7 +93,7 @@ impl StationThread {
         let run = move || {
             let mut station = match open() {
                 Ok((station, about)) => {
-                    // The thread that started us waits for this.
+                    // The thread that started this one waits for the message.
                     let _ = opened.send(Ok(about));
                     station
                 }

@@ -1,4 +1,5 @@
-//! Local connections, of programs or to a relay, whose bytes links carry.
+//! Local connections, whose bytes links carry. At a client, they are connections of programs. At a
+//! server, they lead to a relay.
 
 use std::collections::BTreeMap;
 use std::io::{self, Read};
@@ -15,20 +16,22 @@ use super::backlog::Backlog;
 use super::socket_watch::SocketWatch;
 use crate::onion::{connecting_from, is_passing};
 
-/// Smallest token of a local connection; its link's number is added.
+/// Smallest poller token of a local connection; the number of its link is added.
 pub(super) const LOCALS: u64 = 1 << 62;
-/// Bytes read at once, and limit of bytes queued for the program.
+/// Number of bytes that are read at once, and maximum number of bytes that are queued for the
+/// program.
 const PIECE: usize = 64 << 10;
 
-/// A stream that a client has opened, and the source of the first connection that carried it.
+/// A stream that a client has opened, and the source address of the first connection that carried
+/// the stream.
 #[derive(Debug)]
 pub struct Arrival {
     pub(super) socket: TcpStream,
     pub(super) from: Option<SocketAddr>,
 }
 
-/// Returns two ends of a private TCP connection on this machine. With a pair of Unix sockets, the
-/// end of a stream and a reset would look the same.
+/// Returns the two ends of a private TCP connection on this machine. With a pair of Unix sockets,
+/// the end of a stream and a reset would look the same.
 pub(super) fn pair() -> io::Result<(TcpStream, TcpStream)> {
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?;
     let near = TcpStream::connect(listener.local_addr()?)?;
@@ -44,52 +47,53 @@ pub(super) fn pair() -> io::Result<(TcpStream, TcpStream)> {
     }
 }
 
-/// The end of a link that belongs to a local connection.
+/// This side's end of a link, as the link's local connection uses it.
 pub(super) trait LinkEnd {
-    /// Returns how many bytes it accepts now.
+    /// Returns the number of bytes that the link accepts now.
     fn room(&self) -> usize;
-    /// Writes `bytes`, at most as many as there is room for.
+    /// Writes `bytes` to the link. There must be room for all of them.
     fn write(&mut self, bytes: &[u8]);
-    /// Ends the outgoing stream.
+    /// Ends the outgoing stream of the link.
     fn finish(&mut self);
-    /// Returns the next bytes from the other end.
+    /// Returns the next bytes from the other side; `None` if there are none now.
     fn read(&mut self, now: Time) -> Option<Vec<u8>>;
-    /// Returns whether the other end's stream has ended and was read completely.
+    /// Returns whether the other side's stream has ended and was read completely.
     fn has_ended(&self) -> bool;
 }
 
-/// A local connection.
+/// The local connection of a link. "Program" means the program or relay at its other end.
 pub(super) struct Local {
     socket: TcpStream,
     connected: bool,
-    /// Dialogue with a relay's Extended ORPort, until it is complete.
+    /// Dialogue with a relay's Extended ORPort; `None` without one, or once it is complete.
     greeting: Option<ExtOrClient>,
     out: Backlog,
-    /// The socket may have input.
+    /// Whether the socket may have input.
     readable: bool,
-    /// `ended`: the program's stream has ended. `shut`: we have closed our sending side.
+    /// Whether the program's stream has ended. The next field is whether we have closed our
+    /// sending side.
     ended: bool,
     shut: bool,
     watched: SocketWatch,
 }
 
 impl Local {
-    /// Wraps a connection that a program opened to us; it must be nonblocking and watched for
-    /// input.
+    /// Wraps a connection that a program has opened to us. The socket must be non-blocking, and be
+    /// watched for input.
     pub(super) fn of(socket: TcpStream) -> Local {
         Local::new(socket, None, SocketWatch::of(Interest::READ))
     }
 
-    /// Wraps a connection that is not watched yet.
+    /// Wraps a connection whose socket no poller watches yet.
     pub(super) fn unwatched(socket: TcpStream) -> Local {
         Local::new(socket, None, SocketWatch::default())
     }
 
-    /// Opens a connection to `to`, from the local address `from` if one is given. It begins with
-    /// `greeting`, if there is one.
+    /// Opens a connection to the address `to`, from the local address `from` if one is given. The
+    /// connection begins with `greeting`, if there is one.
     ///
     /// # Errors
-    /// The kernel's.
+    /// A system call fails.
     pub(super) fn connect(
         (to, from): (SocketAddr, Option<IpAddr>),
         greeting: Option<ExtOrClient>,
@@ -112,17 +116,18 @@ impl Local {
         }
     }
 
-    /// Starts watching a connection of ours.
+    /// Starts to watch the connection, which we have opened, with `poller`.
     ///
     /// # Errors
-    /// The kernel's.
+    /// A system call fails.
     pub(super) fn add_to(&mut self, poller: &Poller, link: u64) -> io::Result<()> {
         self.watch_for(poller, link, self.interest(0))
     }
 
-    /// Updates the events to watch for, given the link's `room`.
+    /// Updates the events for which the socket is watched. `room` is the number of bytes that the
+    /// link accepts.
     pub(super) fn watch(&mut self, poller: &Poller, link: u64, room: usize) {
-        // If that fails, the old interest stays.
+        // If this fails, the old events stay in use.
         let _ = self.watch_for(poller, link, self.interest(room));
     }
 
@@ -135,12 +140,12 @@ impl Local {
         Interest { read, write: !self.connected || !self.out.is_empty() }
     }
 
-    /// Queues `bytes` for the program, ahead of the link's data.
+    /// Queues `bytes` for the program, before any data of the link.
     pub(super) fn say(&mut self, bytes: &[u8]) {
         self.out.push(bytes);
     }
 
-    /// Records that the socket is ready.
+    /// Records that the socket is ready for the events in `ready`.
     pub(super) fn ready(&mut self, ready: Ready) -> io::Result<()> {
         self.readable |= ready.read;
         if !self.connected && ready.write {
@@ -152,10 +157,11 @@ impl Local {
         Ok(())
     }
 
-    /// Moves bytes between the connection and `link`; returns whether any moved.
+    /// Moves bytes between the connection and `link`. Returns whether any bytes were moved.
     ///
     /// # Errors
-    /// The socket's, or the relay refuses the connection: it is over.
+    /// The socket reports an error, or the relay refuses the connection. The connection has ended
+    /// then.
     pub(super) fn stir(&mut self, now: Time, link: &mut dyn LinkEnd) -> io::Result<bool> {
         if !self.connected {
             return Ok(false);
@@ -169,23 +175,23 @@ impl Local {
         Ok(self.drain(now, link)? || filled)
     }
 
-    /// Writes queued bytes; returns whether the queue is empty.
+    /// Writes queued bytes. Returns whether the queue is empty.
     ///
     /// # Errors
-    /// The socket's.
+    /// The socket reports an error.
     pub(super) fn flush(&mut self) -> io::Result<bool> {
         self.out.flush(&self.socket)?;
         Ok(self.out.is_empty())
     }
 
-    /// Returns whether both directions have ended.
+    /// Returns whether the streams in both directions have ended.
     pub(super) fn is_over(&self) -> bool {
         self.ended && self.shut && self.out.is_empty()
     }
 
-    /// Resets the connection: an orderly end would look as if all its bytes had arrived.
+    /// Resets the connection. An orderly end would look as if all bytes had arrived.
     pub(super) fn cut(self) {
-        // If that fails, the connection ends in order.
+        // If this fails, the connection ends in order.
         let _ = SockRef::from(&self.socket).set_linger(Some(Duration::ZERO));
     }
 
@@ -209,7 +215,8 @@ impl Local {
         Ok(())
     }
 
-    /// Reads from the program, at most as much as `link` has room for.
+    /// Reads from the program, at most as much as `link` has room for. Returns whether any bytes
+    /// were read.
     fn fill(&mut self, link: &mut dyn LinkEnd) -> io::Result<bool> {
         let room = link.room().min(PIECE);
         if !self.readable || self.ended || room == 0 {
@@ -231,7 +238,8 @@ impl Local {
         Ok(true)
     }
 
-    /// Writes the data of `link` to the program, until it accepts no more.
+    /// Writes data of `link` to the program, until the program accepts no more. Returns whether
+    /// any bytes were written.
     fn drain(&mut self, now: Time, link: &mut dyn LinkEnd) -> io::Result<bool> {
         let mut moved = false;
         loop {
@@ -258,12 +266,13 @@ impl Local {
     }
 }
 
-/// Connections whose links are over, with data still queued for the program.
+/// Local connections whose links have ended, while data are still queued for the program.
 #[derive(Default)]
 pub(super) struct Leaving(BTreeMap<u64, Local>);
 
 impl Leaving {
-    /// Ends a link's connection: it receives the queued data, or is reset.
+    /// Adds the local connection of `link`, which has ended for the reason `ending`. The program
+    /// receives the queued data, or the connection is reset.
     pub(super) fn add(&mut self, poller: &Poller, link: u64, mut local: Local, ending: Ending) {
         let written = local.flush();
         match (ending, written) {
@@ -277,19 +286,19 @@ impl Leaving {
         }
     }
 
-    /// Returns whether there are none.
+    /// Returns whether there are no such connections.
     pub(super) fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
 
-    /// Services a connection whose socket is ready.
+    /// Services the connection of `link`, whose socket is ready.
     pub(super) fn ready(&mut self, link: u64) {
         if self.0.get_mut(&link).is_some_and(|local| local.flush().unwrap_or(true)) {
             self.0.remove(&link);
         }
     }
 
-    /// Resets connections whose programs have stopped reading: they would stay forever.
+    /// Resets connections whose programs have stopped reading. They would stay forever.
     pub(super) fn sweep(&mut self, now: Time) {
         for (_, local) in self.0.extract_if(.., |_, local| local.out.is_stuck(now)) {
             local.cut();

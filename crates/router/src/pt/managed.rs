@@ -1,4 +1,5 @@
-//! A transport started by another program (Tor's pt-spec): its environment and its replies.
+//! A transport that another program has started (Tor's pt-spec): reading its environment, and
+//! replying to that program, its parent.
 
 use std::fmt;
 use std::fs::DirBuilder;
@@ -19,23 +20,24 @@ use super::server::{Onward, ServerSettings, ServerStation};
 use crate::crawl;
 use crate::onion::store::replace;
 
-/// File name of a bridge's key, in the transport's state folder.
+/// Name of the file with a bridge's key, in the transport's state folder.
 const KEY_FILE: &str = "anabranch-bridge.key";
-/// File name of the bridge line for clients.
+/// Name of the file with the bridge line for clients.
 const LINE_FILE: &str = "anabranch-bridgeline.txt";
 
 /// Options that a bridge's operator can set for our transport.
 const OPTIONS: [&str; 5] = ["profile", "site", "pictures", "covers", "shapes"];
 
-/// A station for the parent process, and whether it ends with its standard input.
+/// A station that the parent has requested. The flag is whether the station ends with its standard
+/// input.
 pub enum Managed {
-    /// A client's.
+    /// A client of our transport.
     Client(Box<ClientStation>, bool),
-    /// A bridge's.
+    /// A server of our transport, at a bridge.
     Server(Box<ServerStation>, bool),
 }
 
-/// Reason why there is no station, which the parent has received.
+/// Reason why no station was opened. The parent has already received it.
 #[derive(Debug)]
 pub struct ManagedFailure(String);
 
@@ -47,17 +49,18 @@ impl fmt::Display for ManagedFailure {
 
 impl std::error::Error for ManagedFailure {}
 
-/// Limits of a bridge's links, with defaults for a parent that sets none.
+/// Limits of a bridge's links, with default values for a parent that sets none.
 #[derive(Clone, Copy, Debug)]
 pub struct Limits {
-    /// Maximum bytes that all links queue, in both directions.
+    /// Maximum number of bytes that all links queue, in both directions together.
     pub memory: usize,
-    /// Maximum number of concurrent links.
+    /// Maximum number of links at a time.
     pub links: usize,
 }
 
 impl Limits {
-    /// Smallest value of `memory`: four times what one client may send ahead of its reader.
+    /// Minimum of `memory`: four times the number of bytes that a client may send before they are
+    /// read.
     pub const LEAST: usize = 4 << 20;
 }
 
@@ -67,12 +70,13 @@ impl Default for Limits {
     }
 }
 
-/// Runs the dialogue with the parent on `out`: reads its environment (`get` returns a variable),
-/// and opens the requested station, which must be of this command's side (`at_client`). `shapes` is
-/// for a client; a server's shapes come from its options.
+/// Runs the dialogue with the parent on `out`, and opens the station that the parent requests. The
+/// requests are in the environment, of which `get` returns a variable. `at_client` is whether this
+/// command is for a client. `shapes` are for a client; those of a server are given by its options.
 ///
 /// # Errors
-/// The parent requests nothing of ours, or the station cannot be opened.
+/// The parent requests no transport of ours or one for the other side, or the station cannot be
+/// opened.
 pub fn managed(
     get: impl Fn(&str) -> Option<String>,
     (out, at_client): (&mut dyn Write, bool),
@@ -108,8 +112,8 @@ pub fn managed(
     }
 }
 
-/// Refuses outbound addresses that are not this machine's: otherwise each connection would fail
-/// later, without a message.
+/// Refuses source addresses that do not belong to this machine. Otherwise each connection would
+/// fail later, without a message.
 fn check_outbound(outbound: Outbound) -> Result<(), String> {
     let named = [
         ("TOR_PT_OUTBOUND_BIND_ADDRESS_V4", outbound.v4.map(IpAddr::V4)),
@@ -121,10 +125,10 @@ fn check_outbound(outbound: Outbound) -> Result<(), String> {
     Ok(())
 }
 
-/// Writes a log line for the parent's user.
+/// Writes a line for the log of the parent's user.
 ///
 /// # Errors
-/// The parent does not read it.
+/// The parent does not read the output.
 pub fn log_line(out: &mut dyn Write, words: &str) -> io::Result<()> {
     let line = Line::Log(pt::Severity::Warning, words.to_owned());
     writeln!(out, "{line}").and_then(|()| out.flush())
@@ -210,14 +214,14 @@ fn server(
     })
 }
 
-/// Opens the requested server; `warnings` gets messages for its operator.
+/// Opens the server that the parent requests. `warnings` gets messages for the bridge's operator.
 fn bridge(
     (wanted, method): (&pt::Server, &pt::ServerMethod),
     state: &Path,
     (schedule, limits): (&Spec, Limits),
     warnings: &mut Vec<String>,
 ) -> Result<ServerStation, String> {
-    // The transport creates the folder, which it may share with others (pt-spec).
+    // The transport creates the folder, which others may share (pt-spec).
     let made = DirBuilder::new().recursive(true).mode(0o700).create(state);
     made.map_err(|error| format!("{}: {error}", state.display()))?;
     let onward = match (&wanted.extended, wanted.relay) {
@@ -236,10 +240,11 @@ fn bridge(
 }
 
 /// Creates the settings of a server from its operator's `options` (`profile`, `site`, `pictures`,
-/// `covers`, `shapes`); its key is in the folder `state`. Also returns a warning for the operator.
+/// `covers`, `shapes`). The server's key is in the folder `state`. Also returns a warning for the
+/// operator, if there is one.
 ///
 /// # Errors
-/// One line: an option is invalid, unknown or given twice, or a file cannot be read.
+/// An option is invalid, unknown or given twice, or a file cannot be read. The error is one line.
 pub fn server_settings(
     (listen, onward): (SocketAddr, Onward),
     options: &pt::Args,
@@ -268,8 +273,8 @@ pub fn server_settings(
     Ok((settings, told_of_pictures(refused)))
 }
 
-/// Returns the bridge line of `bridge` for clients, with placeholders for address and fingerprint,
-/// which only the operator may know.
+/// Returns the bridge line of `bridge` for clients. It has placeholders for the address and the
+/// fingerprint, which only the operator knows.
 fn told_to_clients(bridge: &Bridge) -> String {
     let address = match bridge.address.ip().is_unspecified() {
         true => format!("ADDRESS:{}", bridge.address.port()),

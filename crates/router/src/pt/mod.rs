@@ -55,33 +55,34 @@ pub use plugin::{Plugin, PluginFailure, PluginSettings, ServerPlugin};
 pub use server::{Onward, ServerSettings, ServerStation};
 pub use stream::{ListenSettings, Listener, Stream, dial, listen};
 
-/// Scheduler of chunks: the connection with the most room takes the next one.
+/// Default scheduler of chunks of data: the connection with the most room takes the next chunk.
 pub const SCHEDULE: &str = "pull";
-/// Poller tokens of single files, and of the first listener.
+/// Poller tokens of files that exist only once, and of the first listener.
 const STOP: u64 = 0;
 const PARENT: u64 = 1;
 const LISTENERS: u64 = 16;
 /// Interval of checks that no event triggers.
 const TICK: Duration = Duration::from_secs(1);
 
-/// Events of a station.
+/// Event of a client or server of our transport.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum PtEvent {
-    /// A link is up; at a client, with the bridge's address.
+    /// A link is open. At a client, the field is the bridge's address.
     Up(Option<SocketAddr>),
-    /// A link is over; at a client, with the bridge's address.
+    /// A link has ended. At a client, the first field is the bridge's address.
     Over(Option<SocketAddr>, Ending),
-    /// A connection came from a peer that is not our client.
+    /// A connection was opened by a peer that is not a client of our transport.
     Stranger,
-    /// A link could not be opened or connected onward, with the reason.
+    /// A link could not be opened, or not be connected to its destination. The field is the
+    /// reason.
     Trouble(String),
 }
 
-/// Conditions that end a run.
+/// Conditions under which a run ends.
 pub struct Ends<'a, S> {
-    /// Becomes readable when the program is to end.
+    /// Socket that becomes readable when the program should end.
     pub stop: &'a S,
-    /// The end of standard input ends the run, too.
+    /// Whether the end of standard input also ends the run.
     pub with_input: bool,
 }
 
@@ -89,19 +90,20 @@ impl<S: AsFd> Ends<'_, S> {
     fn watch(&self, poller: &Poller) -> io::Result<()> {
         poller.add(self.stop, STOP)?;
         if self.with_input {
-            // It may be a file, which cannot be polled and is not a parent's pipe.
+            // Standard input may be a file, which cannot be polled and is no pipe from a parent.
             let _ = poller.add(io::stdin(), PARENT);
         }
         Ok(())
     }
 
-    /// Returns whether the event with `token` ends the run.
+    /// Returns whether the event with the poller token `token` ends the run.
     fn is_told(&self, token: u64) -> bool {
         match token {
             STOP => true,
             PARENT => match io::stdin().read(&mut [0; 512]) {
                 Ok(count) => count == 0,
-                // For example a closed terminal's, which would be ready forever.
+                // An example of an error that ends the run is a closed terminal, which would be
+                // ready forever.
                 Err(error) => !is_passing(&error),
             },
             _ => false,
@@ -109,32 +111,32 @@ impl<S: AsFd> Ends<'_, S> {
     }
 }
 
-/// A station, as its event loop uses it.
+/// A client or server of our transport, as its event loop uses it.
 trait Station {
     fn clock(&self) -> Clock;
 
     fn poller(&mut self) -> &mut Poller;
 
-    /// Returns the time of the next call to [`Station::work`] without an event.
+    /// Returns the time at which [`Station::work`] is to be called if there is no event before.
     fn next_timeout(&self) -> Option<Time>;
 
-    /// Services a file that is ready.
+    /// Services the file of the event `ready`.
     fn take(&mut self, now: Time, ready: Ready);
 
-    /// Runs checks that no event triggers, each [`TICK`].
+    /// Runs checks that no event triggers. It is called each [`TICK`].
     fn sweep(&mut self, now: Time);
 
-    /// Executes the core's outputs and moves bytes, until there is nothing left to do.
+    /// Executes the core's outputs and moves bytes, until nothing is left to do for now.
     fn work(&mut self, now: Time);
 
     /// Returns the events since the last call.
     fn events(&mut self) -> Vec<PtEvent>;
 }
 
-/// Runs a station until `ends` requests the end.
+/// Runs `station` until `ends` requests the end. `watch` receives the station's events.
 ///
 /// # Errors
-/// The kernel's.
+/// A system call fails.
 fn carry<S: AsFd>(
     station: &mut impl Station,
     ends: &Ends<'_, S>,
@@ -143,8 +145,8 @@ fn carry<S: AsFd>(
     carry_while(station, ends, watch, |_| true)
 }
 
-/// Runs a station as [`carry`] does, and while `goes_on` returns true; called at least each
-/// [`TICK`].
+/// Runs `station` as [`carry`] does, but only while `goes_on` returns true. `goes_on` is called at
+/// least each [`TICK`].
 fn carry_while<S: AsFd, T: Station>(
     station: &mut T,
     ends: &Ends<'_, S>,
@@ -177,8 +179,9 @@ fn carry_while<S: AsFd, T: Station>(
     }
 }
 
-/// Returns the start of a station in seconds since 1970, from the machine's current time. That
-/// clock may have been set since, and a station's own clock stops during sleep.
+/// Returns the time at which a station's clock started, in seconds since 1970. It is computed from
+/// the machine's current time. The machine's clock may have been set since, and the station's own
+/// clock stops during sleep.
 fn wall(clock: Clock) -> u64 {
     let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     now.saturating_sub(clock.now().since(Time::ZERO)).as_secs()

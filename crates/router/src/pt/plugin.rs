@@ -1,5 +1,6 @@
-//! An external program with pluggable transports (Tor's pt-spec). It is started with its
-//! environment, read, restarted when it ends, and stopped with us.
+//! An external program with pluggable transports (Tor's pt-spec). The program is started with the
+//! environment that pt-spec requires, its output is read, it is restarted when it ends, and it is
+//! stopped with this process.
 
 use std::ffi::OsString;
 use std::fs::DirBuilder;
@@ -23,18 +24,19 @@ use crate::onion::ways::Transports;
 
 /// Prefix of the specification's environment variables.
 const PREFIX: &str = "TOR_PT_";
-/// Subfolder of our data for the program's state, named as in C tor.
+/// Subfolder of our data folder for the program's state, which has the same name in C tor.
 const STATE: &str = "pt_state";
-/// Timeouts: for reporting its transports; for ending after its input is closed; for ending after
-/// SIGTERM.
+/// Timeout for the program to report its transports. The next constants are the time for it to end
+/// after its input is closed, and then after SIGTERM.
 const PATIENCE: Duration = Duration::from_secs(30);
 const PARTING: Duration = Duration::from_secs(2);
 const TERM: Duration = Duration::from_secs(1);
-/// Lines of its standard error forwarded per run, and maximum bytes of a line.
+/// Number of lines of the program's standard error that are forwarded per run. The next constant
+/// is the maximum number of bytes of a line.
 const LINES: usize = 10;
 const LONGEST: usize = 500;
-/// First and longest pause before a restart. It doubles each time, unless the program ran for
-/// `LONG_RUN`.
+/// First pause before a restart. It doubles with each restart, unless the program ran for
+/// `LONG_RUN`. The next constant is the longest pause.
 const FIRST_PAUSE: Duration = Duration::from_millis(500);
 const LAST_PAUSE: Duration = Duration::from_secs(60);
 const LONG_RUN: Duration = Duration::from_secs(60);
@@ -43,36 +45,36 @@ const STOP: u64 = 0;
 const OUTPUT: u64 = 1;
 const ERRORS: u64 = 2;
 
-/// A program, and the transports to start.
+/// Settings of a program with transports.
 #[derive(Clone, Debug)]
 pub struct PluginSettings {
-    /// Path and arguments.
+    /// Path of the program, and its arguments.
     pub program: Vec<String>,
     /// Names of the transports to start.
     pub transports: Vec<String>,
-    /// Our data folder; the program may write to a subfolder.
+    /// Our data folder, in which the program may write to a subfolder.
     pub data: PathBuf,
-    /// Further settings at a bridge.
+    /// Further settings for the program of a bridge; `None` at a client.
     pub server: Option<ServerPlugin>,
 }
 
-/// Settings of a bridge's program.
+/// Settings of a program at a bridge.
 #[derive(Clone, Debug)]
 pub struct ServerPlugin {
-    /// Addresses for transports to listen at.
+    /// Addresses at which transports should listen, by the transport's name.
     pub listen: Vec<(String, SocketAddr)>,
-    /// The operator's options for transports, by name.
+    /// The operator's options for transports, by the transport's name.
     pub options: Vec<(String, Args)>,
-    /// Address of the relay's Extended ORPort, and its cookie file.
+    /// Address of the relay's Extended ORPort, and path of the file with the port's cookie.
     pub extended: (SocketAddr, PathBuf),
-    /// Address of the relay's plain ORPort.
+    /// Address of the relay's ORPort for plain connections.
     pub relay: SocketAddr,
 }
 
 /// Reason why a program cannot be started.
 #[derive(Debug)]
 pub enum PluginFailure {
-    /// Its folder cannot be created.
+    /// The folder for the program's state cannot be created.
     Folder(PathBuf, io::Error),
     /// The program cannot be executed.
     Start(String, io::Error),
@@ -98,11 +100,12 @@ pub struct Plugin {
 }
 
 impl Plugin {
-    /// Starts a program. `transports` receives the addresses of its transports (at a bridge, their
-    /// offers), and messages.
+    /// Starts a program and a thread that keeps it running. `transports` receives the addresses of
+    /// the program's transports, and messages. At a bridge these are the addresses at which the
+    /// transports listen for clients.
     ///
     /// # Errors
-    /// [`PluginFailure`], only for the first start; later failures lead to a restart.
+    /// [`PluginFailure`], only for the first start. After later failures the program is restarted.
     pub fn start(
         settings: PluginSettings,
         transports: Transports,
@@ -134,16 +137,17 @@ struct Keeper {
     settings: PluginSettings,
     state: PathBuf,
     transports: Transports,
-    /// Closed when the thread has to end.
+    /// Socket that is closed when the thread should end.
     end: UnixStream,
     clock: Clock,
 }
 
-/// Reason for no longer reading from a program.
+/// Reason why the program's output is no longer read.
 enum Over {
-    /// This thread is to end.
+    /// The thread should end.
     Wanted,
-    /// The program has ended or is to be stopped, for this reason if it is known.
+    /// The program has ended, or should be stopped because it has failed. The field is the reason,
+    /// if it is known.
     Ended(Option<String>),
 }
 
@@ -176,7 +180,7 @@ impl Keeper {
         }
     }
 
-    /// Reads from the program until it ends.
+    /// Reads the output of the program until the program or the thread ends.
     fn listen(&self, child: &mut Child) -> Over {
         let broken = |error: io::Error| Over::Ended(Some(error.to_string()));
         let (Some(mut output), Some(errors)) = (child.stdout.take(), child.stderr.take()) else {
@@ -197,7 +201,7 @@ impl Keeper {
             if ready.iter().any(|one| one.token == STOP) {
                 return Over::Wanted;
             }
-            // Messages from before its end are reported before the end.
+            // Messages that the program wrote before its end are reported before the end.
             if ready.iter().any(|one| one.token == ERRORS)
                 && !errors.hear(|line| self.say(line))
                 && let Err(error) = poller.remove(&errors.output)
@@ -230,7 +234,7 @@ impl Keeper {
         Ok(poller)
     }
 
-    /// Forwards its errors and warnings.
+    /// Forwards the errors and warnings that the program has reported by pt-spec's messages.
     fn pass_on(&self, manager: &mut Manager) {
         for (severity, text) in manager.said() {
             if matches!(severity, Severity::Error | Severity::Warning) {
@@ -239,7 +243,7 @@ impl Keeper {
         }
     }
 
-    /// Records the transports that the program has reported.
+    /// Records the transports that the program has started, as it has reported.
     fn up(&self, manager: &Manager) {
         for (name, why) in manager.refused() {
             self.say(&format!("the program cannot start transport {name}: {why}"));
@@ -262,7 +266,7 @@ impl Keeper {
         }
     }
 
-    /// Waits for `pause`; returns whether the thread is to end.
+    /// Waits for `pause`. Returns whether the thread should end.
     fn is_told_to_end(&self, pause: Duration) -> bool {
         let Ok(mut poller) = Poller::new(1) else { return true };
         let wait = poller.add(&self.end, STOP).and_then(|()| Ok(poller.wait(Some(pause))?.count()));
@@ -279,7 +283,7 @@ fn is_late(was_ready: bool, now: Time, deadline: Time) -> bool {
     !was_ready && now >= deadline
 }
 
-/// Reads the program's output once; returns false at its end.
+/// Reads the program's standard output once. Returns false at the end of the output.
 fn hear(output: &mut ChildStdout, manager: &mut Manager) -> Result<bool, Failure> {
     let mut buffer = [0; 4096];
     match output.read(&mut buffer) {
@@ -291,13 +295,15 @@ fn hear(output: &mut ChildStdout, manager: &mut Manager) -> Result<bool, Failure
 /// The program's standard error.
 struct Errors {
     output: ChildStderr,
-    /// The beginning of a line, and the number of lines still to forward.
+    /// Beginning of a line that is not complete. The next field is the number of lines that may
+    /// still be forwarded.
     line: Vec<u8>,
     left: usize,
 }
 
 impl Errors {
-    /// Reads once and forwards complete lines; returns false at its end.
+    /// Reads standard error once, and passes complete lines to `pass_on`. Returns false at the end
+    /// of the output.
     fn hear(&mut self, mut pass_on: impl FnMut(&str)) -> bool {
         let mut buffer = [0; 4096];
         let count = self.output.read(&mut buffer).unwrap_or(0);
@@ -318,7 +324,8 @@ impl Errors {
     }
 }
 
-/// Stops the program as pt-spec requires: closes its input, then sends SIGTERM, then SIGKILL.
+/// Stops the program as pt-spec requires: closes its input, then sends SIGTERM, and finally
+/// SIGKILL.
 fn part(mut child: Child, over: &Over) {
     drop(child.stdin.take());
     let patience = if matches!(over, Over::Wanted) { PARTING } else { PARTING / 4 };
@@ -333,7 +340,7 @@ fn part(mut child: Child, over: &Over) {
     let _ = child.wait();
 }
 
-/// Waits for the program to end; returns whether it did within `patience`.
+/// Waits at most `patience` for the program to end. Returns whether it has ended.
 fn has_ended(child: &mut Child, patience: Duration) -> bool {
     let begun = Clock::start();
     while begun.now().since(Time::ZERO) < patience {
@@ -386,7 +393,7 @@ fn variables(settings: &PluginSettings, state: &Path) -> Vec<(&'static str, OsSt
     all
 }
 
-/// Returns `path` as an absolute path, as the specification requires.
+/// Returns `path` as an absolute path, which pt-spec requires.
 fn whole(path: &Path) -> OsString {
     path::absolute(path).unwrap_or_else(|_| path.to_owned()).into()
 }

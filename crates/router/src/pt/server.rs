@@ -1,4 +1,5 @@
-//! A server's station: the links of all clients, each connected to a relay or another server.
+//! Server of our pluggable transport: a station with the links of all clients. Each link is
+//! connected to a relay or another server.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::fmt;
@@ -34,44 +35,45 @@ mod visitors;
 
 use visitors::Visitors;
 
-/// Maximum number of concurrent connections, if the file limit allows as many.
+/// Maximum number of connections at a time, if the limit of file descriptors allows as many.
 const MOST: u64 = 60_000;
 
-/// Destination of links.
+/// Destination to which links are connected.
 #[derive(Clone, Debug)]
 pub enum Onward {
     /// A relay's ORPort, or any other server.
     Plain(SocketAddr),
     /// A relay's Extended ORPort: its address, and its cookie file.
     Extended(SocketAddr, PathBuf),
-    /// The program that runs the station.
+    /// The program that runs the station, which receives the streams.
     Program(Sender<Arrival>),
 }
 
-/// Settings of a server's station.
+/// Settings of a server of our transport.
 #[derive(Clone, Debug)]
 pub struct ServerSettings {
-    /// Address for clients.
+    /// Address at which clients connect.
     pub listen: SocketAddr,
     /// The bridge's key pair.
     pub key: ServerKey,
-    /// Camouflage profile of its connections.
+    /// Camouflage profile of the server's connections.
     pub profile: Profile,
-    /// Destination of links.
+    /// Destination to which links are connected.
     pub onward: Onward,
-    /// A web server that answers peers that are not our clients.
+    /// A web server that answers peers that are not clients of our transport; `None` for no
+    /// answer.
     pub site: Option<SocketAddr>,
-    /// Scheduler that chooses the connection of each chunk.
+    /// Scheduler that chooses the connection for each chunk of data.
     pub schedule: Spec,
-    /// Maximum bytes that all links queue, in both directions.
+    /// Maximum number of bytes that all links queue, in both directions together.
     pub memory: usize,
-    /// Maximum number of concurrent links.
+    /// Maximum number of links at a time.
     pub links: usize,
-    /// Shapes of connections, and covers in which answers hide bytes.
+    /// Shapes of connections, and covers: web objects in which answers hide bytes.
     pub covers: Covers,
 }
 
-/// Clients, and the local connections of their links.
+/// State of a running server: clients, and the local connections of their links.
 pub struct ServerStation {
     clock: Clock,
     poller: Poller,
@@ -85,17 +87,17 @@ pub struct ServerStation {
     site: Option<SocketAddr>,
     visitors: Visitors,
     wires: Wires,
-    /// Source addresses of the peers that opened links, in the order of the links.
+    /// Source addresses of the peers that have opened links, in the order of the new links.
     peers: VecDeque<SocketAddr>,
     addresses: BTreeMap<u64, SocketAddr>,
-    /// The local connection of each link; `None` if it has failed or is over.
+    /// The local connection of each link; `None` if the connection has failed or has ended.
     hosts: BTreeMap<LinkId, Option<Local>>,
     leaving: Leaving,
     touched: BTreeSet<LinkId>,
     events: Vec<PtEvent>,
 }
 
-/// One link of the core.
+/// This side's end of one link of the core.
 struct End<'a> {
     core: &'a mut Server<ChaCha20Rng>,
     link: LinkId,
@@ -124,11 +126,11 @@ impl LinkEnd for End<'_> {
 }
 
 impl ServerStation {
-    /// Creates a station that listens.
+    /// Creates a server that listens at the address in `settings`.
     ///
     /// # Errors
-    /// The address cannot be listened on (the error names it), the profile lacks something it
-    /// needs, or the kernel's.
+    /// The address cannot be listened on (the error names it), the profile lacks something that it
+    /// needs, or a system call fails.
     pub fn new(settings: ServerSettings) -> io::Result<ServerStation> {
         if settings.profile.wants_site() && settings.site.is_none() {
             return Err(io::Error::other(format!(
@@ -169,7 +171,8 @@ impl ServerStation {
             poller,
             listener,
             spare: Spare::new(),
-            // Each link has a local connection in addition to those that carry it.
+            // Half of the descriptors, because each link needs a local connection in addition to
+            // the connections that carry it.
             most: (limit() / 2).min(MOST) as usize,
             core: Server::new(config, generator()?),
             rng: generator()?,
@@ -186,7 +189,7 @@ impl ServerStation {
         })
     }
 
-    /// Sets the source addresses of the station's own connections.
+    /// Sets the source addresses of the connections that the server opens.
     #[must_use]
     pub fn coming_from(mut self, outbound: Outbound) -> ServerStation {
         self.wires.outbound = outbound;
@@ -199,10 +202,10 @@ impl ServerStation {
         &self.bridge
     }
 
-    /// Runs the station until `ends` requests the end.
+    /// Runs the server until `ends` requests the end. `watch` receives its events.
     ///
     /// # Errors
-    /// The kernel's.
+    /// A system call fails.
     pub fn run<S: AsFd>(
         &mut self,
         ends: &Ends<'_, S>,
@@ -223,8 +226,8 @@ impl ServerStation {
         }
     }
 
-    /// Makes room by closing the oldest connection on which we have sent nothing; returns false if
-    /// there is none.
+    /// Makes room by closing the oldest connection on which nothing was sent to the peer. Returns
+    /// false if there is none.
     fn make_place(&mut self, now: Time) -> bool {
         let Some(wire) = self.wires.oldest_unanswered() else { return false };
         self.dismiss(now, wire);
@@ -269,7 +272,7 @@ impl ServerStation {
         }
     }
 
-    /// Ends `link`, whose local connection has failed.
+    /// Ends `link`, because its local connection has failed with `error`.
     fn fail(&mut self, link: LinkId, error: &io::Error) {
         self.hosts.get_mut(&link).into_iter().for_each(|host| *host = None);
         self.core.reset(link);
@@ -336,7 +339,7 @@ impl ServerStation {
         }
     }
 
-    /// Moves bytes between `link` and its local connection; returns whether any moved.
+    /// Moves bytes between `link` and its local connection. Returns whether any bytes were moved.
     fn stir(&mut self, now: Time, link: LinkId) -> bool {
         let Some(host) = self.hosts.get_mut(&link) else { return false };
         let Some(local) = host else { return false };
@@ -347,8 +350,8 @@ impl ServerStation {
             }
             Ok(moved) => {
                 local.watch(&self.poller, link.0, self.core.room(link));
-                // The core remembers the link for some time after it is done; its file descriptor
-                // is released now.
+                // The core remembers the link for some time after its end. The file descriptor is
+                // released now.
                 if local.is_over() {
                     *host = None;
                 }

@@ -1,13 +1,13 @@
-//! Events for which a station's socket is watched.
+//! Events for which the poller watches a socket of a station.
 
 use std::io;
 use std::os::fd::AsFd;
 
 use anabranch_os::poller::{Interest, Poller};
 
-/// Events for which a socket is watched. A socket without wanted events is removed from the poller:
-/// the kernel always reports errors and connections that both ends have closed. The station would
-/// be woken by them without end.
+/// Events for which a poller watches a socket. If there are none, the socket is removed from the
+/// poller. For a socket in the poller, the kernel always reports errors and connections that both
+/// ends have closed. The station would be woken without end.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct SocketWatch(Option<Interest>);
 
@@ -17,10 +17,10 @@ impl SocketWatch {
         SocketWatch(Some(interest))
     }
 
-    /// Watches a socket for the events in `wanted` from now on.
+    /// Watches the socket for the events in `wanted` from now on.
     ///
     /// # Errors
-    /// The kernel's: nothing changes.
+    /// A system call fails. The events do not change then.
     pub(super) fn set(
         &mut self,
         poller: &Poller,

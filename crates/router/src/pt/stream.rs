@@ -47,33 +47,34 @@ use super::managed::Limits;
 use super::server::{Onward, ServerSettings, ServerStation};
 use super::{Ends, PtEvent, SCHEDULE, Station, carry_while};
 
-/// Time limit for sending the remaining data of a dropped stream.
+/// Maximum time for sending the remaining data of a dropped stream.
 const PARTING: Duration = Duration::from_secs(60);
 
 /// A stream of bytes through our transport. Reads and writes block.
 ///
 /// After this is dropped, written data is still sent for at most a minute, while the program runs
-/// and the other side sends nothing: unread data resets the stream. To be sure that everything has
-/// arrived, call [`Stream::finish`] and read until the end, which the other side has to send too. A
-/// stream that was cut ends with [`io::ErrorKind::ConnectionReset`].
+/// and the other side sends nothing. Data from the other side that nobody reads resets the stream.
+/// To be sure that everything has arrived, call [`Stream::finish`] and read until the end, which
+/// the other side has to send too. A stream that was cut ends with
+/// [`io::ErrorKind::ConnectionReset`].
 #[derive(Debug)]
 pub struct Stream {
     socket: TcpStream,
-    /// While this exists, the thread that carries the stream waits for more data.
+    /// The thread that moves the stream's data waits for more data while this exists.
     _owned: Option<Arc<()>>,
 }
 
 impl Stream {
-    /// Ends the outgoing stream: the other side reads the end.
+    /// Ends the outgoing stream, so that the other side reads its end.
     ///
     /// # Errors
-    /// The kernel's.
+    /// A system call fails.
     pub fn finish(&self) -> io::Result<()> {
         self.socket.shutdown(Shutdown::Write)
     }
 
-    /// Returns the underlying socket, for setting timeouts and the like. Its addresses are local to
-    /// this machine, and clones of it do not keep the stream alive.
+    /// Returns the underlying socket, on which timeouts and other options can be set. The socket's
+    /// addresses are local to this machine. Clones of the socket do not keep the stream open.
     #[must_use]
     pub fn socket(&self) -> &TcpStream {
         &self.socket
@@ -112,11 +113,11 @@ impl Write for Stream {
     }
 }
 
-/// Opens a stream to the server `bridge`. If its profile uses shapes of connections, the built-in
-/// ones are used.
+/// Opens a stream to the server `bridge`. If its profile uses shapes of connections, these are the
+/// built-in ones.
 ///
 /// # Errors
-/// The server does not answer within 30 s, or the kernel's.
+/// The server does not answer within 30 s, or a system call fails.
 pub fn dial(bridge: &Bridge) -> io::Result<Stream> {
     let (near, far) = pair()?;
     let (owned, bridge) = (Arc::new(()), bridge.clone());
@@ -148,7 +149,7 @@ pub fn dial(bridge: &Bridge) -> io::Result<Stream> {
             PtEvent::Trouble(why) => up(Err(io::Error::other(why))),
             PtEvent::Over(..) | PtEvent::Stranger => {}
         };
-        // The reader notices that the socket is closed.
+        // After an error the socket is closed, which the reader of the stream notices.
         let _ = carry_while(&mut station, &ends, &mut watch, goes_on);
     };
     thread::Builder::new().name("transport".into()).spawn(run)?;
@@ -159,17 +160,18 @@ pub fn dial(bridge: &Bridge) -> io::Result<Stream> {
 /// Settings of a server of our transport.
 #[derive(Clone, Debug)]
 pub struct ListenSettings {
-    /// Address for clients.
+    /// Address at which clients connect.
     pub address: SocketAddr,
-    /// Key pair; [`super::server_key`] stores one in a file.
+    /// Key pair of the server; [`super::server_key`] stores one in a file.
     pub key: ServerKey,
-    /// Camouflage profile of its connections.
+    /// Camouflage profile of the server's connections.
     pub profile: Profile,
-    /// A web server that answers peers that are not clients; http profiles require one.
+    /// A web server that answers peers that are not clients; `None` for no answer. HTTP profiles
+    /// require one.
     pub site: Option<SocketAddr>,
-    /// Covers in which answers hide bytes, if the profile uses any.
+    /// Covers (web objects in which answers hide bytes), if the profile uses any.
     pub covers: Covers,
-    /// Limits of its links.
+    /// Limits of the server's links.
     pub limits: Limits,
 }
 
@@ -183,7 +185,7 @@ impl ListenSettings {
     }
 }
 
-/// A server of our transport. Dropping it resets its streams.
+/// A server of our transport. Dropping it resets all of its streams.
 pub struct Listener {
     bridge: Bridge,
     taken: Receiver<Arrival>,
@@ -191,13 +193,15 @@ pub struct Listener {
 }
 
 impl Listener {
-    /// Returns what clients need to know; its text form is a bridge line.
+    /// Returns the server's address, key and profile, which clients need. Its text form is a
+    /// bridge line.
     #[must_use]
     pub fn bridge(&self) -> &Bridge {
         &self.bridge
     }
 
-    /// Waits for the next stream; also returns the source of the first connection that carried it.
+    /// Waits for the next stream. Also returns the source address of the first connection that
+    /// carried it.
     ///
     /// # Errors
     /// The server has ended, so there are no more streams.
@@ -207,10 +211,12 @@ impl Listener {
     }
 }
 
-/// Accepts streams of clients; `watch` receives events, on another thread.
+/// Starts a server, which accepts streams of clients. `watch` receives its events, on another
+/// thread.
 ///
 /// # Errors
-/// The address cannot be listened on, the profile lacks something it needs, or the kernel's.
+/// The address cannot be listened on, the profile lacks something that it needs, or a system call
+/// fails.
 pub fn listen(
     settings: ListenSettings,
     watch: impl FnMut(PtEvent) + Send + 'static,

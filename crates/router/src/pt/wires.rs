@@ -1,4 +1,4 @@
-//! The TCP connections that carry links (wires).
+//! Wires: the TCP connections that carry links.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::{self, Read};
@@ -14,64 +14,68 @@ use super::backlog::Backlog;
 use super::socket_watch::SocketWatch;
 use crate::onion::{connecting_from, is_passing};
 
-/// Smallest token of a wire; its number is added.
+/// Smallest poller token of a wire; the wire's number is added.
 pub(super) const WIRES: u64 = 1 << 61;
-/// Limits of bytes queued here for a socket, and of unsent bytes in the kernel. They are lost time
-/// if the connection is dead, so keep them small.
+/// Maximum number of bytes that are queued here for a socket. The next constant is that of unsent
+/// bytes in the kernel. Both are small, because these bytes are delayed if the connection is dead.
 const BUFFER: usize = 32 << 10;
 const UNSENT: u32 = 16 << 10;
-/// Growth of a wire's room that is reported to the core, in bytes.
+/// Growth of a wire's room, in bytes, from which the core receives a report.
 const STEP: usize = 4 << 10;
-/// Bytes read at once.
+/// Number of bytes that are read at once.
 const PIECE: usize = 64 << 10;
-/// Timeout for the other end to close a connection that we have closed.
+/// Timeout for the other end to close a connection after we have closed it.
 const LINGERS: Duration = Duration::from_secs(5);
-/// Idle time before the kernel sends keepalive probes.
+/// Time without traffic after which the kernel sends keepalive probes.
 const SILENT: Duration = Duration::from_secs(60);
 
-/// One connection.
+/// One TCP connection, and the bytes that are queued for it.
 struct Wire {
     socket: TcpStream,
     connected: bool,
     waits: Backlog,
-    /// The room that the core knows of.
+    /// Room for bytes on this wire, as the core knows it.
     believed: usize,
-    /// `dialled`: we opened the connection. `spoke`: we have sent something on it.
+    /// Whether we opened the connection. The next field is whether we have sent something on it.
     dialled: bool,
     spoke: bool,
-    /// It is not read until the wire that gets its bytes has room.
+    /// Whether the wire is not read, because the wire to which its bytes are forwarded has no
+    /// room.
     paused: bool,
-    /// `ended`: the other end has ended its stream. `finishing`: ours ends once the queue is sent.
+    /// Whether the other end has ended its stream. The next field is whether our stream ends once
+    /// the queue is sent.
     ended: bool,
     finishing: bool,
-    /// Time of our request to close, which takes effect once the queue is sent.
+    /// Time at which closing the wire was requested; `None` if it was not. The wire is closed once
+    /// its queue is sent.
     closing: Option<Time>,
     shut: bool,
     watched: SocketWatch,
 }
 
-/// Result of servicing a wire's socket.
+/// Result of servicing the socket of a wire.
 #[derive(Debug, Default)]
 pub(super) struct WireNews {
-    /// The connection has just opened.
+    /// Whether the connection has just opened.
     pub(super) opened: bool,
     pub(super) bytes: Vec<u8>,
-    /// The other end has ended its stream.
+    /// Whether the other end has ended its stream.
     pub(super) ended: bool,
-    /// The connection is gone, or could not be opened.
+    /// Whether the connection is closed or could not be opened.
     pub(super) gone: bool,
-    /// The error of a connection that could not be opened, if bytes are queued for it.
+    /// Error of a connection that could not be opened, if bytes are queued for it; `None`
+    /// otherwise.
     pub(super) unreached: Option<io::Error>,
 }
 
-/// All wires, by number; numbers are not reused.
+/// All wires, by number. Numbers are not reused.
 pub(super) struct Wires {
     wires: BTreeMap<u64, Wire>,
     next: u64,
     /// Source addresses of outgoing connections.
     pub(super) outbound: Outbound,
     buffer: Vec<u8>,
-    /// Wires that may have more room than their core knows of.
+    /// Wires that may have more room than the core knows of, or may have to be closed.
     changed: BTreeSet<u64>,
 }
 
@@ -88,19 +92,19 @@ impl Wires {
         self.wires.len()
     }
 
-    /// Opens a connection to `peer`; returns its number.
+    /// Opens a connection to `peer`. Returns the number of the new wire.
     ///
     /// # Errors
-    /// The kernel's.
+    /// A system call fails.
     pub(super) fn dial(&mut self, poller: &Poller, peer: SocketAddr) -> io::Result<u64> {
         let from = self.outbound.towards(peer.ip());
         self.add(poller, (connecting_from(peer, from)?, false))
     }
 
-    /// Adds the incoming connection `socket`; returns its number.
+    /// Adds the incoming connection `socket`. Returns the number of the new wire.
     ///
     /// # Errors
-    /// The kernel's.
+    /// A system call fails.
     pub(super) fn accept(&mut self, poller: &Poller, socket: TcpStream) -> io::Result<u64> {
         socket.set_nonblocking(true)?;
         self.add(poller, (socket, true))
@@ -132,7 +136,8 @@ impl Wires {
         Ok(self.next)
     }
 
-    /// Services a wire whose socket is ready. Reports nothing about one that we have closed.
+    /// Services the wire `number`, whose socket is ready. Returns no news about a wire that we
+    /// have closed.
     pub(super) fn take(&mut self, poller: &Poller, number: u64, ready: Ready) -> WireNews {
         let Some(wire) = self.wires.get_mut(&number) else { return WireNews::default() };
         let news = wire.take(&mut self.buffer, ready).unwrap_or_else(|error| wire.gone(error));
@@ -155,7 +160,7 @@ impl Wires {
         self.changed.insert(number);
     }
 
-    /// Closes the wire `number` once its queue is sent. Nothing more is reported about it.
+    /// Closes the wire `number` once its queue is sent. Nothing more is reported about that wire.
     pub(super) fn close(&mut self, now: Time, number: u64) {
         if let Some(wire) = self.wires.get_mut(&number) {
             wire.closing = Some(now);
@@ -163,8 +168,9 @@ impl Wires {
         }
     }
 
-    /// Writes queued bytes. Returns the room of wires that have more than their core knows of, or
-    /// whose stream we have just ended; `None` for wires that are gone.
+    /// Writes queued bytes. Returns the numbers of the wires that have changed: those with more
+    /// room than their core knows of, and those on which our stream has just ended. Each has its
+    /// room, or `None` if the wire is gone.
     pub(super) fn settle(&mut self, poller: &Poller) -> Vec<(u64, Option<usize>)> {
         let mut told = Vec::new();
         for number in std::mem::take(&mut self.changed) {
@@ -176,7 +182,7 @@ impl Wires {
                 told.extend(core_knows.then_some((number, None)));
                 continue;
             }
-            // The kernel would report this connection without end, although nothing is left to do.
+            // The wire is done. The kernel would report its connection without end.
             if wire.closing.is_some() && wire.ended && wire.shut {
                 self.wires.remove(&number);
                 continue;
@@ -189,20 +195,20 @@ impl Wires {
         told
     }
 
-    /// Drops wires that we closed and that the other end does not close.
+    /// Drops wires that we have closed and that the other end has not closed in time.
     pub(super) fn sweep(&mut self, now: Time) {
         let late = |wire: &Wire| wire.closing.is_some_and(|since| now.since(since) >= LINGERS);
         self.wires.retain(|_, wire| !late(wire));
     }
 
-    /// Returns wires whose sockets have accepted none of their queued bytes for a minute. Time
-    /// counts from the first call without progress.
+    /// Returns the wires whose sockets have accepted none of their queued bytes for a minute. The
+    /// time counts from the first call without progress.
     pub(super) fn stuck(&mut self, now: Time) -> Vec<u64> {
         let stuck = |(&number, wire): (&u64, &mut Wire)| wire.waits.is_stuck(now).then_some(number);
         self.wires.iter_mut().filter_map(stuck).collect()
     }
 
-    /// Returns the oldest incoming wire on which we have sent nothing.
+    /// Returns the oldest incoming wire on which we have sent nothing; `None` if there is none.
     pub(super) fn oldest_unanswered(&self) -> Option<u64> {
         let silent = |wire: &Wire| !wire.spoke && !wire.dialled;
         self.wires.iter().find(|(_, wire)| silent(wire)).map(|(&number, _)| number)
@@ -221,7 +227,7 @@ impl Wires {
         }
     }
 
-    /// Ends our stream on a wire once its queue is sent, and continues to read.
+    /// Ends our stream on the wire `number` once its queue is sent. The wire is still read.
     pub(super) fn finish(&mut self, number: u64) {
         if let Some(wire) = self.wires.get_mut(&number) {
             wire.finishing = true;
@@ -229,7 +235,7 @@ impl Wires {
         }
     }
 
-    /// Returns whether both ends of a wire have ended their streams.
+    /// Returns whether both ends of the wire `number` have ended their streams.
     pub(super) fn is_over(&self, number: u64) -> bool {
         self.wires.get(&number).is_none_or(|wire| wire.ended && wire.shut)
     }
@@ -241,7 +247,7 @@ impl Wires {
 
     fn watch(&mut self, poller: &Poller, number: u64) {
         if let Some(wire) = self.wires.get_mut(&number) {
-            // If that fails, the old interest stays.
+            // If this fails, the old events stay in use.
             let _ = wire.watch(poller, number);
         }
     }
@@ -293,7 +299,8 @@ impl Wire {
         Ok(())
     }
 
-    /// Returns the wire's room, if it has grown since it was last reported.
+    /// Returns the room of the wire if it has grown enough since it was last reported; `None`
+    /// otherwise.
     fn grown(&mut self) -> Option<usize> {
         if !self.connected || self.closing.is_some() {
             return None;

@@ -114,7 +114,8 @@ impl Experiment for AnonymityArgs {
 }
 
 impl AnonymityArgs {
-    /// Opens the consensuses. Fails if one of the files is not a consensus.
+    /// Opens the consensuses that the user has named. Fails if one of the files is not a
+    /// consensus.
     fn named(&self) -> Result<Vec<Named>, Failure> {
         let all = self.consensus.iter().map(|given| {
             let (file, hour) = parts(given);

@@ -1,4 +1,4 @@
-//! The results as one page.
+//! Results of the experiment as one HTML page.
 
 use anabranch_anonymity::figures::Share;
 use anabranch_experiment::anonymity::SHARES;
@@ -9,7 +9,7 @@ use maud::{Markup, html};
 use super::picture::{curves, top};
 use super::words::{self, KINDS, Kind, Subject};
 
-/// Returns the whole page.
+/// Returns the whole HTML page with all results.
 pub(super) fn page(subject: &Subject<'_>) -> String {
     anabranch_pages::page(
         "Anonymity of multi-path circuits",
@@ -158,12 +158,12 @@ fn circuits(tables: &[PathTable]) -> Markup {
     }
 }
 
-/// Returns the ticks of an axis of shares from 0 to `most`.
+/// Returns five ticks of an axis of shares from 0 to `most`.
 fn percents(most: f64) -> [(f64, String); 5] {
     [0.0, 0.25, 0.5, 0.75, 1.0].map(|at| (at, format!("{} %", number(at * most * 100.0))))
 }
 
-/// Upper end of the axis of chances.
+/// Upper end of the axis of probabilities.
 const MOST: f64 = 0.12;
 
 fn chances(tables: &[PathTable], legs: usize) -> Markup {

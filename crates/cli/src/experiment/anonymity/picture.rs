@@ -1,5 +1,5 @@
-//! Figure 5: a year by days, as curves with bands. One file for papers, and its panels for the
-//! page.
+//! Figure 5: shares of compromised clients by days of a year, as curves with bands. It is a single
+//! file for papers, and its panels are also on the page.
 
 use anabranch_anonymity::year::YearRow;
 use anabranch_experiment::anonymity::summary::YearTable;
@@ -12,14 +12,15 @@ use super::words::{KINDS, Kind, Subject, legend};
 const PANEL: (f64, f64) = (300.0, 200.0);
 /// Margin around each panel, in SVG units.
 const MARGIN: f64 = 45.0;
-/// Styles of the file, which is used without a style sheet.
+/// Styles of the file, which is used outside the page and so without its style sheet.
 const STYLE: &str = "text{font:12px sans-serif;fill:#333}.frame{fill:none;stroke:#999}\
     .band{opacity:.22}.line{fill:none;stroke-width:2}\
     .p0{fill:#2568b8}.p1{fill:#d06a00}.p2{fill:#1e8a5a}.p3{fill:#8250b5}\
     .line.p0{stroke:#2568b8}.line.p1{stroke:#d06a00}.line.p2{stroke:#1e8a5a}.line.p3{stroke:#8250b5}\
     .line.p0,.line.p1,.line.p2,.line.p3{fill:none}";
 
-/// Draws the curves of all rows in `width` by `height`: each band below its line.
+/// Draws the curves of all rows of `table` for one reading of Figure 5, in a panel of `width` by
+/// `height`. Each band is below its curve.
 pub(super) fn curves(table: &YearTable, kind: &Kind, (width, height): (f64, f64)) -> String {
     let last = table.days.last().copied().unwrap_or(1) as f64;
     let x = |day: u64| number(day as f64 / last * width);
@@ -42,13 +43,14 @@ pub(super) fn curves(table: &YearTable, kind: &Kind, (width, height): (f64, f64)
     table.rows.iter().zip(0..).map(curve).collect()
 }
 
-/// Returns the upper end of the axis: the greatest share of all curves, rounded up to a twentieth.
+/// Returns the upper end of a panel's axis: the largest share in any curve, rounded up to a
+/// twentieth.
 pub(super) fn top(table: &YearTable, kind: &Kind) -> f64 {
     let all = table.rows.iter().flat_map(|row| &row.at).map(|at| (kind.of)(at).high);
     ((all.fold(0.0, f64::max) * 20.0).ceil() / 20.0).max(0.05)
 }
 
-/// Returns the file, if a year was computed.
+/// Returns the content of the file; `None` if no year was simulated.
 pub(super) fn year(subject: &Subject<'_>) -> Option<String> {
     let table = subject.summary.figure_5()?;
     let (width, height) = (PANEL.0 + 2.0 * MARGIN, PANEL.1 + 2.0 * MARGIN);

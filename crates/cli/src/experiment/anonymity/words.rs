@@ -1,4 +1,4 @@
-//! Texts of the results that page, Markdown and terminal share.
+//! Texts about the results that the page, Markdown and the terminal share.
 
 use anabranch_anonymity::figures::{Band, Share};
 use anabranch_anonymity::fingerprints::Sharing;
@@ -9,21 +9,21 @@ use anabranch_experiment::anonymity::{Analysed, Listing, Outcome, VARIANTS};
 use anabranch_pages::figures::grouped;
 use serde_json::Value;
 
-/// The content of page, picture and Markdown.
+/// Data from which page, picture, Markdown and terminal output are made.
 pub(super) struct Subject<'a> {
-    /// The journal's first line.
+    /// The journal's first line, with the settings and origin of the results.
     pub(super) header: &'a Value,
-    /// Computed results.
+    /// Summary of the results.
     pub(super) summary: &'a Summary,
     /// Claims of the paper, each with its verdict.
     pub(super) claims: &'a [Claim],
 }
 
-/// One reading of Figure 5.
+/// One reading of Figure 5: which clients count as compromised.
 pub(super) struct Kind {
     /// Name for headings.
     pub(super) name: &'static str,
-    /// Accessor for the value on one day.
+    /// Function that selects the share of compromised clients on one day.
     pub(super) of: fn(&Compromised) -> Band,
 }
 
@@ -41,7 +41,7 @@ pub(super) const KINDS: [Kind; 4] = [
     },
 ];
 
-/// Days in the tables; the figures show all of them.
+/// Days that the tables show. The figures show all days.
 const TOLD: [u64; 4] = [30, 90, 182, 365];
 
 /// Describes the result of a unit in a few words.
@@ -59,7 +59,7 @@ pub(super) fn outcome(record: &Analysed) -> String {
     }
 }
 
-/// Returns a sentence on the analysis: its consensuses and its numbers of draws.
+/// Returns a sentence on the analysis: its consensuses, and its numbers of draws.
 pub(super) fn what(subject: &Subject<'_>) -> String {
     let count = subject.header["consensuses"].as_array().map_or(0, Vec::len);
     let number = |key: &str| grouped(subject.header[key].as_u64().unwrap_or(0));
@@ -81,7 +81,7 @@ pub(super) fn origin(header: &Value) -> String {
     format!("Program: {}. Machine: {}.", told("program"), told("machine"))
 }
 
-/// Returns a note on the data that a consensus lacks; empty if it is complete.
+/// Returns a note on the data that a consensus lacks; empty if it lacks none.
 pub(super) fn limits(listing: &Listing) -> &'static str {
     match (listing.has_policies, listing.has_families) {
         (true, true) => "",
@@ -98,7 +98,7 @@ fn consensus(listing: &Listing) -> String {
     }
 }
 
-/// Heads of the table of claims.
+/// Column headings of the table of claims.
 pub(super) const CLAIM_HEAD: [&str; 4] = ["the paper says", "its number", "verdict", "ours"];
 
 /// Returns the claims as rows.
@@ -118,7 +118,7 @@ fn band(band: Band, digits: usize) -> String {
     format!("{:.digits$} ({:.digits$} to {:.digits$})", band.mean, band.low, band.high)
 }
 
-/// Heads of the table of circuits.
+/// Column headings of the table of circuits.
 pub(super) const PATH_HEAD: [&str; 9] = [
     "consensus",
     "share",
@@ -150,12 +150,12 @@ pub(super) fn path_rows(tables: &[PathTable]) -> Vec<Vec<String>> {
     .collect()
 }
 
-/// Returns the number of entries of a row; `COMB` for the combination of several numbers.
+/// Returns the number of entries of a row in a table; `COMB` for the mixture of several numbers.
 pub(super) fn entries(row: &YearRow) -> String {
     row.legs.map_or("COMB".to_owned(), |legs| legs.to_string())
 }
 
-/// Returns the same for a legend.
+/// Returns the number of entries of a row in a legend.
 pub(super) fn legend(row: &YearRow) -> String {
     match row.legs {
         Some(1) => "one entry".to_owned(),
@@ -164,14 +164,14 @@ pub(super) fn legend(row: &YearRow) -> String {
     }
 }
 
-/// Returns the heads of the table of a year by days.
+/// Returns the column headings of the table of a year by days.
 pub(super) fn day_head(table: &YearTable) -> Vec<String> {
     let days = table.days.iter().filter(|day| TOLD.contains(day));
     let days = days.map(|day| format!("day {day}"));
     ["entries".to_owned(), "guards a year".to_owned()].into_iter().chain(days).collect()
 }
 
-/// Returns a year as rows.
+/// Returns the shares on the days of a year as rows of a table.
 pub(super) fn day_rows(table: &YearTable, kind: &Kind) -> Vec<Vec<String>> {
     let row = |row: &YearRow| {
         let days = table.days.iter().zip(&row.at).filter(|(day, _)| TOLD.contains(day));
@@ -181,7 +181,7 @@ pub(super) fn day_rows(table: &YearTable, kind: &Kind) -> Vec<Vec<String>> {
     table.rows.iter().map(row).collect()
 }
 
-/// Heads of the table of all adversaries and consensuses after the last day.
+/// Column headings of the table of the last day, for all adversaries and consensuses.
 pub(super) const LAST_HEAD: [&str; 9] = [
     "consensus",
     "adversary",
@@ -194,7 +194,7 @@ pub(super) const LAST_HEAD: [&str; 9] = [
     "all of three",
 ];
 
-/// Returns the last day of each year as rows.
+/// Returns the shares on the last day of each year as rows of a table.
 pub(super) fn last_rows(tables: &[YearTable]) -> Vec<Vec<String>> {
     let row = |table: &YearTable| {
         let last = |row: usize, of: fn(&Compromised) -> Band| {
@@ -216,12 +216,12 @@ pub(super) fn last_rows(tables: &[YearTable]) -> Vec<Vec<String>> {
     tables.iter().map(row).collect()
 }
 
-/// Returns the adversaries and their behaviour as rows.
+/// Returns the adversaries, with their descriptions, as rows of a table.
 pub(super) fn variant_rows() -> Vec<Vec<String>> {
     VARIANTS.iter().map(|one| vec![one.name.to_owned(), one.about.to_owned()]).collect()
 }
 
-/// Heads of the table of guard fingerprints.
+/// Column headings of the table of guard fingerprints.
 pub(super) const SHARING_HEAD: [&str; 9] = [
     "consensus",
     "entries",
@@ -234,8 +234,8 @@ pub(super) const SHARING_HEAD: [&str; 9] = [
     "effective",
 ];
 
-/// Returns guard fingerprints as rows; `of` chooses guards that clients draw, or sets that are
-/// handed out.
+/// Returns the results on guard fingerprints as rows of a table. `of` selects guards that clients
+/// draw, or fixed sets of guards.
 pub(super) fn sharing_rows(
     tables: &[FingerprintTable],
     of: fn(&anabranch_anonymity::fingerprints::FingerprintRow) -> &Sharing,

@@ -1,4 +1,4 @@
-//! Bars and claims as texts: the subject, the rule, and the verdict.
+//! Texts about required limits and claims: the subject, the rule, and the verdict.
 
 use anabranch_experiment::camouflage::bars::{Bar, Held};
 use anabranch_experiment::camouflage::claims::{Claim, Judged, Verdict};
@@ -6,11 +6,11 @@ use anabranch_experiment::camouflage::claims::{Claim, Judged, Verdict};
 use super::super::numbers::{NONE, span, value};
 use super::words::{Subject, times, title};
 
-/// Heads of the table of bars.
+/// Column headings of the table of bars.
 pub(super) const BAR_HEAD: [&str; 7] =
     ["bar", "connection", "limit", "measured", "verdict", "rounds", "through Tor, over Tor alone"];
 
-/// Explains what the bars are and how they are judged.
+/// Explains what the required limits are, and how they are judged.
 pub(super) fn held() -> &'static str {
     "The bars are limits of what our profiles may cost. They are judged on downloads of 1 MB \
      without Tor: the table has medians of the medians of rounds (with intervals of 95 %, by \
@@ -21,7 +21,8 @@ pub(super) fn held() -> &'static str {
      cannot be judged."
 }
 
-/// Returns the bars as rows, the missed ones first; heads are [`BAR_HEAD`].
+/// Returns the required limits as rows of a table, the missed ones first. The headings are
+/// [`BAR_HEAD`].
 pub(super) fn bar_rows(subject: &Subject<'_>) -> Vec<Vec<String>> {
     let mut bars: Vec<&Held> = subject.bars.iter().collect();
     bars.sort_by_key(|one| [Some(false), None, Some(true)].iter().position(|is| *is == one.is_met));
@@ -37,7 +38,7 @@ fn bar_row(one: &Held) -> Vec<String> {
     };
     let sign = if one.bar == Bar::Goodput { "≥" } else { "≤" };
     let found = match one.bar {
-        // `found` is the upper end of the interval, which is shown.
+        // The measured value is the upper end of the interval, which is shown below.
         Bar::Flat => None,
         _ => Some(value(one.found, digits)),
     };
@@ -54,9 +55,9 @@ fn bar_row(one: &Held) -> Vec<String> {
     ]
 }
 
-/// Returns whether a bar is met, and by how much.
+/// Describes whether a required limit is met, and by how much.
 fn bar_verdict(one: &Held) -> String {
-    // Spare part of the limit, in per cent; it may be more than 100.
+    // Distance from the limit in per cent of the limit; it may be more than 100.
     let spare = one.spare() * 100.0;
     match (one.is_met, one.cut) {
         (None, _) => "cannot be judged: too few rounds".to_owned(),
@@ -68,7 +69,7 @@ fn bar_verdict(one: &Held) -> String {
     }
 }
 
-/// Heads of the table of claims.
+/// Column headings of the table of claims.
 pub(super) const CLAIM_HEAD: [&str; 6] =
     ["claim of the paper", "its number", "judged on", "holds if", "measured", "verdict"];
 
@@ -101,7 +102,7 @@ pub(super) fn judged() -> &'static str {
      paper; it is a target for our profile."
 }
 
-/// Returns the claims as rows; heads are [`CLAIM_HEAD`].
+/// Returns the claims as rows of a table. The headings are [`CLAIM_HEAD`].
 pub(super) fn claim_rows(subject: &Subject<'_>) -> Vec<Vec<String>> {
     let row = |one: &Judged| {
         let ((text, number), (bound, is_least)) = (claim(one.claim), one.claim.bound());

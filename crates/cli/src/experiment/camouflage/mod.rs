@@ -183,8 +183,9 @@ impl CamouflageArgs {
         })
     }
 
-    /// Returns the arms to measure. By default these are all arms except those that lack something
-    /// on this machine; without `--short` the reasons are printed to standard error.
+    /// Returns the arms to measure. By default these are all arms for which this machine has
+    /// everything. The reasons for leaving others out are printed to standard error, except with
+    /// `--short`.
     fn arms(&self, programs: Option<&Path>) -> Result<Vec<Arm>, Failure> {
         if !self.arms.is_empty() {
             let bare = self.arms.iter().find_map(|arm| Some((arm, self.lacks(*arm)?)));
@@ -200,7 +201,7 @@ impl CamouflageArgs {
                 None => Bench::lacks(arm, programs).map(|missing| missing.to_string()),
             };
             if let (Some(reason), false) = (&reason, self.short) {
-                // Whoever closed standard error does not read it.
+                // If standard error is closed, nobody reads it.
                 let _ = writeln!(io::stderr(), "{arm} is not measured: {reason}");
             }
             reason.is_none()
@@ -210,7 +211,8 @@ impl CamouflageArgs {
 }
 
 impl CamouflageArgs {
-    /// Returns the option that names the files of `arm`, if it is missing.
+    /// Returns the name of the option with the files for `arm`, if that option is needed and not
+    /// given.
     fn lacks(&self, arm: Arm) -> Option<&'static str> {
         match arm {
             Arm::Image => self.pictures.is_none().then_some("--pictures"),
@@ -220,18 +222,18 @@ impl CamouflageArgs {
     }
 }
 
-/// Parses a number in `range`.
+/// Returns a parser of a number in `range`.
 fn number(range: RangeInclusive<i64>) -> impl TypedValueParser<Value = u32> {
     clap::value_parser!(u32).range(range)
 }
 
-/// Returns the absolute path of a folder, for programs with another working directory.
+/// Returns the absolute path of `folder`, for programs with another working directory.
 fn absolute(folder: &Path) -> Result<PathBuf, Failure> {
     fs::canonicalize(folder).map_err(|e| Failure::misuse(format!("{}: {e}", folder.display())))
 }
 
-/// Returns the number of files in a folder and their total bytes. A journal is continued only with
-/// the same contents.
+/// Returns the number of files in `folder` and their total size in bytes. A journal is continued
+/// only if both are unchanged.
 fn contents(folder: &Path) -> Result<[u64; 2], Failure> {
     let listed = fs::read_dir(folder).and_then(|entries| {
         entries.map(|entry| Ok(entry?.metadata()?.len())).collect::<std::io::Result<Vec<u64>>>()

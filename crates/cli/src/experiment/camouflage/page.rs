@@ -1,4 +1,4 @@
-//! The results as one page.
+//! Results of the experiment as one HTML page.
 
 use anabranch_pages::figures;
 use maud::{Markup, PreEscaped, html};
@@ -7,11 +7,11 @@ use super::super::common::origin;
 use super::judged;
 use super::words::{self, Subject};
 
-/// Caption of Figure 7.
+/// Caption of Figure 7 on the page.
 const CURVES: &str = "kB/s over the length of a download, from the request to the last byte: means \
                       of rounds; aborted downloads count as 0. Dashed: the paper's values.";
 
-/// Returns the whole page, with Figures 6 and 7 as SVG.
+/// Returns the whole HTML page, with Figures 6 and 7 as SVG.
 pub(super) fn page(subject: &Subject<'_>, [figure_6, figure_7]: &[String; 2]) -> String {
     let (bars, claims) = (judged::bar_rows(subject), judged::claim_rows(subject));
     let table = words::table_rows(subject);

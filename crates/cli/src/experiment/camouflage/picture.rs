@@ -1,4 +1,5 @@
-//! Figures 6 and 7: lines over round-trip times and over lengths, with a panel for each rate.
+//! Figures 6 and 7 as line charts: over round-trip times with a panel for each rate, and over the
+//! lengths of downloads.
 
 use anabranch_experiment::camouflage::{Arm, LENGTHS, paper};
 use anabranch_pages::figures::{number, round};
@@ -10,27 +11,28 @@ use super::words::{self, Subject};
 const PANEL: (f64, f64) = (520.0, 240.0);
 /// Margin around each panel, in SVG units.
 const MARGIN: f64 = 50.0;
-/// Height of a line of the legend in SVG units, and names in one line.
+/// Height of a line of the legend in SVG units, and number of names in a line.
 const NAMES: (f64, usize) = (20.0, 4);
-/// Styles of the file, which is used without a style sheet.
+/// Styles of the file, which is used outside the page and so without its style sheet.
 const STYLE: &str = "text{font:12px sans-serif;fill:#333}.frame{fill:none;stroke:#999}\
     .grid{stroke:#ddd}.line{fill:none;stroke-width:2}.paper{fill:none;stroke-dasharray:4 3}\
     .hinges{stroke-width:1}";
-/// Colours by arm.
+/// Colours of the lines, by arm.
 const COLOURS: [&str; 14] = [
     "#777777", "#2568b8", "#d06a00", "#8b6d00", "#1e8a5a", "#66bb6a", "#00838f", "#b03a5b",
     "#e57399", "#8250b5", "#b39ddb", "#5d4037", "#00695c", "#ad1457",
 ];
 
-/// A line of a panel.
+/// A line of a panel, for one arm.
 struct Trace {
     arm: Arm,
-    /// Points: x, and lower hinge or end of the interval, middle, upper hinge or end.
+    /// Points of the line: the position on the x axis, and lower quartile, median and upper
+    /// quartile. Instead of quartiles, the ends of an interval are possible.
     points: Vec<(f64, [f64; 3])>,
     is_paper: bool,
 }
 
-/// A panel: its title, the quantity along x with its ticks, and its lines.
+/// A panel of a figure: its title, the quantity on the x axis with its ticks, and its lines.
 struct Panel {
     title: String,
     along: &'static str,
@@ -38,8 +40,8 @@ struct Panel {
     traces: Vec<Trace>,
 }
 
-/// Draws the median bandwidth on the wire over round-trip times; without panels if there were no
-/// streams.
+/// Draws Figure 6: the median bandwidth on the wire over round-trip times. It has no panels if
+/// there were no streams.
 pub(super) fn figure_6(subject: &Subject<'_>) -> String {
     let mut rates: Vec<u32> = subject.boxes.iter().map(|one| one.rate).collect();
     rates.sort_unstable();
@@ -72,7 +74,8 @@ fn streams(subject: &Subject<'_>, rate: u32) -> Vec<Trace> {
     traces
 }
 
-/// Draws the mean goodput over lengths; without a panel if nothing was downloaded.
+/// Draws Figure 7: the mean goodput over the lengths of downloads. It has no panel if nothing was
+/// downloaded.
 pub(super) fn figure_7(subject: &Subject<'_>) -> String {
     let kilobytes = LENGTHS.map(|bytes| f64::from(bytes) / 1e3);
     let mut traces = Vec::new();

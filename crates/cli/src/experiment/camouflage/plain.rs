@@ -1,11 +1,11 @@
-//! The results for a terminal.
+//! Results of the experiment for a terminal.
 
 use super::super::numbers::owned;
 use super::judged;
 use super::words::{self, Subject};
 use crate::text::table;
 
-/// Returns all results.
+/// Returns all results of the experiment as text.
 pub(super) fn text(subject: &Subject<'_>) -> String {
     let rows = |head: Vec<String>, rows: Vec<Vec<String>>| match rows.len() {
         0 => String::new(),

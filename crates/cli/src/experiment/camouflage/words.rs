@@ -1,4 +1,4 @@
-//! Texts of the results that page, Markdown and terminal share.
+//! Texts about the results that the page, Markdown and the terminal share.
 
 use anabranch_experiment::camouflage::bars::Held;
 use anabranch_experiment::camouflage::claims::Judged;
@@ -13,11 +13,11 @@ use serde_json::Value;
 use super::super::common::disturbance;
 use super::super::numbers::{NONE, between, mean, median, with_half};
 
-/// The content of page and Markdown.
+/// Data from which page, Markdown and terminal output are made.
 pub(super) struct Subject<'a> {
-    /// The journal's first line.
+    /// The journal's first line, with the settings and origin of the results.
     pub(super) header: &'a Value,
-    /// Measurements.
+    /// Results of all measurements.
     pub(super) records: &'a [Measured],
     /// Rows of Table 3.
     pub(super) table: &'a [Row],
@@ -27,11 +27,11 @@ pub(super) struct Subject<'a> {
     pub(super) boxes: &'a [StreamBox],
     /// Claims of the paper, each with its verdict.
     pub(super) claims: &'a [Judged],
-    /// Limits of the cost of our profiles, each with its verdict.
+    /// Required limits of the cost of our profiles, each with its verdict.
     pub(super) bars: &'a [Held],
 }
 
-/// Returns the name of an arm in text.
+/// Returns the name of `arm` in texts and tables.
 pub(super) fn title(arm: Arm) -> &'static str {
     match arm {
         Arm::Direct => "direct",
@@ -40,7 +40,7 @@ pub(super) fn title(arm: Arm) -> &'static str {
     }
 }
 
-/// Returns a sentence on the measurements, without its full stop.
+/// Returns a sentence about the measurements, without its full stop.
 pub(super) fn what() -> String {
     format!(
         "The client's line has {UP_KBIT} kbit/s up and {DOWN_KBIT} kbit/s down, a round-trip time \
@@ -50,7 +50,7 @@ pub(super) fn what() -> String {
     )
 }
 
-/// Returns the numbers of rounds and the programs.
+/// Returns a sentence with the numbers of rounds and the measured programs.
 pub(super) fn how_often(subject: &Subject<'_>) -> String {
     let rounds = |what: What| {
         let of = subject.records.iter().filter(|record| record.what == what);
@@ -89,7 +89,7 @@ pub(super) fn method() -> String {
         .to_owned()
 }
 
-/// Describes the disturbance and the load of the machine.
+/// Describes the disturbance of the machine by other programs, and its load.
 pub(super) fn machine(subject: &Subject<'_>) -> String {
     let busiest = subject.records.iter().map(|record| record.busy).fold(0.0, f64::max);
     format!(
@@ -104,12 +104,12 @@ fn whole(bytes: f64) -> String {
     grouped(bytes.round() as u64)
 }
 
-/// Formats a factor.
+/// Formats a factor; a dash if there is none.
 pub(super) fn times(factor: Option<f64>) -> String {
     factor.map_or_else(|| NONE.to_owned(), |factor| format!("{factor:.3}"))
 }
 
-/// Heads of Table 3.
+/// Column headings of Table 3.
 pub(super) const TABLE_HEAD: [&str; 12] = [
     "connection",
     "downloads",
@@ -125,7 +125,7 @@ pub(super) const TABLE_HEAD: [&str; 12] = [
     "share of Tor alone",
 ];
 
-/// Returns Table 3 as rows; heads are [`TABLE_HEAD`].
+/// Returns Table 3 as rows. The headings are [`TABLE_HEAD`].
 pub(super) fn table_rows(subject: &Subject<'_>) -> Vec<Vec<String>> {
     let row = |row: &Row| {
         let (all, failed) = row.counts;
@@ -167,13 +167,14 @@ pub(super) fn table_3() -> &'static str {
      download."
 }
 
-/// Returns the heads of Figure 7's table.
+/// Returns the column headings of the table with Figure 7's values.
 pub(super) fn curve_head() -> Vec<String> {
     let lengths = LENGTHS.map(|bytes| format!("{} kB", bytes / 1_000));
     std::iter::once("connection".to_owned()).chain(lengths).collect()
 }
 
-/// Returns Figure 7 as rows, those of the paper after ours.
+/// Returns the values of Figure 7 as rows of a table. The paper's values follow those measured
+/// here.
 pub(super) fn curve_rows(subject: &Subject<'_>) -> Vec<Vec<String>> {
     let mut rows = Vec::new();
     for curve in subject.curves {
@@ -203,13 +204,14 @@ pub(super) fn lanes(subject: &Subject<'_>) -> Vec<(Arm, u32)> {
     lanes
 }
 
-/// Returns the heads of Figure 6's table.
+/// Returns the column headings of the table with Figure 6's values.
 pub(super) fn box_head(subject: &Subject<'_>) -> Vec<String> {
     let rtts = rtts(subject).into_iter().map(|rtt| format!("{rtt} ms"));
     ["connection", "stream, kB/s"].map(str::to_owned).into_iter().chain(rtts).collect()
 }
 
-/// Returns Figure 6 as rows, those of the paper after ours.
+/// Returns the values of Figure 6 as rows of a table. The paper's values follow those measured
+/// here.
 pub(super) fn box_rows(subject: &Subject<'_>) -> Vec<Vec<String>> {
     let rtts = rtts(subject);
     let mut rows = Vec::new();
@@ -241,7 +243,7 @@ pub(super) fn figure_6() -> &'static str {
      1.07 times the stream. Flatness can be compared with the paper; absolute values cannot."
 }
 
-/// Describes a measurement in a few words.
+/// Describes the result of a measurement in a few words.
 pub(super) fn outcome(record: &Measured) -> String {
     let busy = percent(record.busy);
     let failed = match record.error.is_empty() {

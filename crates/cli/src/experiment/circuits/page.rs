@@ -1,4 +1,4 @@
-//! The results as one page.
+//! Results of the experiment as one HTML page.
 
 use anabranch_experiment::Mean;
 use anabranch_experiment::circuits::summary::Cell;
@@ -9,7 +9,7 @@ use maud::{Markup, html};
 use super::super::common::origin;
 use super::words::{self, Subject};
 
-/// Returns the whole page.
+/// Returns the whole HTML page with all results.
 pub(super) fn page(subject: &Subject<'_>) -> String {
     let rows = words::verdict_rows(subject);
     anabranch_pages::page(
@@ -34,7 +34,7 @@ pub(super) fn page(subject: &Subject<'_>) -> String {
     )
 }
 
-/// Returns all topologies with their loads, in order.
+/// Returns all measured topologies with their loads, in order.
 fn places(subject: &Subject<'_>) -> Vec<(Place, Option<u32>)> {
     let mut places: Vec<_> = subject.cells.iter().map(|cell| cell.place).collect();
     places.dedup();
@@ -56,7 +56,8 @@ fn section(subject: &Subject<'_>, place: (Place, Option<u32>)) -> Markup {
     }
 }
 
-/// Draws a lane for each design: the mean with its interval, and a dot for the paper's value.
+/// Draws a chart with a lane for each design: the mean with its interval, and a dot for the
+/// paper's value.
 fn times(
     cells: &[&Cell],
     (name, what): (&str, &str),

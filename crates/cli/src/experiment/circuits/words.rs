@@ -1,4 +1,4 @@
-//! Texts of the results that page, Markdown and terminal share.
+//! Texts about the results that the page, Markdown and the terminal share.
 
 use anabranch_experiment::Mean;
 use anabranch_experiment::circuits::summary::{
@@ -11,25 +11,26 @@ use serde_json::Value;
 use super::super::numbers::{mean, owned};
 use crate::text::table;
 
-/// The content of page and Markdown.
+/// Data from which page, Markdown and terminal output are made.
 pub(super) struct Subject<'a> {
-    /// The journal's first line.
+    /// The journal's first line, with the settings and origin of the results.
     pub(super) header: &'a Value,
-    /// Measurements.
+    /// Results of all measurements.
     pub(super) records: &'a [Measured],
-    /// Their summary by place, design and number of legs.
+    /// Summary of the results by place, design and number of legs.
     pub(super) cells: &'a [Cell],
-    /// The paper's claims.
+    /// The paper's claims, each with its verdict.
     pub(super) verdicts: &'a [Verdict],
 }
 
 impl Subject<'_> {
-    /// Returns the size of a bulk download in MiB.
+    /// Returns the size of a bulk download in this run, in MiB.
     pub(super) fn bulk(&self) -> u64 {
         self.header["bulk"].as_u64().unwrap_or(PAPERS_BULK)
     }
 
-    /// Returns the paper's time of a bulk download, if it was of the same size.
+    /// Returns the paper's time for a bulk download; `None` if the paper's download had another
+    /// size.
     pub(super) fn bulk_of(&self, row: &paper::Row) -> Option<f64> {
         (self.bulk() == PAPERS_BULK).then_some(row.bulk)
     }
@@ -38,7 +39,7 @@ impl Subject<'_> {
 /// Size of the paper's bulk download in MiB.
 const PAPERS_BULK: u64 = 1;
 
-/// Returns the name of a design in text.
+/// Returns the name of `design` in texts and tables.
 pub(super) fn title(design: Design) -> &'static str {
     match design {
         Design::Tor => "Tor",
@@ -56,7 +57,7 @@ pub(super) fn title(design: Design) -> &'static str {
     }
 }
 
-/// Returns the name of a topology and its load in text.
+/// Returns the name of a topology in texts and tables, with its load.
 pub(super) fn place((place, level): (Place, Option<u32>)) -> String {
     match level {
         Some(0) => format!("{}, idle", place.name()),
@@ -65,7 +66,7 @@ pub(super) fn place((place, level): (Place, Option<u32>)) -> String {
     }
 }
 
-/// Returns a sentence on the measurements, without its full stop.
+/// Returns a sentence about the measurements, without its full stop.
 pub(super) fn what(subject: &Subject<'_>) -> String {
     let lines: Vec<_> =
         LINES.iter().map(|(rate, rtt)| format!("{rate} Mbit/s and {rtt} ms")).collect();
@@ -84,7 +85,7 @@ pub(super) fn what(subject: &Subject<'_>) -> String {
     )
 }
 
-/// Describes the disturbance and the load of the machine.
+/// Describes the disturbance of the machine by other programs, and its load.
 pub(super) fn machine(subject: &Subject<'_>) -> String {
     let busiest = subject.cells.iter().filter_map(|cell| cell.busy).map(|mean| mean.mean);
     let busiest = busiest.fold(0.0, f64::max);
@@ -98,10 +99,10 @@ pub(super) fn machine(subject: &Subject<'_>) -> String {
     )
 }
 
-/// Share of the CPUs above which the machine itself causes delays.
+/// Share of the CPUs in use above which the machine itself delays the measured programs.
 const BUSY: f64 = 0.7;
 
-/// Heads of the table of verdicts.
+/// Column headings of the table of verdicts.
 pub(super) const HEAD: [&str; 6] =
     ["place", "design", "claim", "ratio to one circuit", "paper", ""];
 
@@ -116,7 +117,7 @@ pub(super) fn judged() -> String {
         .to_owned()
 }
 
-/// Describes the widths of the intervals.
+/// Describes how wide the intervals are, compared with the paper's.
 pub(super) fn intervals(subject: &Subject<'_>) -> String {
     format!(
         "Means over rounds with half widths of their 95 % intervals. {} of the intervals of times \
@@ -154,7 +155,7 @@ fn design(design: Design, legs: u32) -> String {
     format!("{} × {legs}", title(design))
 }
 
-/// Returns the verdicts as rows; heads are [`HEAD`].
+/// Returns the verdicts as rows of a table. The headings are [`HEAD`].
 pub(super) fn verdict_rows(subject: &Subject<'_>) -> Vec<Vec<String>> {
     let row = |verdict: &Verdict| {
         vec![
@@ -169,7 +170,7 @@ pub(super) fn verdict_rows(subject: &Subject<'_>) -> Vec<Vec<String>> {
     subject.verdicts.iter().map(row).collect()
 }
 
-/// Returns the heads of the table of designs.
+/// Returns the column headings of the table of designs.
 pub(super) fn cell_head(subject: &Subject<'_>) -> Vec<String> {
     let bulk = format!("{} MiB, ms (paper)", subject.bulk());
     owned(&[
@@ -186,7 +187,7 @@ pub(super) fn cell_head(subject: &Subject<'_>) -> Vec<String> {
     ])
 }
 
-/// Returns the designs as rows; heads are [`cell_head`].
+/// Returns the designs as rows of a table. The headings are [`cell_head`].
 pub(super) fn cell_rows(subject: &Subject<'_>) -> Vec<Vec<String>> {
     subject.cells.iter().map(|cell| cell_row(subject, cell)).collect()
 }
@@ -216,7 +217,7 @@ fn cell_row(subject: &Subject<'_>, cell: &Cell) -> Vec<String> {
     ]
 }
 
-/// Describes the result of a network in a few words.
+/// Describes the result of a measurement in a few words.
 pub(super) fn outcome(record: &Measured) -> String {
     let count = record.repetitions.len().max(1) as f64;
     let mean = |time: fn(&anabranch_experiment::circuits::Repetition) -> f64| {

@@ -1,4 +1,5 @@
-//! `anabranch experiment circumvention`: around a censor, with only the handshake through a VPN.
+//! `anabranch experiment circumvention`: circumvention of a censor, with only the handshake
+//! through a VPN.
 
 mod markdown;
 mod page;

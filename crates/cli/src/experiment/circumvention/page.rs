@@ -1,4 +1,4 @@
-//! The results as one page.
+//! Results of the experiment as one HTML page.
 
 use anabranch_experiment::circumvention::summary::{Cell, find};
 use anabranch_experiment::circumvention::{Access, BLOCKED, RATES, RTTS, Server};
@@ -8,10 +8,10 @@ use maud::{Markup, html};
 use super::super::common::{command, origin};
 use super::words::{self, Subject};
 
-/// Routes that get an answer, each with its colour.
+/// Routes over which the server answers, each with its colour in the figures.
 const WAYS: [(Access, i16); 3] = [(Access::Open, -1), (Access::Vpn, 0), (Access::Handshake, 1)];
 
-/// Returns the whole page.
+/// Returns the whole HTML page with all results.
 pub(super) fn page(subject: &Subject<'_>) -> String {
     anabranch_pages::page(
         "Around a censor",
@@ -67,7 +67,8 @@ fn straight(subject: &Subject<'_>, server: Server) -> String {
     }
 }
 
-/// Draws a lane for each route: time from left to right.
+/// Draws a chart of the times to the first byte, with a lane for each route. Time runs from left
+/// to right.
 fn first_bytes(subject: &Subject<'_>, server: Server) -> Markup {
     let of = |access| find(subject.cells, server, access).and_then(|cell| cell.first_byte);
     let latest = WAYS.iter().filter_map(|(access, _)| of(*access)).map(|spread| spread.most);
@@ -96,14 +97,14 @@ fn dots(subject: &Subject<'_>, cell: &Cell, colour: i16, lasts: f64) -> String {
     let key = (cell.server, cell.access, true);
     let good = subject.records.iter().filter(|r| (r.server, r.access, r.through) == key);
     for (n, record) in good.enumerate() {
-        // Dots are at different heights, so that equal times do not hide each other.
+        // The dots have different heights, so that equal times do not hide each other.
         let y = 15 + n * 14 % 70;
         shapes += &format!(r#"<path class="dot {class}" d="M{} {y}h0"/>"#, at(record.first_byte));
     }
     shapes
 }
 
-/// Draws the share of each path, with the handshake through the VPN.
+/// Draws each path's share of the bytes if the handshake uses the VPN.
 fn shares(subject: &Subject<'_>, server: Server) -> Markup {
     let cell = find(subject.cells, server, Access::Handshake);
     let direct = cell.and_then(|cell| cell.direct).map_or(0.0, |spread| spread.median);

@@ -1,4 +1,4 @@
-//! Texts of the results that page, Markdown and terminal share.
+//! Texts about the results that the page, Markdown and the terminal share.
 
 use anabranch_experiment::Spread;
 use anabranch_experiment::circumvention::summary::{Cell, Verdict, WANTED};
@@ -9,19 +9,19 @@ use serde_json::Value;
 use super::super::{common, numbers};
 use crate::text::table;
 
-/// The content of page and Markdown.
+/// Data from which page, Markdown and terminal output are made.
 pub(super) struct Subject<'a> {
-    /// The journal's first line.
+    /// The journal's first line, with the settings and origin of the results.
     pub(super) header: &'a Value,
-    /// Fetches.
+    /// Results of all fetches.
     pub(super) records: &'a [Reached],
-    /// Their summary by server and access.
+    /// Summary of the fetches by server and route.
     pub(super) cells: &'a [Cell],
-    /// Verdicts on the servers.
+    /// Verdict on the circumvention with each server.
     pub(super) verdicts: &'a [Verdict],
 }
 
-/// Returns the name of a server in text.
+/// Returns the name of `server` in texts and tables.
 pub(super) fn title(server: Server) -> &'static str {
     match server {
         Server::QuicGo => "QUIC: quic-go",
@@ -32,7 +32,7 @@ pub(super) fn title(server: Server) -> &'static str {
     }
 }
 
-/// Returns the name of a route in text.
+/// Returns the name of a route in texts and tables.
 pub(super) fn way(access: Access) -> &'static str {
     match access {
         Access::Open => "without censor",
@@ -42,7 +42,7 @@ pub(super) fn way(access: Access) -> &'static str {
     }
 }
 
-/// Describes a fetch in a few words.
+/// Describes the result of a fetch in a few words.
 pub(super) fn outcome(record: &Reached) -> String {
     match record.through {
         true => format!(
@@ -54,7 +54,7 @@ pub(super) fn outcome(record: &Reached) -> String {
     }
 }
 
-/// Formats a spread of times in milliseconds.
+/// Formats median and range of times in milliseconds.
 pub(super) fn millis(spread: Option<Spread>) -> String {
     between(spread, 1e3, 0)
 }
@@ -63,7 +63,7 @@ fn between(spread: Option<Spread>, scale: f64, digits: usize) -> String {
     spread.map_or("–".to_owned(), |spread| numbers::between(spread, scale, digits))
 }
 
-/// Returns the verdicts as rows; heads are [`HEAD`].
+/// Returns the verdicts as rows of a table. The headings are [`HEAD`].
 pub(super) fn verdict_rows(verdicts: &[Verdict], cells: &[Cell]) -> Vec<[String; 6]> {
     let row = |verdict: &Verdict| {
         let share =
@@ -81,7 +81,7 @@ pub(super) fn verdict_rows(verdicts: &[Verdict], cells: &[Cell]) -> Vec<[String;
     verdicts.iter().map(row).collect()
 }
 
-/// Heads of the table of verdicts.
+/// Column headings of the table of verdicts.
 pub(super) const HEAD: [&str; 6] = [
     "",
     "blocked",
@@ -91,7 +91,7 @@ pub(super) const HEAD: [&str; 6] = [
     "first byte later than through the VPN, ms",
 ];
 
-/// Explains the verdicts.
+/// Explains how the verdicts are reached.
 pub(super) fn judged() -> String {
     format!(
         "Blocked: every fetch without the censor succeeds, every fetch through the censor fails, \
@@ -113,7 +113,8 @@ fn answer(answer: Option<bool>) -> String {
     .to_owned()
 }
 
-/// Returns all cells as rows; heads are [`CELL_HEAD`].
+/// Returns the summaries of all servers and routes as rows of a table. The headings are
+/// [`CELL_HEAD`].
 pub(super) fn cell_rows(cells: &[Cell]) -> Vec<Vec<String>> {
     let row = |cell: &Cell| {
         vec![
@@ -130,7 +131,7 @@ pub(super) fn cell_rows(cells: &[Cell]) -> Vec<Vec<String>> {
     cells.iter().map(row).collect()
 }
 
-/// Heads of the table of cells.
+/// Column headings of the table of servers and routes.
 pub(super) const CELL_HEAD: [&str; 8] = [
     "server",
     "fetch",
@@ -142,7 +143,7 @@ pub(super) const CELL_HEAD: [&str; 8] = [
     "cut by the censor",
 ];
 
-/// Returns a sentence on the fetches: sizes, repetitions and order.
+/// Returns a sentence on the fetches: their sizes, repetitions and order.
 pub(super) fn what(subject: &Subject<'_>) -> String {
     let bytes = subject.header["bytes"].as_u64().map_or("?".to_owned(), grouped);
     format!(
@@ -154,7 +155,7 @@ pub(super) fn what(subject: &Subject<'_>) -> String {
     )
 }
 
-/// Describes the disturbance of the machine.
+/// Describes the disturbance of the machine by other programs.
 pub(super) fn machine(records: &[Reached]) -> String {
     common::disturbance(records.iter().map(|record| record.machine))
 }

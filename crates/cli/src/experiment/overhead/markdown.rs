@@ -1,4 +1,4 @@
-//! The results as Markdown.
+//! Results of the experiment as Markdown.
 
 use std::fmt::Write as _;
 
@@ -8,7 +8,7 @@ use anabranch_experiment::overhead::{EVERY, Net, System, claims};
 use super::super::common::{and_splitter, markdown_table, origin};
 use super::words::{self, Subject};
 
-/// Returns all results, from the verdicts to the measurements that are missing.
+/// Returns all results as Markdown: verdicts, tables, and the measurements that are missing.
 pub(super) fn text(subject: &Subject<'_>) -> String {
     let Subject { header, records, cells } = subject;
     let mut text = format!(
@@ -40,7 +40,8 @@ pub(super) fn text(subject: &Subject<'_>) -> String {
     text
 }
 
-/// Returns a table of intervals by systems; empty if nothing was measured.
+/// Returns a table of switching intervals by systems; empty if nothing was measured for `net` and
+/// `paths`.
 fn part(cells: &[Cell], net: Net, paths: usize) -> String {
     let has =
         |system: &System| EVERY.iter().any(|&ms| find(cells, *system, net, paths, ms).is_some());

@@ -1,4 +1,4 @@
-//! The results as one page.
+//! Results of the experiment as one HTML page.
 
 use std::fmt::Write as _;
 
@@ -14,7 +14,7 @@ use super::words::{self, Subject};
 /// The upper edge of a figure, as a share of the unsplit goodput.
 const TOP: f64 = 1.2;
 
-/// Returns the whole page.
+/// Returns the whole HTML page with all results.
 pub(super) fn page(subject: &Subject<'_>) -> String {
     let mut systems: Vec<System> = subject.cells.iter().map(|cell| cell.system).collect();
     systems.dedup();
@@ -77,7 +77,7 @@ fn section(subject: &Subject<'_>, system: System) -> Markup {
     }
 }
 
-/// Draws one network: a lane for each number of paths.
+/// Draws the results on one network, with a lane for each number of paths.
 fn panel(subject: &Subject<'_>, system: System, net: Net) -> Markup {
     let counts = [2, 3].into_iter().filter(|&paths| {
         subject.cells.iter().any(|cell| (cell.system, cell.net, cell.paths) == (system, net, paths))
@@ -132,7 +132,7 @@ fn row(subject: &Subject<'_>, system: System, net: Net, paths: usize, every: &[u
     lane(colour, &name, &remark, &drawing("cost", width, &title, &[], &shapes))
 }
 
-/// Draws a line through the medians of all intervals, with a gap where one is missing.
+/// Draws a line through the medians at all switching intervals, with a gap where one is missing.
 fn line(kept: impl Iterator<Item = Option<Spread>>) -> String {
     let mut line = String::new();
     let mut pen = "M";
@@ -148,7 +148,7 @@ fn line(kept: impl Iterator<Item = Option<Spread>>) -> String {
     line
 }
 
-/// Draws the shares that the paper reports, and the unsplit goodput.
+/// Draws the shares of the goodput that the paper reports, and the unsplit goodput.
 fn paper(kind: Kind, every: &[u32]) -> String {
     let mut shapes = format!(r#"<path class="unsplit" d="M0 {}H{}"/>"#, height(1.0), every.len());
     for claim in claims().iter().filter(|claim| claim.kind == kind) {
@@ -168,7 +168,7 @@ fn paper(kind: Kind, every: &[u32]) -> String {
     shapes
 }
 
-/// Returns the middle of interval `at`, which is one unit wide.
+/// Returns the x coordinate of the middle of the interval with index `at`, which is one unit wide.
 fn middle(at: usize) -> String {
     number(at as f64 + 0.5)
 }

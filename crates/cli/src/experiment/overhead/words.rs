@@ -1,4 +1,4 @@
-//! Texts of the results that page, Markdown and terminal share.
+//! Texts about the results that the page, Markdown and the terminal share.
 
 use anabranch_experiment::Spread;
 use anabranch_experiment::overhead::summary::{Cell, Verdict, verdicts};
@@ -9,17 +9,17 @@ use super::super::common::disturbance;
 use super::super::numbers::between;
 use crate::text::table;
 
-/// The content of page and Markdown.
+/// Data from which page, Markdown and terminal output are made.
 pub(super) struct Subject<'a> {
-    /// The journal's first line.
+    /// The journal's first line, with the settings and origin of the results.
     pub(super) header: &'a Value,
-    /// Measurements.
+    /// Results of all measurements.
     pub(super) records: &'a [Measured],
-    /// Their summary by system, network, paths and interval.
+    /// Summary of the results by system, network, paths and switching interval.
     pub(super) cells: &'a [Cell],
 }
 
-/// Returns the name of a system in text.
+/// Returns the name of `system` in texts and tables.
 pub(super) fn title(system: System) -> &'static str {
     match system {
         System::WireGuard => "WireGuard (wireguard-go)",
@@ -32,7 +32,7 @@ pub(super) fn title(system: System) -> &'static str {
     }
 }
 
-/// Returns the name of a network in text.
+/// Returns the name of a network in texts and tables.
 pub(super) fn network(net: Net) -> String {
     net.rtts().map(|rtt| rtt.to_string()).join("/") + " ms"
 }
@@ -42,7 +42,7 @@ pub(super) fn every(ms: u32) -> String {
     if ms == 0 { "never".to_owned() } else { format!("{ms} ms") }
 }
 
-/// Describes a measurement in a few words.
+/// Describes the result of a measurement in a few words.
 pub(super) fn outcome(record: &Measured) -> String {
     let mut text = format!("{:.3} Mbit/s", record.goodput());
     if !record.counts() {
@@ -57,13 +57,13 @@ pub(super) fn outcome(record: &Measured) -> String {
     text
 }
 
-/// Formats a spread of goodputs: the median, and its range.
+/// Formats median and range of goodputs in Mbit/s.
 pub(super) fn mbits(spread: Spread) -> String {
     let digits = if spread.most < 1.0 { 3 } else { 1 + usize::from(spread.most < 10.0) };
     between(spread, 1.0, digits)
 }
 
-/// Returns the share of the unsplit goodput that remains, or why it is unknown.
+/// Returns the share of the unsplit goodput that remains, or the reason why it is unknown.
 pub(super) fn kept(cell: &Cell) -> String {
     match (cell.kept, cell.uncounted) {
         (Some(spread), _) => format!("{:.1} %", spread.median * 100.0),
@@ -94,7 +94,7 @@ fn kept_between(cell: Option<&Cell>) -> String {
     }
 }
 
-/// Returns whether a target is reached.
+/// Describes whether a target is reached.
 pub(super) fn reached(verdict: &Verdict) -> &'static str {
     match (verdict.reached, verdict.kept) {
         (Some(true), _) => "yes",
@@ -105,10 +105,10 @@ pub(super) fn reached(verdict: &Verdict) -> &'static str {
     }
 }
 
-/// Heads of the table of verdicts.
+/// Column headings of the table of verdicts.
 pub(super) const VERDICT_HEAD: [&str; 5] = ["", "kept", "wanted", "the paper", "reached"];
 
-/// Returns the verdicts as rows: system, kept, wanted, paper, reached.
+/// Returns the verdicts as rows of a table. The headings are [`VERDICT_HEAD`].
 pub(super) fn verdict_rows(cells: &[Cell]) -> Vec<[String; 5]> {
     verdicts(cells)
         .iter()
@@ -128,14 +128,14 @@ pub(super) fn verdict_rows(cells: &[Cell]) -> Vec<[String; 5]> {
 pub(super) const TARGET: &str = "Goodput with switching every 100 ms over three paths of 20 ms, as \
                                  a share of the median without splitting";
 
-/// Rule by which runs count, and treatment of the others.
+/// Rule that decides which runs count, and what is done with the others.
 pub(super) const COUNTS: &str = "A download counts as split if each path carried 20 to 50 % of the \
                                  downlink (of two paths: 30 to 70 %); each path has its own \
                                  address. The QUIC shares of the goodput without splitting use \
                                  only downloads that count. If none counts, the table has what \
                                  single paths carried in place of the share";
 
-/// Lists the parts of the usual plan that were not measured; empty if all were.
+/// Lists the parts of the usual plan that were not measured; empty if nothing is missing.
 pub(super) fn not_run(cells: &[Cell]) -> Vec<String> {
     let mut missing = Vec::new();
     for system in System::ALL {
@@ -170,7 +170,7 @@ pub(super) fn not_run(cells: &[Cell]) -> Vec<String> {
     missing
 }
 
-/// Returns the limit of a transfer: seconds, or bytes.
+/// Describes the limit of a transfer in seconds or bytes.
 pub(super) fn limit(header: &Value) -> String {
     let seconds = header["seconds"].as_f64().map_or("?".to_owned(), |seconds| seconds.to_string());
     match header["bytes"].as_f64() {
@@ -179,7 +179,7 @@ pub(super) fn limit(header: &Value) -> String {
     }
 }
 
-/// Describes the measurement of a kind of system.
+/// Describes how a kind of system is measured.
 pub(super) fn measured_as(kind: Kind) -> &'static str {
     match kind {
         Kind::WireGuard => {
@@ -195,7 +195,7 @@ pub(super) fn measured_as(kind: Kind) -> &'static str {
     }
 }
 
-/// Describes the disturbance of the machine: median and worst of each figure.
+/// Describes the disturbance of the machine by other programs: median and maximum of each number.
 pub(super) fn machine(records: &[Measured]) -> String {
     let disturbed = records.iter().filter(|record| record.disturbed()).count();
     format!(

@@ -20,10 +20,10 @@ use crate::failure::Failure;
 const TABLE: &str = "loads.parquet";
 const PAGE: &str = "pages.html";
 const SHEET: &str = "DATASHEET.md";
-/// Monitored pages, unmonitored pages, and loads of each monitored page.
+/// Default numbers of monitored pages, of unmonitored pages, and of loads of each monitored page.
 const USUAL: (usize, usize, u32) = (40, 300, 30);
 const SHORT: (usize, usize, u32) = (5, 4, 2);
-/// Folder of the traces of single loads.
+/// Name of the folder with the traces of single loads.
 const TRACES: &str = "loads";
 
 /// Load pages of a local web in Chromium, split and undefended, and record the packets that an

@@ -1,4 +1,4 @@
-//! The loads as one page.
+//! Results of the page loads as one HTML page.
 
 use anabranch_experiment::pages::RTTS;
 use anabranch_experiment::pages::summary::{Cell, Page, shares};
@@ -9,7 +9,7 @@ use super::super::common::origin;
 use super::super::numbers::between;
 use super::words::{self, Subject};
 
-/// Returns the whole page.
+/// Returns the whole HTML page with all results.
 pub(super) fn page(subject: &Subject<'_>) -> String {
     anabranch_pages::page(
         "Page loads, split and undefended",
@@ -29,7 +29,7 @@ pub(super) fn page(subject: &Subject<'_>) -> String {
     )
 }
 
-/// Draws load times page by page, undefended and split.
+/// Draws the load times of each page, undefended and split.
 fn times(subject: &Subject<'_>) -> Markup {
     let slower = words::slower(subject.pages, |cell| cell.seconds.median);
     let larger = words::slower(subject.pages, |cell| cell.bytes.median);
@@ -111,7 +111,7 @@ fn numbers(pages: &[Page]) -> Markup {
     figures::numbers("All pages: median (least–most)", &head.map(str::to_owned), &rows)
 }
 
-/// Draws the share of the split downlink that the observer of each path saw.
+/// Draws the share of the downlink that the observer of each path saw, for split loads.
 fn paths(subject: &Subject<'_>) -> Markup {
     let shares = shares(subject.records);
     let mut shapes = String::new();

@@ -1,4 +1,4 @@
-//! The data sheet of a data set.
+//! The data sheet of a data set of page loads.
 
 use std::fmt::Write as _;
 
@@ -34,7 +34,7 @@ fn sections(subject: &Subject<'_>, mark: &str) -> String {
     text
 }
 
-/// Returns loads, times, bytes and packets, and the failures by reason.
+/// Describes loads, times, bytes and packets, and the failures by reason.
 fn figures(subject: &Subject<'_>) -> String {
     let head = ["pages", "loads", "s until the load event", "kB", "packets"];
     let head: Vec<String> = std::iter::once("").chain(head).map(str::to_owned).collect();

@@ -14,9 +14,9 @@ use serde_json::Value;
 use super::super::common::{disturbance, splitter};
 use super::super::numbers::between;
 
-/// The content of page, data sheet and terminal.
+/// Data from which page, data sheet and terminal output are made.
 pub(super) struct Subject<'a> {
-    /// The journal's first line.
+    /// The journal's first line, with the settings and origin of the results.
     pub(super) header: &'a Value,
     pub(super) records: &'a [Loaded],
     pub(super) pages: &'a [Page],
@@ -40,7 +40,7 @@ impl Subject<'_> {
         self.header["rate"].as_f64().unwrap_or(RATE)
     }
 
-    /// Describes the far end, which splits the downlink.
+    /// Describes the far end, which splits the downlink; or the unmodified server without one.
     pub(super) fn far_end(&self) -> String {
         let Some(words) = self.header["far_end"].as_array() else {
             return "none: the tunnel's server is unmodified, and answers on the path of the \
@@ -66,8 +66,8 @@ pub(super) fn outcome(load: &Loaded) -> String {
     }
 }
 
-/// Returns the median over pages of split load time or size over undefended; `None` without a page
-/// in both modes.
+/// Returns the load time or size that `of` selects, split divided by undefended: the median and
+/// range over pages. `None` if no page has loads in both modes.
 pub(super) fn slower(pages: &[Page], of: fn(&Cell) -> f64) -> Option<Spread> {
     let ratio = |page: &Page| {
         let (split, plain) = (page.split.as_ref()?, page.undefended.as_ref()?);
@@ -85,7 +85,7 @@ pub(super) fn loads(counts: &Counts) -> String {
     )
 }
 
-/// Returns the shares of the paths in the downlink.
+/// Returns each path's share of the downlink, as text.
 pub(super) fn path_shares(records: &[Loaded]) -> String {
     let told = shares(records).into_iter().zip(RTTS);
     let told: Vec<_> =
@@ -114,7 +114,7 @@ pub(super) fn sharing(records: &[Loaded]) -> String {
     )
 }
 
-/// Returns the reasons of failed attempts, and their numbers.
+/// Returns the reasons of failed attempts, each with its number of attempts.
 pub(super) fn failures(records: &[Loaded]) -> Vec<(String, usize)> {
     let mut reasons = std::collections::BTreeMap::<&str, usize>::new();
     for load in records.iter().filter(|load| !load.error.is_empty()) {
@@ -125,7 +125,7 @@ pub(super) fn failures(records: &[Loaded]) -> Vec<(String, usize)> {
     all
 }
 
-/// Describes the disturbance of the machine and the times of the loads.
+/// Describes the disturbance of the machine by other programs, and the times of the loads.
 pub(super) fn machine(records: &[Loaded]) -> String {
     let Some(took) = Spread::of(records.iter().map(|record| record.took)) else {
         return "No page was loaded yet.".to_owned();

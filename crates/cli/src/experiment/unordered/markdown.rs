@@ -1,10 +1,10 @@
-//! The results as Markdown.
+//! Results of the experiment as Markdown.
 
 use super::super::common::{markdown_table, origin};
 use super::super::numbers::owned;
 use super::words::{self, Subject};
 
-/// Returns all results.
+/// Returns all results of the experiment as text.
 pub(super) fn text(subject: &Subject<'_>) -> String {
     format!(
         "{}.\n\n{}\n\n{}\n\n### The downloads (Figure 3)\n\n{}\n\n### Comparison of the \

@@ -1,4 +1,4 @@
-//! The results as one page.
+//! Results of the experiment as one HTML page.
 
 use anabranch_pages::figures;
 use maud::{PreEscaped, html};
@@ -8,7 +8,7 @@ use super::super::numbers::owned;
 use super::picture;
 use super::words::{self, Subject};
 
-/// Returns the whole page.
+/// Returns the whole HTML page with all results.
 pub(super) fn page(subject: &Subject<'_>) -> String {
     let (pairs, claims) = (words::pair_rows(subject), words::claim_rows(subject));
     anabranch_pages::page(

@@ -11,9 +11,9 @@ use super::words::{self, Subject};
 const PANEL: (f64, f64) = (300.0, 180.0);
 /// Margin around each panel, in SVG units.
 const MARGIN: f64 = 45.0;
-/// Panels in a row.
+/// Number of panels in a row.
 const ROW: usize = 2;
-/// Styles of the file, which is used without a style sheet.
+/// Styles of the file, which is used outside the page and so without its style sheet.
 const STYLE: &str = "text{font:12px sans-serif;fill:#333}.frame{fill:none;stroke:#999}\
     .claim{fill:none;stroke:#999;stroke-dasharray:4 3}.line{fill:none;stroke-width:2}\
     .p0{fill:#2568b8}.p1{fill:#d06a00}.p2{fill:#1e8a5a}.p3{fill:#8250b5}.p4{fill:#b03a5b}\
@@ -22,11 +22,12 @@ const STYLE: &str = "text{font:12px sans-serif;fill:#333}.frame{fill:none;stroke
     .line.p3{stroke:#8250b5}.line.p4{stroke:#b03a5b}.line.p5{stroke:#7a6a00}\
     .line.p6{stroke:#008a9a}.line.p7{stroke:#555}\
     path.line{fill:none}";
-/// Arms in a row of the legend, and the distances between columns and between rows in SVG units.
+/// Number of arms in a row of the legend. The next constant has the distances between the legend's
+/// columns and rows, in SVG units.
 const LEGEND: usize = 4;
 const APART: (f64, f64) = (190.0, 18.0);
 
-/// Draws the figure; without panels if nothing was downloaded.
+/// Draws the figure. It has no panels if nothing was downloaded.
 pub(super) fn figure(subject: &Subject<'_>) -> String {
     let mut lines: Vec<Line> = subject.curves.iter().map(|curve| curve.line).collect();
     lines.dedup();
@@ -63,8 +64,9 @@ pub(super) fn figure(subject: &Subject<'_>) -> String {
     picture.into_string() + "\n"
 }
 
-/// Draws all arms over one line, up to the time by which 98 % of the finished downloads of each
-/// arm have ended. At 5 % loss, dashed lines mark the two shares that the paper names.
+/// Draws the curves of all arms over one line. The panel ends at the time by which 98 % of the
+/// finished downloads of each arm have ended. At 5 % loss, dashed lines mark the two shares that
+/// the paper names.
 fn panel(line: &Line, curves: &[&Curve], (left, up): (f64, f64)) -> Markup {
     let late = |curve: &&Curve| curve.times.get(curve.times.len() * 98 / 100).copied();
     let lasts = curves.iter().filter_map(late).fold(0.5, f64::max);
@@ -97,7 +99,7 @@ fn colour_of(arm: Arm) -> i16 {
     Arm::DOWNLOADS.iter().position(|other| *other == arm).map_or(0, |place| place as i16)
 }
 
-/// Returns a curve as steps, one for each finished download.
+/// Returns a curve of steps, with one step for each finished download.
 fn steps(
     curve: &Curve,
     lasts: f64,

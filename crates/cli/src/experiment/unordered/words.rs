@@ -1,4 +1,4 @@
-//! Texts of the results that page, Markdown and terminal share.
+//! Texts about the results that the page, Markdown and the terminal share.
 
 use anabranch_experiment::Median;
 use anabranch_experiment::unordered::claims::{Answer, Claim, Judged};
@@ -14,23 +14,23 @@ use super::super::common::disturbance;
 use super::super::numbers::{NONE, mean, median, owned};
 use crate::text::table;
 
-/// The content of page and Markdown.
+/// Data from which page, Markdown and terminal output are made.
 pub(super) struct Subject<'a> {
-    /// The journal's first line.
+    /// The journal's first line, with the settings and origin of the results.
     pub(super) header: &'a Value,
-    /// Measurements.
+    /// Results of all measurements.
     pub(super) records: &'a [Measured],
     /// Curves of the downloads.
     pub(super) curves: &'a [Curve],
-    /// Comparisons of the arms.
+    /// Comparisons of the arms with ordered links.
     pub(super) pairings: &'a [Pairing],
-    /// Results of links alone.
+    /// Results of single links without relays.
     pub(super) links: &'a [LinkRow],
     /// Claims of the paper, each with its verdict.
     pub(super) claims: &'a [Judged],
 }
 
-/// Returns the name of an arm in text.
+/// Returns the name of `arm` in texts and tables.
 pub(super) fn title(arm: Arm) -> &'static str {
     match arm {
         Arm::Stock => "C tor",
@@ -57,7 +57,7 @@ pub(super) fn line(line: &Line) -> String {
     format!("{lost}, ±{deviation} ms{order}, {congestion}")
 }
 
-/// Returns a sentence on the measurements, without its full stop.
+/// Returns a sentence about the measurements, without its full stop.
 pub(super) fn what(subject: &Subject<'_>) -> String {
     let [shortest, longest] = [0, 1].map(|at| subject.header["lengths"][at].as_u64());
     format!(
@@ -71,7 +71,7 @@ pub(super) fn what(subject: &Subject<'_>) -> String {
     )
 }
 
-/// Explains the choices where the paper gives no value.
+/// Explains the parameters for which the paper gives no value.
 pub(super) fn readings(subject: &Subject<'_>) -> String {
     let stock = match subject.curves.iter().any(|curve| curve.arm == Arm::Stock) {
         true => "",
@@ -93,7 +93,7 @@ pub(super) fn readings(subject: &Subject<'_>) -> String {
     ) + &others(subject)
 }
 
-/// Explains the arms that differ in more than their links, and are not to be compared.
+/// Explains which arms differ in more than their links, so that they should not be compared.
 fn others(subject: &Subject<'_>) -> String {
     let has = |arm| subject.curves.iter().any(|curve| curve.arm == arm);
     let said = [
@@ -118,7 +118,7 @@ fn others(subject: &Subject<'_>) -> String {
     said.into_iter().filter(|(arm, _)| has(*arm)).map(|(_, text)| text).collect()
 }
 
-/// Explains the measurement of a link alone.
+/// Explains the measurement of a single link without relays.
 pub(super) fn alone(subject: &Subject<'_>) -> String {
     format!(
         "A single unordered link over the last line carries {CELL_RATE} cells per second for {} s. \
@@ -131,7 +131,7 @@ pub(super) fn alone(subject: &Subject<'_>) -> String {
     )
 }
 
-/// Describes the disturbance and the load of the machine.
+/// Describes the disturbance of the machine by other programs, and its load.
 pub(super) fn machine(subject: &Subject<'_>) -> String {
     let busiest = subject.records.iter().map(|record| record.busy).fold(0.0, f64::max);
     format!(
@@ -141,7 +141,7 @@ pub(super) fn machine(subject: &Subject<'_>) -> String {
     )
 }
 
-/// Returns the median of rounds, and their number.
+/// Formats the median of `rounds`, and the number of rounds.
 fn median_of(rounds: &[f64]) -> String {
     match Median::of(rounds) {
         None => NONE.to_owned(),
@@ -149,7 +149,7 @@ fn median_of(rounds: &[f64]) -> String {
     }
 }
 
-/// Heads of the table of downloads.
+/// Column headings of the table of downloads.
 pub(super) const CURVE_HEAD: [&str; 8] = [
     "lines",
     "variant",
@@ -161,7 +161,7 @@ pub(super) const CURVE_HEAD: [&str; 8] = [
     "machine, at most",
 ];
 
-/// Returns the downloads as rows; heads are [`CURVE_HEAD`].
+/// Returns the summaries of downloads as rows of a table. The headings are [`CURVE_HEAD`].
 pub(super) fn curve_rows(subject: &Subject<'_>) -> Vec<Vec<String>> {
     let row = |curve: &Curve| {
         let (rounds, all) = curve.counts;
@@ -180,7 +180,7 @@ pub(super) fn curve_rows(subject: &Subject<'_>) -> Vec<Vec<String>> {
     subject.curves.iter().map(row).collect()
 }
 
-/// Heads of the table of comparisons.
+/// Column headings of the table of comparisons.
 pub(super) const PAIR_HEAD: [&str; 4] = [
     "lines",
     "variant",
@@ -188,7 +188,7 @@ pub(super) const PAIR_HEAD: [&str; 4] = [
     "time of a download / its time in order",
 ];
 
-/// Explains the comparison.
+/// Explains how arms are compared.
 pub(super) fn compared() -> String {
     format!(
         "According to the paper, at 5 % loss more than {} of the unordered downloads are done \
@@ -204,7 +204,7 @@ pub(super) fn compared() -> String {
     )
 }
 
-/// Returns the comparisons as rows; heads are [`PAIR_HEAD`].
+/// Returns the comparisons as rows of a table. The headings are [`PAIR_HEAD`].
 pub(super) fn pair_rows(subject: &Subject<'_>) -> Vec<Vec<String>> {
     let row = |pairing: &Pairing| {
         vec![
@@ -217,7 +217,7 @@ pub(super) fn pair_rows(subject: &Subject<'_>) -> Vec<Vec<String>> {
     subject.pairings.iter().map(row).collect()
 }
 
-/// Heads of the table of claims.
+/// Column headings of the table of claims.
 pub(super) const CLAIM_HEAD: [&str; 5] = ["lines", "claim", "found", "the paper", ""];
 
 /// Explains how claims are judged.
@@ -233,7 +233,7 @@ pub(super) fn judged() -> String {
     )
 }
 
-/// Returns the claims as rows; heads are [`CLAIM_HEAD`].
+/// Returns the claims as rows of a table. The headings are [`CLAIM_HEAD`].
 pub(super) fn claim_rows(subject: &Subject<'_>) -> Vec<Vec<String>> {
     let row = |one: &Judged| {
         let (claim, paper) = match one.claim {
@@ -252,7 +252,7 @@ pub(super) fn claim_rows(subject: &Subject<'_>) -> Vec<Vec<String>> {
     subject.claims.iter().map(row).collect()
 }
 
-/// Heads of the table of links alone.
+/// Column headings of the table of single links.
 pub(super) const LINK_HEAD: [&str; 8] = [
     "line",
     "rounds",
@@ -264,14 +264,14 @@ pub(super) const LINK_HEAD: [&str; 8] = [
     "by circuit / in order",
 ];
 
-/// Returns links alone as rows; heads are [`LINK_HEAD`].
+/// Returns the results of single links as rows of a table. The headings are [`LINK_HEAD`].
 pub(super) fn link_rows(subject: &Subject<'_>) -> Vec<Vec<String>> {
     let row = |row: &LinkRow| {
         let delays =
             |at: usize| format!("{}, {}", mean(row.delays[at], 1.0, 1), mean(row.p90[at], 1.0, 0));
         let (wanted, came) = row.cells;
         vec![
-            // Both directions of a line alone are alike.
+            // A single link is only measured with losses in this direction, so it is left out.
             line(&row.line).replace(" from the exit", ""),
             row.rounds.to_string(),
             format!("{came} of {wanted}"),
@@ -285,7 +285,7 @@ pub(super) fn link_rows(subject: &Subject<'_>) -> Vec<Vec<String>> {
     subject.links.iter().map(row).collect()
 }
 
-/// Describes a measurement in a few words.
+/// Describes the result of a measurement in a few words.
 pub(super) fn outcome(record: &Measured) -> String {
     let busy = percent(record.busy);
     if let Some(cells) = &record.cells {

@@ -1,4 +1,4 @@
-//! The live view: clients and their paths; warnings stay above it.
+//! The live view of a far end: its clients and their paths. Warnings are printed above the view.
 
 use std::time::Duration;
 
@@ -12,11 +12,11 @@ use crate::screen::live::{LiveView, PERIOD};
 
 mod draw;
 
-/// A screen that is a view while its terminal is available, and lines otherwise.
+/// A screen that shows a view while its terminal is available, and lines otherwise.
 pub(super) struct Live {
     plain: Plain,
     live: LiveView<Model>,
-    /// Name of the run.
+    /// Name of the run, which the user can set; `None` without one.
     name: Option<String>,
 }
 

@@ -15,7 +15,7 @@ use super::options::Options;
 use crate::screen::has_terminal;
 pub(super) use posting::Posting;
 
-/// Returns the screen that suits the options and the type of stdout.
+/// Returns the screen that suits `options` and the type of standard output.
 ///
 /// # Errors
 /// The writer threads cannot be started.
@@ -30,7 +30,7 @@ pub(super) fn of(options: &Options) -> io::Result<Box<dyn Screen>> {
     Ok(Box::new(live::Live::new(plain, options.name.clone())))
 }
 
-/// Describes an event in words.
+/// Describes the event `news` in words.
 fn words(news: &News) -> String {
     match news {
         News::Began { client, from, server } if server.is_empty() => {

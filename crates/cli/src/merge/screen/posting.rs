@@ -1,4 +1,4 @@
-//! A screen that publishes the status of its run for `anabranch status`.
+//! A screen that publishes the status of a run for `anabranch status`.
 
 use std::time::Duration;
 
@@ -11,19 +11,20 @@ use crate::screen::waiting::LookingUp;
 use crate::status::Standing;
 use crate::status::pace::{FRESH, Pace};
 
-/// A decorator of another screen.
+/// A screen that publishes the status, and passes all output on to another screen.
 pub(in crate::merge) struct Posting<'s> {
     inner: &'s mut dyn Screen,
     standing: Option<Standing>,
-    /// Report of a slow lookup; dropped once the names are resolved.
+    /// Notice that looking up names takes long. It is dropped once the names are resolved.
     looking_up: Option<LookingUp>,
-    /// Pace of the published status, and pace of the counters that `inner` wants.
+    /// Pace of publishing the status. The next field is the pace at which `inner` receives
+    /// counters.
     posts: Pace,
     shows: Pace,
 }
 
 impl<'s> Posting<'s> {
-    /// Creates a screen that publishes each event, and shows it on `inner`.
+    /// Creates a screen that publishes each event as `standing`, and shows it on `inner`.
     pub(in crate::merge) fn new(
         inner: &'s mut dyn Screen,
         standing: Option<Standing>,
@@ -58,7 +59,7 @@ impl Screen for Posting<'_> {
 
     fn snapshot(&mut self, now: Time, snapshot: &Snapshot) {
         let tick = self.interval();
-        // A view wants counters ten times as often as a reader needs the published ones.
+        // A live view receives counters ten times as often as the status is published.
         if self.posts.is_due(now, FRESH, tick) {
             self.post("stats", json::counters(snapshot));
         }

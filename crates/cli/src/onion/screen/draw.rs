@@ -1,4 +1,4 @@
-//! Drawing only: the content is in the [`Model`].
+//! Drawing of the live view. Its content is in the [`Model`].
 
 use std::cmp::{Ordering, Reverse};
 use std::time::Duration;
@@ -21,18 +21,18 @@ use crate::screen::palette::Palette;
 use crate::screen::table::{Column, table};
 use crate::text::{age, share, sparks};
 
-/// Lines of the tables of sets and of circuits, with their heads.
+/// Number of lines of the tables of sets and of circuits, with their headings.
 const CIRCUITS: u16 = 12;
-/// Lines of these that sets leave to circuits.
+/// Number of these lines that sets leave to circuits.
 const ALONE: u16 = 3;
-/// Lines about the whole client, with the optional one on links other than plain TLS; circuits use
-/// its line if it is missing.
+/// Number of lines about the whole client, including an optional line about links other than plain
+/// TLS. If that line is missing, circuits use its place.
 const HEAD: u16 = 5;
 
 /// A line of the table of circuits.
 enum CircuitLine {
     Circuit(Box<Row>),
-    /// Number of circuits that have no line.
+    /// Line with the number of circuits for which there is no room.
     More(usize),
 }
 
@@ -62,9 +62,10 @@ const ORDERS: [Order<Row>; 4] = [
 /// A line of the table of sets.
 enum SetLine {
     Set(Box<SetRow>),
-    /// A leg: its number, relays, counters, and shares of the set's bytes, down and up.
+    /// Line of a leg: its number, its relays, its counters, and its shares of the set's bytes,
+    /// down and up.
     Leg(usize, String, LegNumbers, [f64; 2]),
-    /// Number of lines that have no room.
+    /// Line with the number of further lines for which there is no room.
     More(usize),
 }
 
@@ -86,7 +87,7 @@ const SET_COLUMNS: [Column<SetLine>; 10] = [
     }),
 ];
 
-/// Orders with the same names as [`ORDERS`]; sets with small numbers are older.
+/// Orders of the sets, with the same names as in [`ORDERS`]. Sets with smaller numbers are older.
 const SET_ORDERS: [Order<SetRow>; 4] = [
     ("use", |_, _| Ordering::Equal),
     ("rate", |a, b| total(&b.carried).total_cmp(&total(&a.carried))),
@@ -126,7 +127,7 @@ impl Picture for Model {
     }
 }
 
-/// Returns a few lines about the whole client.
+/// Returns the lines about the whole client.
 fn whole(model: &Model, width: u16, ink: Palette) -> Text<'_> {
     let status = &model.status;
     let [received, sent] = status.padding;
@@ -150,7 +151,7 @@ fn whole(model: &Model, width: u16, ink: Palette) -> Text<'_> {
     first.chain([rates(model, width, ink), guards(model, ink)]).collect()
 }
 
-/// Describes links other than plain TLS, if there are any.
+/// Describes links other than plain TLS; `None` if there are none.
 fn links(status: &Status) -> Option<String> {
     let tap = status.tap.map(|tap| format!("tap: {tap}; early records: {}", status.early.opened));
     let quic = status
@@ -160,8 +161,8 @@ fn links(status: &Status) -> Option<String> {
     (!told.is_empty()).then(|| told.join("; "))
 }
 
-/// Returns a line with the rate over all links and its history; half of the line for each
-/// direction.
+/// Returns a line with the rate over all links and the rate's history. Half of the line is for
+/// received data, and half for sent data.
 fn rates(model: &Model, width: u16, ink: Palette) -> Line<'static> {
     let graph = usize::from((width / 2).saturating_sub(18).min(Meter::SECONDS));
     let way = |place: usize, name: &str| {
@@ -183,7 +184,7 @@ fn guards(model: &Model, ink: Palette) -> Line<'_> {
     std::iter::once(Span::raw("guards:")).chain(each).collect()
 }
 
-/// Returns a line for each set and each of its legs, up to the available room.
+/// Returns a line for each set and for each leg of a set, as far as there is room.
 fn set_lines(model: &Model, look: &Look) -> Vec<SetLine> {
     let most = usize::from(CIRCUITS - ALONE - 1);
     let sorted = look.sorted(&SET_ORDERS, &model.sets);
@@ -196,7 +197,7 @@ fn set_lines(model: &Model, look: &Look) -> Vec<SetLine> {
     lines
 }
 
-/// Returns the lines of one set.
+/// Returns the line of one set, and those of its legs.
 fn block(row: &SetRow) -> impl Iterator<Item = SetLine> {
     let seen = &row.set.seen;
     let legs = row.set.places.iter().zip(seen.legs.iter().zip(seen.shares()));
@@ -230,7 +231,8 @@ impl SetLine {
         }
     }
 
-    /// Returns a set's rate or a leg's share of it; `way` is 0 for down and 1 for up.
+    /// Returns a set's rate, or a leg's share of its set's rate. `way` is 0 for received and 1 for
+    /// sent data.
     fn carried(&self, way: usize, ink: Palette) -> Span<'static> {
         match self {
             SetLine::Set(row) => scaled(row.carried.rates()[way], "bit/s").into(),
@@ -250,7 +252,8 @@ impl SetLine {
         }
     }
 
-    /// Returns the bytes that wait in a set, or a leg's cells in flight and its window.
+    /// Returns the number of bytes that wait in a set, or a leg's number of cells in flight and
+    /// its window.
     fn window(&self) -> String {
         match self {
             SetLine::Set(row) => scaled(row.set.seen.reordered as f64, "B"),
@@ -259,7 +262,8 @@ impl SetLine {
         }
     }
 
-    /// Returns a leg's minimum round-trip time, or the maximum bytes that ever waited in a set.
+    /// Returns a leg's minimum round-trip time, or the maximum number of bytes that have ever
+    /// waited in a set.
     fn least(&self) -> String {
         match self {
             SetLine::Set(row) => scaled(row.set.seen.most_reordered as f64, "B"),
@@ -276,7 +280,7 @@ impl SetLine {
     }
 }
 
-/// Returns the circuits in the chosen order, in at most `room` lines.
+/// Returns the lines of the circuits in the chosen order, at most `room`.
 fn circuit_lines(model: &Model, look: &Look, room: usize) -> Vec<CircuitLine> {
     let sorted = look.sorted(&ORDERS, &model.rows);
     let hidden = sorted.len().saturating_sub(room);
@@ -327,8 +331,8 @@ fn total(carried: &StreamMeters) -> f64 {
     carried.rates().iter().sum()
 }
 
-/// Draws the history of a circuit, scaled to its own busiest second: circuits differ too much to
-/// share a scale.
+/// Draws the history of a circuit's rate, scaled to its own busiest second. The rates of circuits
+/// differ too much for a common scale.
 fn past(carried: &StreamMeters, width: u16) -> String {
     let width = usize::from(width);
     sparks(carried.past(), Peaks::of([carried.past()].into_iter()).over(width), width)

@@ -1,4 +1,4 @@
-//! One JSON object a line (`docs/formats.md`).
+//! A client's events as JSON objects, one per line (`docs/formats.md`).
 
 use anabranch_router::onion::client::{ClientEvent, Refused, Status};
 use anabranch_router::onion::dirclient::Fetched;
@@ -16,7 +16,7 @@ pub(super) fn tell(out: &Lines, stamp: &Stamp, event: &ClientEvent) {
     out.say(&stamp.on(value(event)), lost);
 }
 
-/// Returns an event as an object.
+/// Returns `event` as a JSON object.
 pub(super) fn value(event: &ClientEvent) -> Value {
     match event {
         ClientEvent::Listening(at) => {

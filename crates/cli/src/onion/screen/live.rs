@@ -1,4 +1,4 @@
-//! The live view on a terminal: the state of the client, guards, circuits and the last events.
+//! The live view of a client on a terminal: its state, guards, circuits and latest events.
 
 use anabranch_router::onion::client::ClientEvent;
 
@@ -6,12 +6,12 @@ use super::model::Model;
 use super::plain::{Plain, warning};
 use crate::screen::live::LiveView;
 
-/// A screen that redraws itself. The lines of [`Plain`] are used instead if the terminal does not
-/// report the position of its cursor, or is gone.
+/// A screen with a live view. If the terminal does not report the position of its cursor, or is
+/// gone, the lines of [`Plain`] are used instead.
 pub(super) struct Live {
     plain: Plain,
     live: LiveView<Model>,
-    /// Name of the run.
+    /// Name of the run, which the user can set; `None` without one.
     name: Option<String>,
 }
 
@@ -22,7 +22,7 @@ impl Live {
 
     pub(super) fn tell(&mut self, event: &ClientEvent) {
         if let ClientEvent::Listening(_) = event {
-            // The line with the addresses for programs stays above the view.
+            // The line with the addresses for programs is printed above the view, where it stays.
             self.plain.tell(event);
             let model = Model { name: self.name.clone(), ..Model::default() };
             self.live.begin(self.plain.flush(), model);
@@ -37,7 +37,7 @@ impl Live {
         }
     }
 
-    /// Prints a line that is not an event of the client: above the view, or as other lines.
+    /// Prints a line that is not an event of the client: above the view, or among the other lines.
     pub(super) fn say(&mut self, text: &str) {
         match self.live.view() {
             Some(view) => view.keep(text.to_owned()),
@@ -45,7 +45,7 @@ impl Live {
         }
     }
 
-    /// Prints a warning in the same way.
+    /// Prints a warning above the view, or among the other lines.
     pub(super) fn warn(&mut self, text: &str) {
         match self.live.view() {
             Some(view) => view.keep(format!("warning: {text}")),

@@ -15,7 +15,7 @@ use crate::screen::has_terminal;
 use crate::screen::lines::Lines;
 use crate::status::Standing;
 
-/// Output for the user, and the status that is published for `anabranch status`.
+/// Output of a client for its user, and the status that is published for `anabranch status`.
 pub(super) struct Screen {
     kind: Kind,
     standing: Option<Standing>,
@@ -28,8 +28,9 @@ enum Kind {
 }
 
 impl Screen {
-    /// Returns the screen that suits the options and the type of stdout, for a run that is
-    /// published as `standing` and shows its `name`. No screen makes the run wait for a reader.
+    /// Returns the screen that suits the options and the type of standard output. The run's status
+    /// is published as `standing`, and `name` is the run's name. No screen makes the run wait for
+    /// a reader.
     ///
     /// # Errors
     /// The writer threads cannot be started.
@@ -59,7 +60,7 @@ impl Screen {
         }
     }
 
-    /// Prints a warning in the same way.
+    /// Prints a warning for people that is not an event of the client.
     pub(super) fn warn(&mut self, text: &str) {
         match &mut self.kind {
             Kind::Json(..) => {}
@@ -68,7 +69,7 @@ impl Screen {
         }
     }
 
-    /// Shows and publishes an event.
+    /// Shows an event, and publishes it.
     pub(super) fn tell(&mut self, event: ClientEvent) {
         if let Some(standing) = &mut self.standing {
             standing.event(&json::value(&event));

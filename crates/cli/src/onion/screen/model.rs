@@ -1,4 +1,4 @@
-//! Content of the live view, computed apart from drawing.
+//! Content of a client's live view, which is computed separately from drawing.
 
 use std::cmp::Reverse;
 use std::collections::BTreeSet;
@@ -11,45 +11,45 @@ use super::plain::{news, warning};
 use crate::screen::Recent;
 use crate::screen::meter::Meter;
 
-/// The state of a client that its view draws.
+/// State of a client, as its live view shows it.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Model {
-    /// Name of the run.
+    /// Name of the run, which the user can set; `None` without one.
     pub(super) name: Option<String>,
     pub(super) status: Status,
     /// Sets of several circuits, the busiest first.
     pub(super) sets: Vec<SetRow>,
     /// Circuits that are not in a set, the busiest first.
     pub(super) rows: Vec<Row>,
-    /// Bytes over all links: received, sent.
+    /// Rates of the bytes over all links: received, sent.
     pub(super) wire: [Meter; 2],
     /// Whether circuits can be built.
     pub(super) ready: bool,
     pub(super) recent: Recent,
 }
 
-/// One set.
+/// A set of several circuits, and its rates.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct SetRow {
     pub(super) set: SetStatus,
-    /// Bytes of streams: received, sent.
+    /// Rates of the bytes of the set's streams: received, sent.
     pub(super) carried: StreamMeters,
 }
 
-/// One circuit.
+/// A circuit that is in no set, and its rates.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Row {
     pub(super) seen: CircuitStatus,
-    /// Bytes of streams: received, sent.
+    /// Rates of the bytes of the circuit's streams: received, sent.
     pub(super) carried: StreamMeters,
 }
 
-/// Rates of the bytes that streams carry.
+/// Rates of the bytes that streams transfer: received, sent.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(super) struct StreamMeters([Meter; 2]);
 
 impl StreamMeters {
-    /// Creates meters whose sums are 0 at `begin`.
+    /// Creates meters for sums that are 0 at the time `begin`.
     fn from(begin: Time) -> StreamMeters {
         StreamMeters([(); 2].map(|()| Meter::from(begin)))
     }
@@ -59,14 +59,14 @@ impl StreamMeters {
         self
     }
 
-    /// Returns the bits per second over the last second, or since the previous status: received,
-    /// sent.
+    /// Returns the bits per second over the last second, or since the previous status if that is
+    /// older: received, sent.
     pub(super) fn rates(&self) -> [f64; 2] {
         [0, 1].map(|way| self.0[way].rate() * 8.0)
     }
 
-    /// Returns the bytes per second in both directions together in each of the last seconds, the
-    /// newest last.
+    /// Returns the bytes per second, in both directions together, in each of the last seconds. The
+    /// newest is the last.
     pub(super) fn past(&self) -> impl DoubleEndedIterator<Item = f64> + ExactSizeIterator {
         let [received, sent] = &self.0;
         received.past().zip(sent.past()).map(|(received, sent)| received + sent)
@@ -117,7 +117,8 @@ impl Model {
         SetRow { carried, set: set.clone() }
     }
 
-    /// Updates the meters `known` at the previous status, or new ones, with the current `sums`.
+    /// Returns the meters `known` at the previous status, or new ones, updated with the current
+    /// `sums`.
     fn carried(&self, known: Option<&StreamMeters>, now: Time, sums: [u64; 2]) -> StreamMeters {
         let new = || StreamMeters::from(self.status.now);
         known.cloned().unwrap_or_else(new).follow(now, sums)
@@ -128,7 +129,7 @@ impl Model {
         [0, 1].map(|way| self.wire[way].rate() * 8.0)
     }
 
-    /// Describes the progress of the client.
+    /// Describes the progress of the client until circuits can be built.
     pub(super) fn progress(&self) -> String {
         let [listed, known] = self.status.relays;
         match (self.ready, listed) {
@@ -139,7 +140,7 @@ impl Model {
     }
 }
 
-/// Returns the circuits that are legs of `set`.
+/// Returns the numbers of the circuits that are legs of `set`.
 fn circuits(set: &SetStatus) -> impl Iterator<Item = u64> {
     set.seen.legs.iter().filter_map(|leg| leg.circuit)
 }

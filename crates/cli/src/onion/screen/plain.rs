@@ -1,4 +1,4 @@
-//! Lines for a log: milestones of a run, and warnings to stderr.
+//! A client's lines for a log: milestones of the run, and warnings on standard error.
 
 use std::io;
 use std::time::{Duration, Instant};
@@ -11,15 +11,15 @@ use crate::screen::folded;
 use crate::screen::journal::{Journal, Priority};
 use crate::screen::lines::Lines;
 
-/// A screen of lines.
+/// A screen that prints lines.
 pub(super) struct Plain {
-    /// Output of milestones; `None` if only warnings are wanted.
+    /// Output for milestones; `None` if only warnings are wanted.
     out: Option<Lines>,
-    /// Output to stderr, whatever stdout is used for.
+    /// Output for warnings on standard error, whatever standard output is used for.
     warnings: Lines,
     journal: Journal,
-    /// Last refused request of a program, and when it was printed: one page causes many of the
-    /// same.
+    /// Message about the last refused request of a program, and the time when it was printed. One
+    /// web page causes many identical refusals.
     refused: Option<(String, Instant)>,
 }
 
@@ -27,8 +27,8 @@ pub(super) struct Plain {
 const AGAIN: Duration = Duration::from_secs(60);
 
 impl Plain {
-    /// Creates a screen that prints to stdout and stderr for the run with this `name`; with
-    /// `quiet`, only warnings to stderr.
+    /// Creates a screen that prints to standard output and standard error. `name` is the run's
+    /// name. If `quiet`, only warnings are printed.
     ///
     /// # Errors
     /// The writer threads cannot be started.
@@ -38,7 +38,7 @@ impl Plain {
         Ok(Plain { out, warnings: Lines::stderr()?, journal, refused: None })
     }
 
-    /// Waits for a limited time until the reader has taken all lines. Returns whether it has.
+    /// Waits for a limited time until all lines are written. Returns whether they are.
     pub(super) fn flush(&self) -> bool {
         self.out.as_ref().is_none_or(Lines::flush)
     }
@@ -57,7 +57,7 @@ impl Plain {
         self.warnings.say(&folded(&text, io::stderr()), lost);
     }
 
-    /// Prints an event, if it is worth a line.
+    /// Prints the line of an event, if it has one.
     pub(super) fn tell(&mut self, event: &ClientEvent) {
         if let Some(text) = warning(event) {
             if matches!(event, ClientEvent::Refused(_)) && !self.is_new(&text, Instant::now()) {
@@ -69,7 +69,8 @@ impl Plain {
         }
     }
 
-    /// Returns whether a refusal is worth a line, and remembers it then.
+    /// Returns whether the refusal `text` should be printed at `now`. If so, stores it as the last
+    /// one.
     fn is_new(&mut self, text: &str, now: Instant) -> bool {
         let told = self.refused.as_ref();
         let is_new = told.is_none_or(|(last, at)| last != text || now >= *at + AGAIN);
@@ -84,7 +85,7 @@ fn lost(lines: u64) -> String {
     format!("{lines} lines dropped: output was blocked")
 }
 
-/// Returns the warning for an event, if it is one.
+/// Returns the warning for `event`; `None` if the event is no warning.
 pub(super) fn warning(event: &ClientEvent) -> Option<String> {
     match event {
         ClientEvent::Trouble(text) => Some(text.clone()),
@@ -101,7 +102,7 @@ pub(super) fn warning(event: &ClientEvent) -> Option<String> {
     }
 }
 
-/// Returns the line for an event that every user wants to see.
+/// Returns the line for `event` if every user wants to see it; `None` otherwise.
 pub(super) fn milestone(event: &ClientEvent) -> Option<String> {
     match event {
         ClientEvent::Listening(at) => {
@@ -115,7 +116,7 @@ pub(super) fn milestone(event: &ClientEvent) -> Option<String> {
     }
 }
 
-/// Returns the line for an event that is shown until a newer one.
+/// Returns the line for `event` if a live view shows it until a newer one; `None` otherwise.
 pub(super) fn news(event: &ClientEvent) -> Option<String> {
     match event {
         ClientEvent::Built(circuit, path, _) => {

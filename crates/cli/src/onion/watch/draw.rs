@@ -1,4 +1,4 @@
-//! Drawing only: the content is in the [`Model`].
+//! Drawing of the live view. Its content is in the [`Model`].
 
 use std::cmp::Reverse;
 
@@ -19,13 +19,15 @@ use crate::screen::palette::Palette;
 use crate::screen::table::{Column, table};
 use crate::text::{share, sparks};
 
-/// Lines about the whole relay, and of the table below them with its head.
+/// Number of lines about the whole relay. The next constant is the number of lines of the table
+/// below them, with its headings.
 const HEAD: u16 = 1;
 const ROWS: u16 = 5;
-/// Lines below that table: other totals, and sets with their head. Sets use the lines that remain.
+/// Number of lines below that table. They are for other totals and then for sets with their
+/// headings, as far as there is room.
 const REST: u16 = 9;
 
-/// Separator between two words of a line.
+/// Separator between two parts of a line.
 const BETWEEN: &str = " · ";
 
 const COLUMNS: [Column<Row>; 5] = [
@@ -100,7 +102,7 @@ impl Picture for Model {
     }
 }
 
-/// Splits `lines` lines, or all that are there, from the top of `rest`.
+/// Splits the first `lines` lines off `rest`, or all if there are fewer.
 fn top(rest: &mut Rect, lines: u16) -> Rect {
     let height = lines.min(rest.height);
     let part = Rect { height, ..*rest };
@@ -108,7 +110,7 @@ fn top(rest: &mut Rect, lines: u16) -> Rect {
     part
 }
 
-/// Returns a line about the relay.
+/// Returns the line about the whole relay.
 fn whole(model: &Model, ink: Palette) -> Line<'static> {
     let (numbers, stats) = (&model.numbers, &model.numbers.stats);
     Line::from(vec![
@@ -128,7 +130,7 @@ fn whole(model: &Model, ink: Palette) -> Line<'static> {
     ])
 }
 
-/// Returns the other totals.
+/// Returns the lines with other totals.
 fn foot(model: &Model, width: u16, ink: Palette) -> Text<'static> {
     let stats = &model.numbers.stats;
     let [received, sent] = stats.padding;
@@ -148,7 +150,7 @@ fn foot(model: &Model, width: u16, ink: Palette) -> Text<'static> {
     lines.chain([complaints]).collect()
 }
 
-/// Describes links other than plain TLS; empty if there are none.
+/// Describes links other than plain TLS, one text for each kind; empty if there are none.
 fn links(numbers: &Numbers) -> Vec<String> {
     let stats = &numbers.stats;
     let unordered = numbers.tap.into_iter().flat_map(|tap| {
@@ -171,7 +173,7 @@ fn links(numbers: &Numbers) -> Vec<String> {
     unordered.chain(quic).chain(dedicated).chain(mptcp).collect()
 }
 
-/// Joins `parts` to lines of at most `width` columns.
+/// Joins `parts` into lines of at most `width` columns.
 fn wrapped(parts: Vec<String>, width: u16) -> Vec<String> {
     let length = |text: &str| text.chars().count();
     let mut lines: Vec<String> = Vec::new();
@@ -187,15 +189,15 @@ fn wrapped(parts: Vec<String>, width: u16) -> Vec<String> {
     lines
 }
 
-/// Draws the history of a row, scaled to its own busiest second: cells and circuits have no common
-/// scale.
+/// Draws the history of a row's rate, scaled to its own busiest second. Cells and circuits have no
+/// common scale.
 fn past(row: &Row, width: u16, ink: Palette) -> Span<'static> {
     let width = usize::from(width);
     let most = Peaks::of([row.meter.past()].into_iter()).over(width);
     Span::styled(sparks(row.meter.past(), most, width), ink.past())
 }
 
-/// Returns the sums of cells in flight and of windows over all legs.
+/// Returns the number of cells in flight and the window of a set, summed over all legs.
 fn window(set: &SetNumbers, _: u16, _: Palette) -> Span<'static> {
     let [inflight, window] = set
         .legs

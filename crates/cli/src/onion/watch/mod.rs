@@ -1,5 +1,5 @@
-//! Output for the operator of a relay or an authority: a relay's live view on a terminal, lines
-//! elsewhere, JSON objects for programs.
+//! Output for the operator of a relay or an authority: lines, or JSON objects for programs. A
+//! relay on a terminal has a live view.
 
 mod draw;
 mod model;
@@ -24,27 +24,28 @@ use super::sets;
 use crate::screen::has_terminal;
 use crate::screen::live::LiveView;
 
-/// Output of a run: its log and, for a relay on a terminal, a view.
+/// Output of a run: its log and, for a relay on a terminal, a live view.
 pub(super) struct Screen {
     log: Arc<Log>,
-    /// View of a relay, and the state that it starts with.
+    /// Live view of a relay. The next field is the state with which the view starts.
     live: LiveView<Model>,
     model: Option<Model>,
 }
 
 impl Screen {
-    /// Creates a screen of lines or objects only.
+    /// Creates a screen without a view.
     pub(super) fn of(log: Arc<Log>) -> Screen {
         Screen { log, live: LiveView::new(), model: None }
     }
 
-    /// Creates a view of `model`, if lines are wanted and stdout is a terminal.
+    /// Creates a screen with a view of `model`, if output is for people and standard output is a
+    /// terminal.
     pub(super) fn live(log: Arc<Log>, model: Model) -> Screen {
         let model = Some(model).filter(|_| log.is_for_people() && has_terminal());
         Screen { model, ..Screen::of(log) }
     }
 
-    /// Prints an event with the same name in lines and objects.
+    /// Prints a text as the event `event`, which has the same name among lines and JSON objects.
     pub(super) fn say(&mut self, event: &str, text: &str) {
         self.tell(&said(event, text), &format!("{event}: {text}"));
     }
@@ -125,12 +126,12 @@ impl Watch for Screen {
     }
 }
 
-/// Returns an event that consists of a text as an object.
+/// Returns an event that consists of a text as a JSON object.
 fn said(event: &str, text: &str) -> Value {
     json!({"event": event, "what": text})
 }
 
-/// Returns the counters as an object.
+/// Returns the relay's counters as a JSON object.
 fn object(numbers: &Numbers) -> Value {
     let Numbers { stats, links, carried, refused, sets: fullest, tap, early, quic, .. } = numbers;
     let fullest: Vec<Value> = fullest.iter().map(sets::of_exit).collect();
@@ -152,7 +153,7 @@ fn object(numbers: &Numbers) -> Value {
     })
 }
 
-/// Returns the counters of QUIC links as an object.
+/// Returns the counters of QUIC links as a JSON object.
 fn of_quic(stats: &Stats, counts: QuicCounts) -> Value {
     let QuicCounts { endpoints, failed } = counts;
     json!({
@@ -162,18 +163,18 @@ fn of_quic(stats: &Stats, counts: QuicCounts) -> Value {
     })
 }
 
-/// Returns the counters of links that were opened for one circuit each as an object.
+/// Returns the counters of links that were opened for a single circuit as a JSON object.
 fn of_dedicated(stats: &Stats) -> Value {
     json!({"links": stats.dedicated_links, "shared_circuits": stats.shared_circuits})
 }
 
-/// Returns the counters of MPTCP links as an object.
+/// Returns the counters of MPTCP links as a JSON object.
 fn of_mptcp(counts: MptcpCounts) -> Value {
     let MptcpCounts { links, subflows, fell_back } = counts;
     json!({"links": links, "subflows": subflows, "fell_back": fell_back})
 }
 
-/// Returns whose clock is wrong, and by how much, as an object.
+/// Returns as a JSON object which clock is wrong, and by how much.
 pub(super) fn clock(skew: &Skew) -> Value {
     let Skew { verdict, name } = skew;
     match verdict {
@@ -190,7 +191,7 @@ pub(super) fn clock(skew: &Skew) -> Value {
     }
 }
 
-/// Returns the result of rereading the settings as an object.
+/// Returns the result of rereading the settings as a JSON object.
 pub(super) fn reloaded(names: &Names) -> Value {
     json!({"event": "reloaded", "changed": names.changed, "restart": names.restart})
 }

@@ -1,4 +1,4 @@
-//! Content of a relay's live view, computed apart from drawing.
+//! Content of a relay's live view, which is computed separately from drawing.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -9,7 +9,7 @@ use anabranch_router::onion::relay::Numbers;
 use crate::screen::Recent;
 use crate::screen::meter::Meter;
 
-/// Limit of the links in bytes per second and direction (`--rate`); SIGHUP may change it.
+/// Rate limit of the links in bytes per second in each direction (`--rate`). SIGHUP may change it.
 #[derive(Clone, Debug, Default)]
 pub(in crate::onion) struct Limit(Arc<AtomicU64>);
 
@@ -24,31 +24,31 @@ impl Limit {
     }
 }
 
-/// The state of a relay that its view draws.
+/// State of a relay, as its live view shows it.
 #[derive(Clone, Debug)]
 pub(in crate::onion) struct Model {
     pub(super) nickname: String,
-    /// Name of the run.
+    /// Name of the run, which the user can set; `None` without one.
     pub(super) name: Option<String>,
     limit: Limit,
     pub(super) time: Time,
     pub(super) numbers: Numbers,
-    /// Rows for bytes received, bytes sent, cells forwarded, and circuits created.
+    /// Rows of the table: bytes received, bytes sent, cells forwarded, and circuits created.
     pub(super) rows: [Row; 4],
     pub(super) recent: Recent,
 }
 
-/// A sum that only grows.
+/// A row of the table: a sum that only grows, and its rate.
 #[derive(Clone, Debug)]
 pub(super) struct Row {
     pub(super) name: &'static str,
-    /// Units of the rate and of the sum.
+    /// Unit of the rate, and unit of the sum.
     pub(super) units: [&'static str; 2],
-    /// Factor from the unit of the sum to that of the rate.
+    /// Factor from the unit of the sum to the unit of the rate.
     pub(super) scale: f64,
     pub(super) meter: Meter,
     pub(super) sum: u64,
-    /// Share of `--rate` in use now, from 0 to 1, if the row has one.
+    /// Share of `--rate` that is in use now, from 0 to 1; `None` if the row has no limit.
     pub(super) share: Option<f64>,
 }
 
@@ -69,7 +69,7 @@ impl Row {
 }
 
 impl Model {
-    /// Creates the state of a relay before its first counters.
+    /// Creates the state of a relay whose counters are not known yet.
     pub(in crate::onion) fn new(nickname: String, name: Option<String>, limit: Limit) -> Model {
         let meter = || Meter::from(Time::ZERO);
         Model {
@@ -98,7 +98,7 @@ impl Model {
         self.time = now;
     }
 
-    /// Describes counters of faults that are not 0, if there are any.
+    /// Describes the counters of faults that are not 0; `None` if all are 0.
     pub(super) fn complaints(&self) -> Option<String> {
         let stats = &self.numbers.stats;
         let counts = [

@@ -1,4 +1,4 @@
-//! Sentences that all screens share: the limits of splitting for the current run.
+//! Sentences that all screens share, mainly about the limits of splitting in the current run.
 
 use std::collections::BTreeSet;
 use std::net::SocketAddr;
@@ -10,7 +10,7 @@ use anabranch_multipath::Time;
 use anabranch_pages::figures::scaled;
 use anabranch_splitter::split::{FarEndNews, Listening};
 
-/// Returns warnings for the start of a run: errors and probable mistakes in its paths.
+/// Returns the warnings to show at the start of a run: errors and probable mistakes in its paths.
 pub(crate) fn warnings(about: &Listening) -> Vec<String> {
     let noted =
         about.egresses.iter().filter_map(|egress| Some((&egress.name, egress.note.as_ref()?)));
@@ -18,9 +18,10 @@ pub(crate) fn warnings(about: &Listening) -> Vec<String> {
     notes.chain(single(about)).collect()
 }
 
-/// Returns a warning if one observer sees all paths.
+/// Returns a warning if a single observer sees all paths; `None` otherwise.
 fn single(about: &Listening) -> Option<String> {
-    // Streams through proxies and circuits have other observers beyond the interface.
+    // Traffic through proxies and circuits passes other observers after the interface, so a common
+    // interface is no reason for a warning.
     let ways = about.egresses.iter().map(|egress| {
         (&egress.device, egress.sends_as, egress.proxy, egress.stream.iter().flatten().next())
     });
@@ -40,7 +41,8 @@ fn single(about: &Listening) -> Option<String> {
     ))
 }
 
-/// Returns the line with the largest payload that fits all paths, and a tunnel's MTU for it.
+/// Returns a line about the largest payload that fits all paths, and about the MTU of a tunnel for
+/// it.
 pub(crate) fn mtu(about: &Listening) -> Option<String> {
     let (payload, tunnel) = (about.udp_payload?, about.tunnel_mtu?);
     Some(format!(
@@ -48,8 +50,8 @@ pub(crate) fn mtu(about: &Listening) -> Option<String> {
     ))
 }
 
-/// Explains what the observer of one path learns of the others from unencrypted numbers, and the
-/// remedy.
+/// Explains what the observer of one path learns about other paths from unencrypted packet
+/// numbers, and how to avoid that.
 pub(crate) fn numbers_in_clear(protocol: Protocol) -> String {
     let Family { title, guide, .. } = protocol.family();
     format!(
@@ -60,8 +62,8 @@ pub(crate) fn numbers_in_clear(protocol: Protocol) -> String {
     )
 }
 
-/// Explains why sessions of `protocol` stay on one path, and how to split them; `None` if they are
-/// split.
+/// Explains why sessions of `protocol` stay on one path, and how to split them. `None` if sessions
+/// of the protocol are split.
 pub(crate) fn one_path(protocol: Protocol) -> Option<String> {
     let Family { one_path, guide, .. } = protocol.family();
     one_path.map(|why| {
@@ -69,7 +71,7 @@ pub(crate) fn one_path(protocol: Protocol) -> Option<String> {
     })
 }
 
-/// Explains the cost of runs of this length for QUIC, and the cost of longer ones in privacy
+/// Explains the cost of runs of the length `every` for QUIC, and what longer runs cost in privacy
 /// (docs/notes/quic-servers.md, docs/results/fingerprinting.md).
 pub(crate) fn quic_price(every: &str) -> String {
     format!(
@@ -80,7 +82,7 @@ pub(crate) fn quic_price(every: &str) -> String {
     )
 }
 
-/// Reports a server that does not answer, and when it `last` did.
+/// Reports that `server` does not answer for `waited`, and when it answered `last`.
 pub(crate) fn unanswered(
     server: Option<SocketAddr>,
     waited: Duration,
@@ -97,13 +99,13 @@ pub(crate) fn unanswered(
     format!("no answer from {server} for {seconds} s on any path{why}")
 }
 
-/// Reports a server that answers after a silence.
+/// Reports that `server` answers again, after a silence of `waited`.
 pub(crate) fn answered(server: Option<SocketAddr>, waited: Duration) -> String {
     let server = server.map_or_else(|| "the server".to_owned(), |server| server.to_string());
     format!("{server} answers again, after {} s", waited.as_secs())
 }
 
-/// Describes the sessions whose servers are silent.
+/// Describes the sessions whose servers do not answer.
 pub(crate) fn silent(silent: &Silent) -> String {
     let last = silent.last.map_or_else(
         || "no answer before".to_owned(),
@@ -112,13 +114,13 @@ pub(crate) fn silent(silent: &Silent) -> String {
     format!("silent: no answer for {} s on any path, {last}", silent.waited.as_secs())
 }
 
-/// Formats a time of the run as hours, minutes and seconds.
+/// Formats a time since the start of the run as hours, minutes and seconds.
 fn clock(at: Time) -> String {
     let seconds = at.secs_f64() as u64;
     format!("{:02}:{:02}:{:02}", seconds / 3600, seconds / 60 % 60, seconds % 60)
 }
 
-/// Explains why a session stays on one path.
+/// Explains why a session stays on one path, for the reason `why`.
 pub(crate) fn kept(why: Kept) -> String {
     match why {
         Kept::Short => "it ended before the path changed for the first time".to_owned(),
@@ -132,7 +134,7 @@ pub(crate) fn kept(why: Kept) -> String {
     }
 }
 
-/// Reports a silent server whose far end answers.
+/// Reports that a server does not answer for `waited`, although the far end in front of it does.
 pub(crate) fn unanswered_behind(waited: Duration) -> String {
     let seconds = waited.as_secs();
     format!(
@@ -141,7 +143,7 @@ pub(crate) fn unanswered_behind(waited: Duration) -> String {
     )
 }
 
-/// Describes an event of a far end.
+/// Describes an event of the far end `far`.
 pub(crate) fn far_end(far: Option<SocketAddr>, news: &FarEndNews) -> String {
     let far = far.map_or_else(|| "the far end".to_owned(), |far| far.to_string());
     match news {
@@ -161,7 +163,7 @@ pub(crate) fn far_end(far: Option<SocketAddr>, news: &FarEndNews) -> String {
     }
 }
 
-/// Describes the counters of a tunnel.
+/// Describes the counters of a tunnel to a far end.
 pub(crate) fn far_end_counters(far: &FarEndCounters) -> String {
     let decoys = decoys(far.decoys).map(|decoys| format!("; {decoys}"));
     format!(
@@ -172,14 +174,14 @@ pub(crate) fn far_end_counters(far: &FarEndCounters) -> String {
     )
 }
 
-/// Describes the decoys sent and received, if there are any.
+/// Describes the decoys sent and received; `None` if there are none.
 pub(crate) fn decoys([sent, came]: [Flow; 2]) -> Option<String> {
     let bytes = |flow: Flow| scaled(flow.bytes as f64, "B");
     (sent.datagrams + came.datagrams > 0)
         .then(|| format!("decoys {} sent, {} received and dropped", bytes(sent), bytes(came)))
 }
 
-/// Describes the traffic of flows that are pinned to paths, if there are any.
+/// Describes the traffic of flows that are pinned to paths; `None` if there is none.
 pub(crate) fn pinned(names: &[String], snapshot: &Snapshot) -> Option<String> {
     let told = names.iter().zip(&snapshot.pinned).map(|(name, pinned)| {
         let (up, down) = (pinned.up, pinned.down);
@@ -196,7 +198,7 @@ pub(crate) fn pinned(names: &[String], snapshot: &Snapshot) -> Option<String> {
     (!told.is_empty()).then(|| format!("pinned: {told}"))
 }
 
-/// Lists the sessions that used only one path, if there are any, and why.
+/// Describes the sessions that have used only one path, and the reasons; `None` if there are none.
 pub(crate) fn never_split(snapshot: &Snapshot) -> Option<String> {
     let unsplit = &snapshot.unsplit;
     if unsplit.sessions == 0 {

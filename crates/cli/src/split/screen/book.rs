@@ -1,4 +1,4 @@
-//! State with which a screen names things: paths by name, sessions by client.
+//! Names that a screen needs for events: those of paths, and client and server of each session.
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -11,15 +11,16 @@ use anabranch_splitter::split::Listening;
 use super::advice;
 use crate::text;
 
-/// An open session.
+/// An open session, as screens describe it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Session {
     pub(super) client: SocketAddr,
-    /// Server that the client named; `None` for the common one.
+    /// Server that the client has named for this session; `None` for the server that all sessions
+    /// share.
     pub(super) server: Option<SocketAddr>,
-    /// Protocol, once it is recognised.
+    /// Protocol of the session; `None` until it is recognised.
     pub(super) found: Option<Finding>,
-    /// Protocol that was shown last.
+    /// Protocol that was reported last; `None` if none was.
     shown: Option<Protocol>,
 }
 
@@ -28,7 +29,7 @@ impl Session {
         Session { client, server, found: None, shown: None }
     }
 
-    /// Describes the protocol.
+    /// Describes the session's protocol.
     pub(super) fn protocol(&self) -> String {
         match self.found {
             None => "not recognised yet".to_owned(),
@@ -41,8 +42,8 @@ impl Session {
         }
     }
 
-    /// Stores the protocol of the session. Returns whether to report it: once for each protocol,
-    /// and a protocol that stays on one path only when it is certain.
+    /// Stores the protocol of the session. Returns whether to report it. A protocol is reported
+    /// once. If its sessions stay on one path, it is only reported when it is certain.
     fn finds(&mut self, found: Finding) -> bool {
         self.found = Some(found);
         let protocol = found.protocol;
@@ -50,19 +51,19 @@ impl Session {
         !waits && self.shown.replace(protocol) != Some(protocol)
     }
 
-    /// Describes client and server.
+    /// Describes client and server of the session.
     pub(super) fn ends(&self) -> String {
         ends(self.client, self.server)
     }
 }
 
-/// Names of paths and open sessions.
+/// Names of the paths, and the open sessions.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Book {
     paths: Vec<String>,
-    /// Common server, if there is one.
+    /// Server that all sessions share, if there is one.
     server: Option<SocketAddr>,
-    /// Whether that is a far end, which answers even if the server behind it does not.
+    /// Whether that server is a far end. A far end answers even if the server behind it does not.
     far_end: bool,
     pub(super) sessions: BTreeMap<u64, Session>,
 }
@@ -79,12 +80,13 @@ impl Book {
         self.paths.len()
     }
 
-    /// Returns the server of a session: the one named by the client, or the common one.
+    /// Returns the server of a session: `server`, which the client has named, or the one that all
+    /// sessions share.
     pub(super) fn server(&self, server: Option<SocketAddr>) -> Option<SocketAddr> {
         server.or(self.server)
     }
 
-    /// Returns the path's name, or its number if it was never announced.
+    /// Returns the name of the path `id`, or its number if it was never announced.
     pub(super) fn path(&self, id: PathId) -> String {
         self.paths.get(id.index()).cloned().unwrap_or_else(|| id.to_string())
     }
@@ -93,8 +95,8 @@ impl Book {
         self.sessions.get(&id.0).map(|session| session.client)
     }
 
-    /// Tracks new sessions and their protocols; to be called before an event is shown. Returns
-    /// whether it is worth a line.
+    /// Stores new sessions and their protocols. Must be called before an event is shown. Returns
+    /// whether the event should be shown.
     pub(super) fn open(&mut self, event: &Event) -> bool {
         match *event {
             Event::Opened { session, client, server } => {
@@ -109,14 +111,14 @@ impl Book {
         }
     }
 
-    /// Removes closed sessions; to be called after an event is shown.
+    /// Removes a closed session. Must be called after its event is shown.
     pub(super) fn close(&mut self, event: &Event) {
         if let Event::Closed { session, .. } = event {
             self.sessions.remove(&session.0);
         }
     }
 
-    /// Describes the event.
+    /// Describes `event` in words.
     pub(super) fn words(&self, event: &Event) -> String {
         match *event {
             Event::Opened { session, client, server } => {
@@ -192,11 +194,11 @@ impl Book {
     }
 }
 
-/// Ending for a server that has answered on another path before.
+/// End of a message about a server that has answered on another path before.
 const STAYS: &str = ": the server does not follow the client from path to path. What the client \
                      sends stays split; if the session is slow or stalls, the server also drops \
                      what arrives by the other paths";
-/// Ending for a server that has only ever answered on one path.
+/// End of a message about a server that has only ever answered on one path.
 const STAYS_OR_SWALLOWED: &str = " only: the server does not follow the client from path to \
                                   path, or the other paths lose everything";
 

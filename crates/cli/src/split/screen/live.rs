@@ -1,5 +1,5 @@
-//! The live view on a terminal: a table of paths, sessions and the last events, below the existing
-//! lines.
+//! The live view of a splitter on a terminal: a table of paths, sessions and the latest events,
+//! below the lines that are already there.
 
 use std::time::Duration;
 
@@ -14,12 +14,12 @@ use crate::screen::live::{LiveView, PERIOD};
 
 mod draw;
 
-/// A screen that redraws itself. The lines of [`Plain`] are used instead if the terminal does not
-/// report the position of its cursor, or is gone.
+/// A screen with a live view. If the terminal does not report the position of its cursor, or is
+/// gone, the lines of [`Plain`] are used instead.
 pub(super) struct Live {
     plain: Plain,
     live: LiveView<Model>,
-    /// Name of the run.
+    /// Name of the run, which the user can set; `None` without one.
     name: Option<String>,
 }
 
@@ -45,8 +45,8 @@ impl Screen for Live {
         }
     }
 
-    /// Updates the model. The view keeps its height: asking the terminal for another could take
-    /// seconds.
+    /// Updates the model after the settings were read again. The height of the view stays, because
+    /// the terminal may need seconds to change it.
     fn reloaded(&mut self, now: Time, about: &Listening) {
         let Some(view) = self.live.view() else { return self.plain.reloaded(now, about) };
         view.change(|model| model.reloaded(now, about));

@@ -1,4 +1,4 @@
-//! Output of a run: a live view on a terminal, lines elsewhere, JSON for programs.
+//! Output of a splitter: a live view on a terminal, lines elsewhere, or JSON objects for programs.
 
 pub(crate) mod advice;
 mod book;
@@ -23,8 +23,8 @@ pub(super) use json::about as about_json;
 pub(super) use posting::Posting;
 pub(super) use pricing::Pricing;
 
-/// Returns the screen that suits the options and the type of stdout. No screen makes the run wait
-/// for a reader.
+/// Returns the screen that suits `options` and the type of standard output. No screen makes the
+/// run wait for a reader.
 ///
 /// # Errors
 /// The writer threads cannot be started.
@@ -39,7 +39,8 @@ pub(super) fn of(options: &Options) -> io::Result<Box<dyn Screen>> {
     Ok(Box::new(live::Live::new(plain, options.name.clone())))
 }
 
-/// Returns a screen that appends to the file at `path`: lines, or with `json` objects.
+/// Returns a screen that appends to the file at `path`. It writes JSON objects if `json`, and
+/// lines otherwise.
 ///
 /// # Errors
 /// The file cannot be opened for writing, or its thread cannot be started.

@@ -54,7 +54,7 @@ impl Plain {
         Plain { login: true, ..self }
     }
 
-    /// Waits for a limited time until the reader has taken all lines. Returns whether it has.
+    /// Waits for a limited time until all lines are written. Returns whether they are.
     pub(super) fn flush(&self) -> bool {
         self.out.as_ref().is_none_or(Lines::flush)
     }

@@ -13,24 +13,25 @@ use crate::screen::waiting::LookingUp;
 use crate::status::pace::{FRESH, Pace};
 use crate::status::{Standing, now};
 
-/// A decorator of another screen.
+/// A screen that publishes the status, and passes all output on to another screen.
 pub(in crate::split) struct Posting<'s> {
     inner: &'s mut dyn Screen,
     standing: Option<Standing>,
-    /// Report of a slow lookup; dropped once the names are resolved.
+    /// Notice that looking up names takes long. It is dropped once the names are resolved.
     looking_up: Option<LookingUp>,
     book: Book,
-    /// Time of the latest datagram from each path, by name, in seconds since 1970; `counts` has
-    /// the number of datagrams until then.
+    /// Time of the latest datagram from each path, by the path's name, in seconds since 1970. The
+    /// next field has the number of datagrams from each path until then.
     answers: Map<String, Value>,
     counts: Vec<(String, u64)>,
-    /// Pace of the published status, and pace of the counters that `inner` wants.
+    /// Pace of publishing the status. The next field is the pace at which `inner` receives
+    /// counters.
     posts: Pace,
     shows: Pace,
 }
 
 impl<'s> Posting<'s> {
-    /// Creates a screen that publishes each event, and shows it on `inner`.
+    /// Creates a screen that publishes each event as `standing`, and shows it on `inner`.
     pub(in crate::split) fn new(
         inner: &'s mut dyn Screen,
         standing: Option<Standing>,
@@ -54,7 +55,7 @@ impl<'s> Posting<'s> {
         }
     }
 
-    /// Updates the times of paths that received datagrams since the last counters.
+    /// Updates the time of the latest datagram for each path with new datagrams in `snapshot`.
     fn note(&mut self, snapshot: &Snapshot) {
         let paths = snapshot.paths.iter().enumerate();
         let named = paths.map(|(at, path)| {
@@ -84,7 +85,7 @@ impl Screen for Posting<'_> {
 
     fn snapshot(&mut self, now: Time, snapshot: &Snapshot) {
         let tick = self.interval();
-        // A view wants counters ten times as often as a reader needs the published ones.
+        // A live view receives counters ten times as often as the status is published.
         if self.posts.is_due(now, FRESH, tick) {
             self.note(snapshot);
             self.post("answers", Value::Object(self.answers.clone()));

@@ -9,22 +9,23 @@ use anabranch_splitter::split::{FarEndNews, Listening, Screen};
 
 use super::advice;
 
-/// Minimum run length with which servers that start congestion control again on each path keep
-/// nine tenths of their speed (docs/results/overhead.md).
+/// Minimum run length that lets servers keep nine tenths of their speed if they restart congestion
+/// control on each path (docs/results/overhead.md).
 const LONG: Duration = Duration::from_millis(500);
 
-/// A decorator of another screen.
+/// A screen that may add this warning, and passes all output on to another screen.
 pub(in crate::split) struct Pricing<'s> {
     inner: &'s mut dyn Screen,
-    /// Whether the user has chosen how QUIC keeps its speed.
+    /// Whether the user has already chosen an option that keeps QUIC fast, so that no warning is
+    /// needed.
     settled: bool,
-    /// Run length, if it slows QUIC down much.
+    /// Run length as text, if it slows QUIC down much; `None` otherwise.
     short: Option<String>,
 }
 
 impl<'s> Pricing<'s> {
-    /// Creates a screen that shows all on `inner`; `in_order` is set if datagrams of a new path
-    /// wait for those of the old one.
+    /// Creates a screen that passes all output on to `inner`. `in_order` is whether datagrams on a
+    /// new path wait for those on the old path.
     pub(in crate::split) fn new(inner: &'s mut dyn Screen, in_order: bool) -> Pricing<'s> {
         Pricing { inner, settled: in_order, short: None }
     }
@@ -36,7 +37,8 @@ impl<'s> Pricing<'s> {
     }
 }
 
-/// Returns whether runs end before a server that starts again on each path has regained its speed.
+/// Returns whether runs of the length `every` end before a server that restarts congestion control
+/// on each path is fast again.
 fn ruins_quic(every: Every) -> bool {
     match every {
         Every::Never => false,

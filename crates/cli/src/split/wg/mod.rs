@@ -15,7 +15,8 @@ use crate::failure::Failure;
 use show::Sink;
 pub(super) use show::{Announcing, Tunnel};
 
-/// Reads the tunnel's file, if `options` name one. Its values fill the options that are not given.
+/// Reads the WireGuard file, if `options` name one. Its values are used for options that are not
+/// given.
 ///
 /// # Errors
 /// Misuse: the file or the target of `--write` is invalid. No file is left in that case.
@@ -26,12 +27,12 @@ pub(super) fn begin(options: &mut Options) -> Result<Option<Tunnel>, Failure> {
     let peer = file.peer(options.peer.as_ref()).map_err(Failure::misuse)?.clone();
     let server = peer.endpoint.clone().expect("WgQuick::peer gives peers with an endpoint");
     options.listen = Some(listen(options.listen, &file, &server, &source)?);
-    // With a far end, the Endpoint is the server behind it.
+    // With a far end, the file's Endpoint is the server behind the far end.
     options.to = options.to.take().or(Some(server));
     let (mark, unmarked) = mark(options.fwmark, &file);
     options.fwmark = mark.filter(|_| !unmarked).map(Mark);
     if file.is_obfuscated() && options.key.is_none() {
-        // Its packets match no known protocol.
+        // The file's packets are obfuscated, so they match no known protocol.
         let wireguard = Traffic(Guess::Is(Protocol::WireGuard));
         options.protocol.get_or_insert(wireguard);
     }
@@ -40,7 +41,7 @@ pub(super) fn begin(options: &mut Options) -> Result<Option<Tunnel>, Failure> {
     Ok(Some(Tunnel { source, file, peer, mark, unmarked, sink, name, json, quiet }))
 }
 
-/// Refuses flags that contradict each other or the file.
+/// Refuses flags that contradict each other or the WireGuard file.
 fn check(options: &Options) -> Result<(), Failure> {
     let refuse = |text: &str| Err(Failure::misuse(text));
     match (&options.wg, &options.write) {
@@ -66,7 +67,7 @@ fn check(options: &Options) -> Result<(), Failure> {
     }
 }
 
-/// Returns the target of the whole file. If that is standard output, nothing else is printed
+/// Returns the target of the changed file. If that is standard output, nothing else is printed
 /// there.
 fn sink(source: &Path, options: &mut Options) -> Result<Sink, Failure> {
     match &options.write {
@@ -117,8 +118,8 @@ fn listen(
     Ok(listen)
 }
 
-/// Returns the mark of the tunnel's packets, and whether our packets have to go without it. A mark
-/// that no flag asks for is not a reason to need root.
+/// Returns the firewall mark of the tunnel's packets, and whether the splitter's packets must not
+/// have it. A mark that no flag requests must not make root necessary.
 fn mark(given: Option<Mark>, file: &WgQuick) -> (Option<u32>, bool) {
     let full = file.is_full_tunnel().then_some(FULL_TUNNEL_MARK);
     match given {

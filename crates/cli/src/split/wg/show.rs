@@ -1,4 +1,4 @@
-//! Output of the changed file: written, printed, or only its changed lines.
+//! Output of the changed WireGuard file: written to a file, printed, or only its changed lines.
 
 use std::io::{self, Write as _};
 use std::path::{Path, PathBuf};
@@ -15,32 +15,32 @@ use signal_hook::low_level::raise;
 
 use crate::failure::Failure;
 
-/// Target of the whole changed file.
+/// Target to which the whole changed file is written.
 pub(super) enum Sink {
     None,
     Stdout,
     File(Write),
 }
 
-/// A tunnel whose file was read and is not yet changed.
+/// A WireGuard tunnel whose file was read and is not changed yet.
 pub(in crate::split) struct Tunnel {
     pub(super) source: PathBuf,
     pub(super) file: WgQuick,
     pub(super) peer: Peer,
-    /// Mark of the tunnel's packets and of ours.
+    /// Firewall mark of the tunnel's packets and of the splitter's; `None` without one.
     pub(super) mark: Option<u32>,
-    /// Whether our packets have to go without the mark.
+    /// Whether the splitter's packets must not have the mark.
     pub(super) unmarked: bool,
     pub(super) sink: Sink,
-    /// Name of the run.
+    /// Name of the run, which the user can set; `None` without one.
     pub(super) name: Option<String>,
     pub(super) json: bool,
     pub(super) quiet: bool,
 }
 
 impl Tunnel {
-    /// Shows the changes that a run `about` this listener needs, and writes the file if that is
-    /// wanted.
+    /// Shows the changes that a run with the listener `about` needs. Writes the file if the user
+    /// wants that.
     ///
     /// # Errors
     /// The file cannot be written.
@@ -78,22 +78,22 @@ impl Tunnel {
         }
     }
 
-    /// Does the same for `--check`, and prints the warning. Returns whether standard output has
-    /// the file.
+    /// Shows the changes and writes the file as [`Tunnel::show`] does, for `--check`, and prints
+    /// the warning. Returns whether standard output has the file.
     ///
     /// # Errors
     /// The file cannot be written.
     pub(in crate::split) fn check(self, about: &Listening) -> Result<bool, Failure> {
         let alone = matches!(self.sink, Sink::Stdout);
         if let Some(warning) = self.warning() {
-            // Standard error may be closed.
+            // A failure means that standard error is closed, so nobody reads the line.
             let _ = writeln!(io::stderr(), "warning: {warning}");
         }
         self.show(about).map(|()| alone)
     }
 
     fn changed(&self, about: &Listening) -> Changed {
-        // A smaller MTU in the file has a reason on the server's side.
+        // If the file has a smaller MTU, that has a reason on the server's side, so it is kept.
         let mtu = about.tunnel_mtu.map(|mtu| mtu.saturating_sub(self.file.padding()));
         let mtu = mtu.map(|mtu| self.file.mtu().map_or(mtu, |own| own.min(mtu)));
         let marked = self.file.is_full_tunnel() || self.file.fwmark().is_some();
@@ -111,7 +111,8 @@ impl Tunnel {
     }
 }
 
-/// Changes for a person or a program, without any key except the peer's public one.
+/// Changes of the file for a person or a program. They contain no key except the peer's public
+/// one.
 struct Summary<'t> {
     source: &'t Path,
     /// Program that starts the tunnel.
@@ -178,7 +179,7 @@ fn next_step(program: &str, target: &Path) -> String {
     }
 }
 
-/// Prints `text`. A reader that closes the pipe early is not a failure.
+/// Prints `text`. If the reader closes the pipe early, that is not a failure.
 fn print(text: &str) -> Result<(), Failure> {
     let mut out = io::stdout().lock();
     match out.write_all(text.as_bytes()).and_then(|()| out.flush()) {
@@ -187,7 +188,8 @@ fn print(text: &str) -> Result<(), Failure> {
     }
 }
 
-/// A screen that first shows the changed file, once the listener is open and its port is certain.
+/// A screen that shows the changed WireGuard file before anything else, once the listener is open
+/// and its port is certain.
 pub(in crate::split) struct Announcing<'s> {
     inner: &'s mut dyn Screen,
     tunnel: Option<Tunnel>,
@@ -199,7 +201,8 @@ impl<'s> Announcing<'s> {
         Announcing { inner, tunnel: Some(tunnel), failure: None }
     }
 
-    /// Returns the error if the file was not written; the run was ended by a signal in that case.
+    /// Returns the error if the changed file could not be written. In that case a signal has ended
+    /// the run.
     pub(in crate::split) fn failure(self) -> Result<(), Failure> {
         self.failure.map_or(Ok(()), Err)
     }

@@ -1,5 +1,5 @@
-//! Plain HTTP connections to the directory port: one request and one answer each, with limits on
-//! count, time and size.
+//! Plain HTTP connections to an authority's directory port. Each has one request and one answer.
+//! Their number, duration and size are limited.
 
 use std::collections::BTreeMap;
 use std::io::{self, Read, Write};
@@ -16,15 +16,16 @@ use crate::onion::conn::is_passing;
 use crate::onion::dirclient::unix;
 use crate::onion::station::STREAMS;
 
-/// Maximum number of connections, in all and per address. More are closed without an answer.
+/// Maximum number of connections in all. The next constant is that for each address. Further
+/// connections are closed without an answer.
 const MOST: usize = 2_000;
 const MOST_OF_ONE: usize = 200;
-/// Idle timeout, and the maximum lifetime of a connection.
+/// Idle timeout of a connection. The next constant is the maximum lifetime of a connection.
 const SILENCE: Duration = Duration::from_secs(30);
 const LONGEST: Duration = Duration::from_secs(600);
 const PIECE: usize = 16 << 10;
 
-/// All connections, by number.
+/// All open connections, by number.
 #[derive(Default)]
 pub(super) struct DirConnections {
     visitors: BTreeMap<u64, Visitor>,
@@ -46,16 +47,17 @@ enum Stage {
     Waiting(PendingRequest),
     /// The answer is being sent.
     Answered(Spoken),
-    /// The answer is sent. Input is still read and dropped: closing with unread input would reset
-    /// the connection and lose the answer.
+    /// The answer is sent. Input is still read and dropped, because closing a socket with unread
+    /// input resets the connection, which would lose the answer.
     Leaving,
 }
 
 impl DirConnections {
-    /// Adds a connection; `longest` bounds the request's body in bytes.
+    /// Adds the connection `socket`. `longest` is the maximum length of the request's body in
+    /// bytes.
     ///
     /// # Errors
-    /// The kernel's.
+    /// A system call fails.
     pub(super) fn enter(
         &mut self,
         now: Time,
@@ -94,7 +96,7 @@ impl DirConnections {
         }
     }
 
-    /// Looks again for answers to the waiting requests in `answers`.
+    /// Checks whether `answers` now has answers to the waiting requests.
     pub(super) fn call(&mut self, now: Time, poller: &Poller, answers: &dyn Answers) {
         let waits = |visitor: &Visitor| matches!(visitor.stage, Stage::Waiting(_));
         let waiting = self.visitors.iter().filter(|(_, visitor)| waits(visitor));
@@ -121,7 +123,8 @@ impl Visitor {
         Interest { read: !answered, write: answered }
     }
 
-    /// Reads and writes what it can; returns false if the connection is to be closed.
+    /// Reads and writes as much as possible without blocking. Returns false if the connection is
+    /// to be closed.
     fn go_on(&mut self, ready: Ready, answers: &dyn Answers) -> io::Result<bool> {
         if ready.read && !matches!(self.stage, Stage::Answered(..)) && !self.hear()? {
             return Ok(false);
@@ -135,7 +138,7 @@ impl Visitor {
         Ok(true)
     }
 
-    /// Reads once; returns false if the peer has closed the connection.
+    /// Reads once. Returns false if the peer has closed the connection.
     fn hear(&mut self) -> io::Result<bool> {
         let mut buffer = [0; PIECE];
         let count = match self.socket.read(&mut buffer) {

@@ -1,5 +1,5 @@
-//! The thread that serves an authority's directory port and probes relays. It moves bytes and never
-//! waits for the registry.
+//! The thread that serves an authority's directory port and probes relays. It never waits for the
+//! registry's thread.
 
 use std::io;
 use std::net::SocketAddr;
@@ -20,7 +20,7 @@ use crate::onion::dirclient::{DirClient, unix};
 use crate::onion::mptcp::TcpKind;
 use crate::onion::station::{Station, TICK, Token};
 
-/// Maximum number of concurrent probes. Half of these links stay open to running relays, so the
+/// Maximum number of concurrent probes. Half of their links stay open to running relays, so the
 /// other half must suffice for many relays that do not answer.
 const PROBES: usize = 400;
 /// Timeout for a probe's connection to a relay's port.
@@ -33,18 +33,19 @@ pub(super) struct DirPort {
     station: Station<Reachability>,
     dir_connections: DirConnections,
     shared_answers: Arc<SharedAnswers>,
-    /// Receives a notification when there are new answers.
+    /// Receiver of the notification that there are new answers.
     news: DirClient,
-    /// Relays to probe.
+    /// Receiver of the relays to probe.
     probes: Receiver<Vec<Probe>>,
     ticked: Time,
 }
 
 impl DirPort {
-    /// Listens at the addresses in `listen`; also returns the bound addresses.
+    /// Creates the thread's state, which listens at the addresses in `listen`. Also returns the
+    /// bound addresses.
     ///
     /// # Errors
-    /// An address cannot be listened on, or the kernel is out of resources.
+    /// An address cannot be listened on, or a system call fails.
     pub(super) fn new(
         listen: &[SocketAddr],
         shared_answers: Arc<SharedAnswers>,
@@ -67,7 +68,7 @@ impl DirPort {
         Ok((DirPort { station, dir_connections, shared_answers, news, probes, ticked }, at))
     }
 
-    /// Runs until the registry has ended.
+    /// Serves the port until the registry has ended.
     pub(super) fn run(mut self) {
         loop {
             match self.turn() {
@@ -101,7 +102,7 @@ impl DirPort {
     fn take(&mut self, now: Time, ready: Ready) {
         match Token::of(ready.token) {
             Token::File(_) => {
-                // A wake-up carries no information: look at all waiting requests again.
+                // A wake-up carries no information, so all waiting requests are looked at.
                 self.news.take();
                 self.dir_connections.call(now, &self.station.poller, &*self.shared_answers);
             }
@@ -140,7 +141,7 @@ impl DirPort {
         }
     }
 
-    /// Executes the outputs of the reachability test.
+    /// Executes the outputs of the core that probes relays.
     fn obey(&mut self, now: Time) {
         while let Some(output) = self.station.core.poll() {
             match output {

@@ -1,5 +1,5 @@
-//! An authority's long-term keys on disk, in C tor's files: the identity key, which may be kept
-//! elsewhere, the signing key and its certificate.
+//! An authority's long-term keys on disk, in C tor's files: the identity key, the signing key and
+//! its certificate. The identity key may be kept on another machine.
 
 use std::fs;
 use std::io;
@@ -15,21 +15,21 @@ use crate::onion::store::{StoreError, is_any_there, private_folder, replace};
 const IDENTITY: &str = "authority_identity_key";
 const SIGNING: &str = "authority_signing_key";
 const CERTIFICATE: &str = "authority_certificate";
-/// The previous certificate: its key has signed the last consensus.
+/// File of the previous certificate, whose key has signed the last consensus.
 const BEFORE: &str = "authority_certificate.old";
-/// The new certificate, until the signing key that it certifies is in place.
+/// File of the new certificate until the signing key that it certifies is in place.
 const COMING: &str = "authority_certificate.coming";
-/// Time before a certificate's expiry at which it is renewed, in seconds; at most a third of its
-/// lifetime.
+/// Time before a certificate's expiry at which it is renewed, in seconds. It is at most a third of
+/// the certificate's lifetime.
 const EARLY: u64 = 30 * 86_400;
-/// Allowance for slow clocks of others, in seconds: a certificate's validity starts this much
-/// earlier.
+/// Allowance for the clocks of other machines, in seconds: the validity of a certificate starts
+/// this much before it is made.
 const SKEW: u64 = 600;
 
-/// The keys in the folder `keys` of an authority's data.
+/// The keys in the folder `keys` of an authority's data folder.
 pub struct Cabinet {
     folder: PathBuf,
-    /// `None` if the operator keeps it offline.
+    /// Identity key; `None` if the operator keeps it on another machine.
     identity: Option<IdentityKey>,
     certified_for: u64,
     present: AuthorityCert,
@@ -39,12 +39,13 @@ pub struct Cabinet {
 }
 
 impl Cabinet {
-    /// Reads the keys and generates missing ones. Signing keys are certified for `certified_for`
-    /// seconds.
+    /// Reads the keys, and generates missing ones. Certificates of new signing keys are valid for
+    /// `certified_for` seconds.
     ///
     /// # Errors
     /// A file cannot be read or written, is malformed, or does not match the others. No file is
-    /// changed then, except dispensable damaged certificates ([`Cabinet::troubles`]).
+    /// changed then, except damaged certificates that the authority can run without
+    /// ([`Cabinet::troubles`]).
     pub fn open<R: CryptoRng>(
         data: &Path,
         rng: &mut R,
@@ -85,7 +86,7 @@ impl Cabinet {
         self.certified_for = seconds;
     }
 
-    /// Returns the `v3ident` of `DirAuthority` lines.
+    /// Returns the digest of the identity key, which is `v3ident` in `DirAuthority` lines.
     #[must_use]
     pub fn identity(&self) -> [u8; 20] {
         self.present.keys().0
@@ -104,7 +105,7 @@ impl Cabinet {
         unix_now + EARLY.min(until.saturating_sub(from) / 3) >= until
     }
 
-    /// Returns when the current certificate expires, in seconds since 1970.
+    /// Returns the time at which the current certificate expires, in seconds since 1970.
     #[must_use]
     pub fn ends(&self) -> u64 {
         self.present.holds().1
@@ -113,7 +114,8 @@ impl Cabinet {
     /// Generates a new signing key with `rng` and certifies it.
     ///
     /// # Errors
-    /// The identity key is not here, or a file cannot be written: the current keys stay in use.
+    /// The identity key is not on this machine, or a file cannot be written. The current keys stay
+    /// in use then.
     pub fn renew<R: CryptoRng>(
         &mut self,
         rng: &mut R,
@@ -152,8 +154,8 @@ fn make_identity(folder: &Path, rng: &mut impl CryptoRng) -> Result<IdentityKey,
     Ok(identity)
 }
 
-/// Generates, certifies and writes a signing key. If it is interrupted, [`signing`] completes or
-/// discards the change.
+/// Generates a signing key, certifies it and writes both files. If this is interrupted,
+/// [`signing`] completes or discards the change at the next start.
 fn certify(
     folder: &Path,
     identity: &IdentityKey,
@@ -178,8 +180,8 @@ fn rename(folder: &Path) -> Result<(), StoreError> {
     fs::rename(folder.join(COMING), &path).map_err(|error| StoreError::File(path, error))
 }
 
-/// Reads the signing key and its certificate from `folder`. The damaged certificate of an
-/// interrupted renewal is set aside.
+/// Reads the signing key and its certificate from `folder`. A damaged certificate of an
+/// interrupted renewal is renamed, and `troubles` gets a message.
 fn signing(folder: &Path, troubles: &mut Vec<String>) -> Result<AuthorityKeys, StoreError> {
     let read = |name: &str| {
         let path = folder.join(name);
@@ -203,13 +205,14 @@ fn signing(folder: &Path, troubles: &mut Vec<String>) -> Result<AuthorityKeys, S
     AuthorityKeys::from_files(&key, &read(CERTIFICATE)?).map_err(told)
 }
 
-/// Reads the previous certificate from `folder`. A damaged one is set aside.
+/// Reads the previous certificate from `folder`. A damaged one is renamed, and `troubles` gets a
+/// message.
 fn before(folder: &Path, troubles: &mut Vec<String>) -> Result<Option<AuthorityCert>, StoreError> {
     let instead = "clients cannot verify what the signing key before this one signed";
     certificate(&folder.join(BEFORE), instead, troubles)
 }
 
-/// Reads a certificate that the authority can run without. A damaged one is set aside, and
+/// Reads a certificate that the authority can run without. A damaged one is renamed, and
 /// `troubles` gets a message that names the consequence (`instead`).
 fn certificate(
     path: &Path,

@@ -1,5 +1,5 @@
-//! The authority with its files and the documents that it serves: each change is on disk before it
-//! is visible to anybody.
+//! The authority's core with its files and the documents that it serves. Each change is on disk
+//! before anybody can see it.
 
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -14,21 +14,21 @@ use super::wall_clock::steady;
 use super::{AuthorityEvent, Tell};
 use crate::onion::store::StoreError;
 
-/// State of the registry.
+/// State of the registry: the authority's core, its files, and the cache of its documents.
 pub(super) struct Ledger {
     pub(super) authority: Authority,
     vault: Vault,
-    /// Threads that answer requests hold another `Arc` of an earlier version, which does not
-    /// change.
+    /// Documents to serve. Threads that answer requests hold another `Arc` of an earlier version,
+    /// which does not change.
     cache: Arc<Cache>,
-    /// The cache has changed since [`Ledger::changed`] last returned it.
+    /// Whether the cache has changed since [`Ledger::changed`] last returned it.
     changed: bool,
     tell: Tell,
 }
 
 impl Ledger {
-    /// Creates the ledger from an authority with an earlier run's state and the `certificates` to
-    /// serve.
+    /// Creates the ledger of `authority`, whose state of an earlier run is restored.
+    /// `certificates` are those to serve.
     pub(super) fn new(
         authority: Authority,
         vault: Vault,
@@ -46,7 +46,7 @@ impl Ledger {
         ledger
     }
 
-    /// Returns the cache to serve, if it has changed since the last call.
+    /// Returns the cache to serve if it has changed since the last call; `None` otherwise.
     pub(super) fn changed(&mut self) -> Option<Arc<Cache>> {
         std::mem::take(&mut self.changed).then(|| Arc::clone(&self.cache))
     }
@@ -56,7 +56,8 @@ impl Ledger {
         (self.tell)(told);
     }
 
-    /// Processes a descriptor that a relay has published.
+    /// Processes the descriptor `text` that a relay has published. `peer` is the address of the
+    /// sender.
     ///
     /// # Errors
     /// [`Refusal`]: the descriptor was refused.
@@ -84,7 +85,7 @@ impl Ledger {
     /// Makes a consensus at `unix_now`.
     ///
     /// # Errors
-    /// The key cannot sign: the last consensus stays.
+    /// The key cannot sign. The last consensus stays in use then.
     pub(super) fn publish(&mut self, unix_now: u64) -> Result<(), SignatureError> {
         let documents = self.authority.publish(unix_now)?;
         let (relays, times) = (documents.ns.matches("\nr ").count(), documents.times);
@@ -97,7 +98,7 @@ impl Ledger {
         Ok(())
     }
 
-    /// Writes the state that is not written at each change.
+    /// Writes the part of the state that is not written at each change.
     pub(super) fn keep(&mut self, unix_now: u64) {
         self.authority.forget(unix_now, steady());
         self.drop_relays();
@@ -105,7 +106,8 @@ impl Ledger {
         self.complain(kept);
     }
 
-    /// Adjusts to a step of the machine's clock by `by` seconds: it was set, or the machine slept.
+    /// Adjusts all times to a step of the machine's clock by `by` seconds: the clock was set, or
+    /// the machine slept.
     pub(super) fn shift(&mut self, unix_now: u64, by: i64) {
         self.authority.shift(unix_now, by);
         self.show_relays(unix_now);
@@ -167,7 +169,7 @@ impl Ledger {
         }
     }
 
-    /// Makes the cache serve the authority's current descriptors, and no others.
+    /// Makes the cache serve the descriptors that the authority has now, and no others.
     fn show_relays(&mut self, unix_now: u64) {
         self.changed = true;
         let cache = Arc::make_mut(&mut self.cache);

@@ -1,5 +1,5 @@
-//! The authority's registry: a thread that owns all changing state, processes one [`Letter`] after
-//! another, and runs what is due. Only this thread waits for the disk.
+//! The authority's registry: a thread that owns all changing state. It processes one [`Letter`]
+//! after another, and runs what is due. Only this thread waits for the disk.
 
 use std::fs;
 use std::path::PathBuf;
@@ -24,14 +24,15 @@ use super::{AuthorityEvent, Changes};
 use crate::onion::answers::Promise;
 use crate::onion::dirclient::{DirCommand, REPUBLISH_S, unix};
 
-/// Interval of looking for due work.
+/// Interval at which the registry checks for due work.
 const TICK: Duration = Duration::from_secs(1);
-/// Retry interval after a failure, in seconds.
+/// Pause before another attempt after a failure, in seconds.
 const RETRY: u64 = 60;
-/// Maximum number of letters processed before changes are served and their senders answered.
+/// Maximum number of letters that are processed before the changes are served and the letters are
+/// answered.
 const BATCH: usize = 100;
 
-/// Channels between the registry and the other threads.
+/// The registry's ends of the channels to other threads.
 pub(super) struct Ends {
     pub(super) letters: Receiver<Letter>,
     pub(super) orders: Receiver<DirCommand>,
@@ -46,22 +47,24 @@ pub(super) struct Registry {
     cabinet: Cabinet,
     relay: Arc<RelayKeys>,
     bandwidths: Option<PathBuf>,
-    /// Our relay's description to publish, and when it was last published.
+    /// Description of the authority's own relay to publish. The next field is the time at which it
+    /// was last published.
     description: Option<Description>,
     published: u64,
-    /// The relay is in its own list: a consensus without relays would be malformed.
+    /// Whether the relay is in its own list of relays. A consensus without relays would be
+    /// malformed.
     listed: bool,
-    /// Time of the next try after a failure, in seconds since 1970.
+    /// Time of the next attempt after a failure, in seconds since 1970.
     retry: u64,
     clock: Clock,
     ticked: Time,
     wall: WallClock,
-    /// Answers to uploads, given once the changes are served.
+    /// Answers to uploads, which are given once the changes are served.
     verdicts: Vec<(Promise, Reply)>,
 }
 
 impl Registry {
-    /// Creates the registry of an authority with `settings`, which is also the relay
+    /// Creates the registry of an authority with `settings`. The authority is also the relay
     /// `settings.relay`.
     pub(super) fn new(
         ledger: Ledger,
@@ -92,12 +95,13 @@ impl Registry {
         registry
     }
 
-    /// Runs until the relay's thread has ended; then writes all state.
+    /// Runs until the relay's thread has ended. Then writes all state.
     pub(super) fn run(mut self) {
         loop {
             let passed = self.clock.now().since(self.ticked);
             let letter = self.ends.letters.recv_timeout(TICK.saturating_sub(passed));
-            // Before an event is recorded with the time of a clock that was set.
+            // Steps are noted before any event is recorded, or the event would have the time of a
+            // wrong clock.
             self.note_steps(self.clock.now(), unix());
             match letter {
                 Ok(letter) => self.open_some(letter),
@@ -139,7 +143,7 @@ impl Registry {
             }
             Letter::Room(room) => {
                 let probes = self.ledger.authority.probes(unix(), room);
-                // The directory port's thread looks for probes when it is woken.
+                // The directory port's thread checks for probes when it is woken.
                 if !probes.is_empty() && self.ends.probes.send(probes).is_ok() {
                     self.shared_answers.ring();
                 }
@@ -159,7 +163,7 @@ impl Registry {
         self.ledger.adopt(unix, core, contact);
     }
 
-    /// Serves what has changed, and then wakes those who wait for it.
+    /// Serves the changed documents, and then wakes the threads that wait for them.
     fn give_out(&mut self) {
         let changed = self.ledger.changed();
         let anything = changed.is_some() || !self.verdicts.is_empty();
@@ -170,7 +174,7 @@ impl Registry {
         }
     }
 
-    /// Processes the relay's commands; returns false once the relay has ended.
+    /// Processes the relay's commands. Returns false once the relay has ended.
     fn take_orders(&mut self) -> bool {
         loop {
             match self.ends.orders.try_recv() {
@@ -190,9 +194,9 @@ impl Registry {
         }
     }
 
-    /// Runs what is due.
+    /// Runs what is due at `unix`, the time in seconds since 1970.
     fn tick(&mut self, unix: u64) {
-        // No document is dated while the clock may be wrong.
+        // While the clock may be wrong, no document is made, because it would be dated.
         if !self.wall.is_trusted(steady()) {
             return;
         }
@@ -206,7 +210,8 @@ impl Registry {
         }
     }
 
-    /// Shifts all times by a step of the clock, so that no relay seems older or down for longer.
+    /// Shifts all times by a step of the clock, so that a step changes neither the age nor the
+    /// downtime of relays.
     fn note_steps(&mut self, now: Time, unix: u64) {
         let Some(Step { by, set }) = self.wall.look(now, steady(), unix) else { return };
         (self.published, self.retry) = (0, 0);
@@ -223,7 +228,8 @@ impl Registry {
     }
 
     fn publish(&mut self, unix: u64) {
-        // Without randomness the consensus lacks a new shared random value; the rest is unaffected.
+        // If there is no randomness, the consensus lacks a new shared random value, and all else
+        // is unaffected.
         if let Ok(mut rng) = anabranch_os::entropy::generator() {
             let mut random = [0; 32];
             rng.fill_bytes(&mut random);
@@ -246,7 +252,8 @@ impl Registry {
             Ok(keys) => {
                 self.ledger.authority.set_keys(keys);
                 self.ledger.certify(self.cabinet.certificates());
-                // After a restart only the new key is there, so sign the consensus on disk with it.
+                // After a restart only the new key is available, so the consensus on disk is
+                // signed with it.
                 if self.ledger.authority.documents().times.is_some() {
                     self.publish(unix);
                 }
@@ -260,7 +267,7 @@ impl Registry {
         }
     }
 
-    /// Publishes our own relay's descriptor if that is due.
+    /// Publishes the descriptor of our own relay if that is due.
     fn publish_ourselves(&mut self, unix: u64) {
         let Some(description) = &self.description else { return };
         if self.published <= unix && unix - self.published < REPUBLISH_S {
@@ -305,9 +312,9 @@ impl Registry {
     }
 }
 
-/// Returns the reply to an upload, whose result is `taken`.
+/// Returns the reply to an upload. `taken` is the upload's result.
 fn verdict(taken: &Result<UploadOutcome, Refusal>) -> Reply {
-    // The reply that C tor's relays understand.
+    // This is the reply that C tor's relays understand for a descriptor without news.
     let no_news = || Reply::new(200, "OK").header("X-Descriptor-Not-New", "Yes");
     match taken {
         Ok(UploadOutcome::New(_)) => Reply::new(200, "OK"),

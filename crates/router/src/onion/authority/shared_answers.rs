@@ -1,6 +1,6 @@
-//! Answers requests and accepts descriptors from both ports. Nothing here waits for a disk, for
-//! compression or for a reader of our log: slow work is promised, and done by the registry or a
-//! compression thread.
+//! Answers to requests and acceptance of descriptors, for the directory port and the relay's port.
+//! Nothing here waits for a disk, for compression or for a reader of our log. Slow work is
+//! promised, and done by the registry's thread or a compression thread.
 
 use std::fmt;
 use std::net::IpAddr;
@@ -20,31 +20,32 @@ use crate::onion::dirclient::{News, NewsSender};
 
 /// Messages to the registry.
 pub(super) enum Letter {
-    /// A descriptor upload, from the relay itself or another client.
+    /// A descriptor was uploaded, by the relay itself or another client.
     Upload { body: Vec<u8>, from: Option<IpAddr>, promise: Promise },
-    /// A probe has ended, at `at` in seconds since 1970.
+    /// A probe of a relay has ended, at `at` in seconds since 1970. `answers` is whether the relay
+    /// answered.
     Probed { target: Target, answers: bool, at: u64 },
-    /// The number of probes that can be started.
+    /// The number of probes that can be started now.
     Room(Room),
     /// The operator has changed the settings.
     Settings(Box<Changes>),
-    /// The directory port's thread has failed, with the reason.
+    /// The directory port's thread has failed, with this reason.
     Ends(String),
 }
 
-/// State shared by both ports and the registry.
+/// State shared by the threads of both ports and the registry.
 pub(super) struct SharedAnswers {
-    /// Held only while the pointer is copied.
+    /// Documents to serve. The lock is held only while the pointer is copied.
     shown: Mutex<Arc<Cache>>,
     letters: Mutex<Sender<Letter>>,
     compressed: CompressedBodies,
-    /// Wakes the directory port's thread and the relay when there are new answers.
+    /// Wakers of the directory port's thread and of the relay, for new answers.
     bells: Mutex<[NewsSender; 2]>,
     me: Weak<SharedAnswers>,
 }
 
 impl SharedAnswers {
-    /// Creates the state without documents. `letters` goes to the registry; `bells` to the
+    /// Creates the state, without documents. `letters` leads to the registry. `bells` wake the
     /// directory port's thread and the relay.
     pub(super) fn new(letters: Sender<Letter>, bells: [NewsSender; 2]) -> Arc<SharedAnswers> {
         Arc::new_cyclic(|me| SharedAnswers {
@@ -61,7 +62,7 @@ impl SharedAnswers {
         *lock(&self.shown) = cache;
     }
 
-    /// Wakes the threads that have unanswered requests.
+    /// Wakes the threads that may have unanswered requests.
     pub(super) fn ring(&self) {
         let Some(me) = self.me.upgrade() else { return };
         for bell in lock(&self.bells).iter_mut() {
@@ -71,14 +72,15 @@ impl SharedAnswers {
 
     /// Sends `letter` to the registry.
     pub(super) fn write(&self, letter: Letter) {
-        // There is no reader once the authority has ended.
+        // If the authority has ended, there is no receiver.
         let _ = lock(&self.letters).send(letter);
     }
 
     fn look_up(&self, request: &Request) -> Answer {
         let cache = Arc::clone(&lock(&self.shown));
         if cache.is_empty() && request.path.starts_with(CONSENSUS) {
-            // Tor logs a warning for each answer without a consensus, so let it wait.
+            // Tor logs a warning for each answer without a consensus, so the request waits for the
+            // first one.
             return Answer::Later;
         }
         self.compressed.answer_for(&cache, request, &self.me, SharedAnswers::ring)

@@ -26,14 +26,14 @@ const NS: &str = "consensus";
 const MICRODESC: &str = "consensus-microdesc";
 const MICRODESCS: &str = "microdescriptors";
 
-/// The files in the data folder.
+/// The files in an authority's data folder.
 pub(super) struct Vault {
     folder: PathBuf,
-    /// Fields in [`PASTS`] that a later version wrote, by relay.
+    /// Unknown fields in [`PASTS`], which a later version has written, by relay.
     unknown: BTreeMap<[u8; 20], Unknown>,
 }
 
-/// A relay's entry in [`PASTS`]; times in seconds since 1970.
+/// A relay's entry in [`PASTS`]. Times are in seconds since 1970.
 #[derive(Serialize, Deserialize)]
 struct Written {
     ed25519: String,
@@ -54,10 +54,11 @@ impl Vault {
         Ok(Vault { folder: data.to_owned(), unknown: BTreeMap::new() })
     }
 
-    /// Restores the state of an earlier run into `authority`. Returns messages about what was lost.
+    /// Restores the state of an earlier run into `authority`. Returns messages about parts that
+    /// were lost.
     ///
     /// # Errors
-    /// A file cannot be read, or [`PASTS`] is damaged: it is left unchanged.
+    /// A file cannot be read, or [`PASTS`] is damaged. That file is left unchanged.
     pub(super) fn restore(
         &mut self,
         authority: &mut Authority,
@@ -78,10 +79,10 @@ impl Vault {
         Ok(troubles)
     }
 
-    /// Writes a relay's descriptor and extra-info.
+    /// Writes a relay's descriptor and extra-info to the file of relay `id`.
     ///
     /// # Errors
-    /// The file cannot be written: the old one stays.
+    /// The file cannot be written. The old one is unchanged then.
     pub(super) fn put(
         &self,
         id: [u8; 20],
@@ -94,14 +95,14 @@ impl Vault {
 
     /// Deletes the descriptor of relay `id`.
     pub(super) fn remove(&self, id: &[u8; 20]) {
-        // If a file stays, the next start reads it and drops it again.
+        // If the file cannot be removed, the next start reads it and drops the relay again.
         let _ = fs::remove_file(self.place(id));
     }
 
     /// Writes the documents of the last consensus and the relays' histories.
     ///
     /// # Errors
-    /// As [`Vault::put`].
+    /// As for [`Vault::put`].
     pub(super) fn keep(&self, authority: &Authority) -> Result<(), StoreError> {
         let Documents { ns, microdesc, microdescs, times } = authority.documents();
         if times.is_some() {
@@ -171,14 +172,14 @@ impl Vault {
                 Err(refusal @ (Refusal::Document(_) | Refusal::Beside)) => {
                     troubles.push(set_aside(&path, &refusal.to_string(), told)?);
                 }
-                // The relay publishes it again, which replaces the file.
+                // The relay will publish a descriptor again, which replaces the file.
                 Err(refusal) => troubles.push(format!("{}: {refusal}", path.display())),
             }
         }
         Ok(troubles)
     }
 
-    /// Restores the last consensus into `authority`; returns messages about damaged or useless
+    /// Restores the last consensus into `authority`. Returns messages about damaged or useless
     /// files.
     fn consensus(&self, authority: &mut Authority, now: u64) -> Result<Vec<String>, StoreError> {
         let mut troubles = Vec::new();

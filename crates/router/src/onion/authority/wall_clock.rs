@@ -1,44 +1,48 @@
-//! The machine's clock, which may be set while we run. A step forward must not count as downtime of
-//! relays. A consensus with a wrong future date would be worse than none: clients that have it
-//! accept no other until that date.
+//! Detection of steps of the machine's clock, which may be set while we run. A step forward must
+//! not count as downtime of relays. A consensus with a wrong future date would be worse than none:
+//! clients that have it accept no other consensus until that date.
 
 use anabranch_multipath::Time;
 use rustix::time::{ClockId, clock_gettime};
 
-/// Smallest change that counts as a step, in seconds; anything less is a correction.
+/// Smallest change of the clock that counts as a step, in seconds. Smaller changes are corrections
+/// by a time service.
 const STEP: i64 = 5;
-/// Time without a consensus after the clock was set, in seconds; at most one interval.
+/// Time without a consensus after the clock was set, in seconds. It is at most one interval
+/// between consensuses.
 const SETTLING: u64 = 300;
 
 /// A step of the machine's clock.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Step {
-    /// Growth of its lead over our own awake time, in seconds.
+    /// Seconds by which the clock has advanced more than the time during which the machine was
+    /// awake.
     pub(super) by: i64,
-    /// Seconds added by whoever set it, negative if it was set back; 0 if the machine slept.
+    /// Change of the clock in seconds, negative if it was set back; 0 if the machine slept.
     pub(super) set: i64,
 }
 
-/// The clock at the last look; all fields in seconds.
+/// State of the clock when it was last checked. All fields are in seconds.
 pub(super) struct WallClock {
-    /// Its lead over the time that we were awake, and over the time since boot.
+    /// How far the clock is ahead of the time during which the machine was awake. The next field
+    /// compares it with the time since boot.
     awake: i64,
     started: i64,
     settling: u64,
-    /// Sum of the steps since it was last trusted, and when it is trusted again, on the clock of
-    /// [`steady`].
+    /// Sum of the steps since the clock was last trusted. The next field is the time at which it
+    /// is trusted again, on the clock of [`steady`].
     set: i64,
     trusted: u64,
 }
 
 impl WallClock {
-    /// Reads the clock's state; `interval` is that of the consensuses, in seconds.
+    /// Reads the clock's state. `interval` is the interval between consensuses, in seconds.
     pub(super) fn new(now: Time, steady: u64, unix: u64, interval: u64) -> WallClock {
         let (awake, started) = ahead(now, steady, unix);
         WallClock { awake, started, settling: SETTLING.min(interval), set: 0, trusted: 0 }
     }
 
-    /// Returns the step since the last call, if there was one.
+    /// Returns the step since the last call; `None` if there was none.
     pub(super) fn look(&mut self, now: Time, steady: u64, unix: u64) -> Option<Step> {
         let (awake, started) = ahead(now, steady, unix);
         let by = awake - self.awake;
@@ -52,12 +56,13 @@ impl WallClock {
         Some(Step { by, set })
     }
 
-    /// Returns whether the clock was not set recently, or was set back to its old value.
+    /// Returns whether the clock can be trusted: it was not set recently, or was set back to its
+    /// old value.
     pub(super) fn is_trusted(&self, steady: u64) -> bool {
         steady >= self.trusted
     }
 
-    /// Returns for how many seconds the clock is not trusted after it was set.
+    /// Returns the number of seconds for which the clock is not trusted after it was set.
     pub(super) fn settling(&self) -> u64 {
         self.settling
     }
@@ -72,7 +77,7 @@ impl WallClock {
     }
 }
 
-/// Returns the seconds since boot, including sleep; nobody can set this clock.
+/// Returns the seconds since boot, including sleep. Nobody can set this clock.
 pub(super) fn steady() -> u64 {
     u64::try_from(clock_gettime(ClockId::Boottime).tv_sec).unwrap_or(0)
 }

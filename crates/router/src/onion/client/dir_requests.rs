@@ -1,5 +1,5 @@
-//! Directory requests over one-hop circuits: each has a circuit, and a stream to the directory at
-//! its end.
+//! Directory requests over one-hop circuits. Each request has a circuit of its own, and a stream
+//! to the directory at the circuit's end.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -14,31 +14,31 @@ use rand_chacha::ChaCha20Rng;
 
 use crate::onion::dirclient::DirRequest;
 
-/// Timeouts for building the circuit, and for inactivity after that.
+/// Timeout for building the circuit. The next constant is that for inactivity after that.
 const PATIENCE: Duration = Duration::from_secs(15);
 const SILENCE: Duration = Duration::from_secs(30);
-/// Minimum average rate of a directory's answer, in bytes per second, after the timeouts. A slower
-/// one would block the request for hours.
+/// Minimum average rate of a directory's answer, in bytes per second, once the timeouts have
+/// passed. A slower answer would block the request for hours.
 const SLOWEST: u64 = 1000;
 
-/// Context of operations on directory requests.
+/// Context that operations on directory requests need.
 pub(super) struct At<'a> {
     pub(super) now: Time,
-    /// Seconds since 1970.
+    /// Current time in seconds since 1970.
     pub(super) unix: u64,
     pub(super) core: &'a mut Client,
     pub(super) circmgr: &'a mut CircuitManager,
     pub(super) rng: &'a mut ChaCha20Rng,
 }
 
-/// Result of a directory request.
+/// Result of a directory request that has ended.
 #[derive(Debug)]
 pub(super) struct Done {
-    /// The request's number.
+    /// Number of the request.
     pub(super) number: u64,
-    /// RSA identity of the relay that was asked.
+    /// RSA identity of the relay that was asked, if any.
     pub(super) relay: Option<[u8; 20]>,
-    /// The answer, not yet checked.
+    /// The answer, which is not yet checked, or the failure.
     pub(super) outcome: Result<ResponseReader, Failure>,
 }
 
@@ -54,19 +54,19 @@ pub(super) struct DirRequests {
 struct Out {
     dir_request: DirRequest,
     relay: [u8; 20],
-    /// Bytes of the request that have been written to the stream.
+    /// Number of bytes of the request that were written to the stream.
     said: usize,
     answer: ResponseReader,
     begun: Time,
-    /// Bytes of the answer received.
+    /// Number of bytes of the answer that were received.
     got: u64,
     /// Time at which the request fails unless there is progress.
     deadline: Time,
 }
 
 impl Out {
-    /// Records progress: extends the deadline by `SILENCE`, up to the limit that `SLOWEST` sets for
-    /// the whole request.
+    /// Records progress at `now`: extends the deadline by `SILENCE`, up to the limit that
+    /// `SLOWEST` sets for the whole request.
     fn moved(&mut self, now: Time) {
         let whole = PATIENCE + SILENCE + Duration::from_secs(self.got / SLOWEST);
         self.deadline = (now + SILENCE).min(self.begun + whole);
@@ -74,12 +74,13 @@ impl Out {
 }
 
 impl DirRequests {
-    /// Returns the results since the last call.
+    /// Returns the results of requests that have ended since the last call.
     pub(super) fn done(&mut self) -> Vec<Done> {
         std::mem::take(&mut self.done)
     }
 
-    /// Starts `dir_request`: to the named authority or bridge, or else to a guard.
+    /// Starts `dir_request`. It is sent to the authority or bridge that it names, or else to a
+    /// guard.
     pub(super) fn begin(&mut self, at: &mut At<'_>, dir_request: DirRequest) {
         let whom = match &dir_request.to {
             Some(target) => {
@@ -124,7 +125,7 @@ impl DirRequests {
             Output::Stream(StreamOutput::Readable { stream }) => self.read(at, stream),
             Output::Stream(StreamOutput::Room { stream }) => self.say(at, stream),
             Output::Stream(StreamOutput::Ended { stream, .. }) => {
-                // The answer's reader decides whether it is complete.
+                // The answer's reader decides whether the answer is complete.
                 if let Some(circuit) = self.streams.get(&stream).copied() {
                     self.finish(at, circuit, None);
                 }
@@ -138,7 +139,7 @@ impl DirRequests {
         let over = self.out.iter().filter(|(_, out)| out.deadline <= at.now);
         let over: Vec<CircuitKey> = over.map(|(circuit, _)| *circuit).collect();
         for circuit in over {
-            // A circuit that was built shows that the relay is reachable.
+            // If the circuit was built, the relay is reachable.
             let failure = match self.streams.values().any(|other| *other == circuit) {
                 true => Failure::Silent,
                 false => {
@@ -161,7 +162,7 @@ impl DirRequests {
         }
     }
 
-    /// Writes as much of the request as `stream` has room for.
+    /// Writes as much of the request as there is room for on `stream`.
     fn say(&mut self, at: &mut At<'_>, stream: StreamKey) {
         let circuit = self.streams.get(&stream);
         let Some(out) = circuit.and_then(|circuit| self.out.get_mut(circuit)) else { return };
@@ -183,7 +184,7 @@ impl DirRequests {
         }
     }
 
-    /// Ends the request on `circuit`, successful unless there is a `failure`.
+    /// Ends the request on `circuit`. The request was successful if `failure` is `None`.
     fn finish(&mut self, at: &mut At<'_>, circuit: CircuitKey, failure: Option<Failure>) {
         let Some(out) = self.out.remove(&circuit) else { return };
         self.streams.retain(|_, other| *other != circuit);

@@ -15,7 +15,7 @@ use prometheus_client::registry::Unit;
 
 use super::{ClientEvent, SetStatus, Status};
 
-/// Exporter of a client's events to Prometheus.
+/// Exporter of a client's counters to Prometheus.
 pub struct ClientMetrics {
     numbers: Arc<Mutex<ClientNumbers>>,
     server: Server,
@@ -28,7 +28,8 @@ struct ClientNumbers {
 }
 
 impl ClientMetrics {
-    /// Serves the counters at `address` until this value is dropped; `version` is the program's.
+    /// Serves the counters at `address` until this value is dropped. `version` is the program's
+    /// version.
     ///
     /// # Errors
     /// The address cannot be listened on, or the thread cannot be started.
@@ -39,7 +40,8 @@ impl ClientMetrics {
         Ok(ClientMetrics { numbers, server })
     }
 
-    /// Records `event`. Returns a warning once programs can connect: others may read the numbers.
+    /// Counts `event`. Returns a warning when the client starts to accept programs, if the numbers
+    /// can be read from other machines.
     pub fn note(&self, event: &ClientEvent) -> Option<String> {
         // The numbers are never half updated, so poisoning is harmless.
         let mut numbers = self.numbers.lock().unwrap_or_else(PoisonError::into_inner);
@@ -107,7 +109,7 @@ fn sets(encoder: &mut DescriptorEncoder<'_>, status: &Status) -> fmt::Result {
     levels(encoder, "client_set_reorder_limit", help, Some(&Unit::Bytes), &budget)
 }
 
-/// Labels of a leg: its set's number and its own.
+/// Labels of a leg in the metrics: the number of its set, and its own number.
 type LegLabels = [(&'static str, String); 2];
 
 fn legs(encoder: &mut DescriptorEncoder<'_>, status: &Status) -> fmt::Result {

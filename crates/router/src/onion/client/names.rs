@@ -1,8 +1,8 @@
-//! Names that a client handles itself.
+//! Names that a client handles itself: those of onion services, and those for reverse look-ups.
 
 use std::net::IpAddr;
 
-/// Returns whether `host` is an onion service's name.
+/// Returns whether `host` is the name of an onion service.
 pub(super) fn is_onion(host: &str) -> bool {
     let host = host.trim_end_matches('.').to_ascii_lowercase();
     host.ends_with(".onion")

@@ -1,4 +1,4 @@
-//! The connections of local programs to a client, from the first request to the end.
+//! Connections of local programs to a client, from a program's first request to its end.
 
 use std::collections::BTreeMap;
 use std::io::{self, Read, Write};
@@ -24,24 +24,25 @@ use crate::onion::station::{STREAMS, Station};
 
 /// Maximum number of circuits on which a stream is tried.
 const TRIES: u32 = 3;
-/// Maximum number of connected programs.
+/// Maximum number of programs connected at a time.
 const MOST: usize = 4096;
-/// Time that a program waits for the first consensus. It suffices for a first start on a slow line.
-/// If the authorities are unreachable, waiting as long as for a circuit would not help.
+/// Time for which a program's request waits for the first consensus. It suffices for a first start
+/// on a slow line. If the authorities are unreachable, waiting as long as for a circuit would not
+/// help.
 const UNTIL_CONSENSUS: Duration = Duration::from_secs(15);
 
 /// A connected program.
 enum Program {
-    /// Its request is incomplete.
+    /// The program's request is incomplete.
     Asking(TcpStream, Dialogue),
-    /// It waits for a circuit, or for the exit's answer.
+    /// The request waits for a circuit, or for the exit's answer.
     Waiting(Box<PendingProgram>),
-    /// Its stream is open.
+    /// The program's stream is open.
     Streaming(StreamKey, Outside),
 }
 
-/// Returns the answer to `request` if it needs no circuit: an address resolves to itself, as in C
-/// tor.
+/// Returns the answer to `request` if the answer needs no circuit: an address resolves to itself,
+/// as in C tor. `None` otherwise.
 fn known(request: &ProxyRequest) -> Option<Outcome> {
     match request {
         ProxyRequest::Resolve(host) => host.parse().ok().map(Outcome::Address),
@@ -57,7 +58,7 @@ struct PendingProgram {
     tries: u32,
     /// Exits whose policy refused the stream.
     avoid: Vec<[u8; 20]>,
-    /// Exits at which the stream failed for another reason.
+    /// Exits at which the stream failed for a reason other than the policy.
     shun: Vec<[u8; 20]>,
 }
 
@@ -73,44 +74,44 @@ impl PendingProgram {
     }
 }
 
-/// All programs, by number; numbers are not reused.
+/// All connected programs, by number. Numbers are not reused.
 #[derive(Default)]
 pub(super) struct Programs {
     programs: BTreeMap<u64, Program>,
     last: u64,
-    /// The program of each stream, and the stream's circuit.
+    /// The program of each stream, and the circuit of the stream.
     streams: BTreeMap<StreamKey, (u64, CircuitKey)>,
     service: Service,
     refused: Vec<Refused>,
     advice: Option<&'static str>,
-    /// The advice was given once.
+    /// Whether the advice for a program's author was given. It is given once.
     is_advised: bool,
 }
 
 impl Programs {
-    /// Creates an empty table. `extended` is that of [`Service::Tor`].
+    /// Creates an empty table. `extended` has the meaning of the field in [`Service::Tor`].
     pub(super) fn new(extended: bool) -> Programs {
         Programs { service: Service::Tor { extended }, ..Programs::default() }
     }
 
-    /// Returns advice for a program's author, once per run.
+    /// Returns advice for the author of a program, once per run; `None` otherwise.
     pub(super) fn advice(&mut self) -> Option<&'static str> {
         let advice = self.advice.take().filter(|_| !self.is_advised);
         self.is_advised |= advice.is_some();
         advice
     }
 
-    /// Returns the requests refused since the last call, for the user.
+    /// Returns the requests that were refused since the last call, for messages to the user.
     pub(super) fn refused(&mut self) -> Vec<Refused> {
         std::mem::take(&mut self.refused)
     }
 
-    /// Returns the number of programs.
+    /// Returns the number of connected programs.
     pub(super) fn len(&self) -> usize {
         self.programs.len()
     }
 
-    /// Returns the number of their streams.
+    /// Returns the number of the programs' streams.
     pub(super) fn streams(&self) -> usize {
         self.streams.len()
     }
@@ -122,11 +123,11 @@ impl Programs {
         self.programs.values().filter(waits).count()
     }
 
-    /// Accepts all waiting connections of the listener `place`. Connections beyond `MOST` are
-    /// closed at once.
+    /// Accepts all waiting connections of the listener with the index `place`. Connections beyond
+    /// `MOST` are closed at once.
     ///
     /// # Errors
-    /// The kernel's: a connection was lost.
+    /// A system call fails: a connection was lost.
     pub(super) fn accept(&mut self, station: &mut Station<Client>, place: usize) -> io::Result<()> {
         while let Some((socket, _)) = station.accept(place) {
             if self.programs.len() >= MOST {
@@ -142,7 +143,7 @@ impl Programs {
         Ok(())
     }
 
-    /// Services the program `number`, whose socket is ready.
+    /// Services the connection of program `number`, whose socket is ready.
     pub(super) fn take(
         &mut self,
         now: Time,
@@ -183,7 +184,7 @@ impl Programs {
         }
     }
 
-    /// Opens a program's stream on `circuit`, which was found for it.
+    /// Opens the stream of program `number` on `circuit`, which was chosen for it.
     pub(super) fn attach(
         &mut self,
         now: Time,
@@ -207,8 +208,8 @@ impl Programs {
         };
         match opened {
             Ok(stream) => {
-                // Data that the program has sent already goes with it: a new stream has room for
-                // one read.
+                // Data that the program has sent already follow the request at once. A new stream
+                // has room for them, because they were read in one piece.
                 core.write(now, stream, waiting.dialogue.rest());
                 self.streams.insert(stream, (number, circuit));
             }
@@ -216,8 +217,8 @@ impl Programs {
         }
     }
 
-    /// Detaches the stream of program `number` from a circuit that does not answer; another is
-    /// being found.
+    /// Detaches the stream of program `number` from a circuit that does not answer. The circuit
+    /// manager is already looking for another circuit.
     pub(super) fn detach(&mut self, now: Time, station: &mut Station<Client>, number: u64) {
         if let Some(stream) = self.stream_of(number) {
             self.streams.remove(&stream);
@@ -229,15 +230,16 @@ impl Programs {
         self.streams.iter().find(|(_, (owner, _))| *owner == number).map(|(stream, _)| *stream)
     }
 
-    /// Refuses the request of program `number`, for which there is no circuit, and records `why`
-    /// for the user.
+    /// Refuses the request of program `number`, because there is no circuit for it. Records the
+    /// reason `why` for the user.
     pub(super) fn refuse(&mut self, number: u64, why: Why) {
         let Some(Program::Waiting(waiting)) = self.programs.get(&number) else { return };
         let port = match waiting.request {
             ProxyRequest::Connect { port, .. } => Some(port),
             ProxyRequest::Resolve(_) | ProxyRequest::Name(_) => None,
         };
-        // No exit is left because the policies of those that were tried refuse the stream.
+        // If the tried exits refused the stream by their policies, the policies are the reason why
+        // no exit is left.
         let by_policy = matches!(why, Why::NoExit(..)) && !waiting.avoid.is_empty();
         let why = if by_policy { Why::Policy } else { why };
         self.refused.push(Refused { port, why, cure: None });
@@ -258,7 +260,7 @@ impl Programs {
         }
     }
 
-    /// Answers a program whose stream is connected to its destination.
+    /// Answers a program whose stream is now connected to its destination.
     pub(super) fn connected(
         &mut self,
         now: Time,
@@ -330,7 +332,7 @@ impl Programs {
         };
         replies.extend(last.as_deref().unwrap_or_default());
         // Replies are short and the socket is new, so a partial write means that the program has
-        // gone.
+        // closed it.
         if socket.write_all(&replies).is_err() || last.is_some() {
             self.programs.remove(&number);
             return;
@@ -352,11 +354,11 @@ impl Programs {
         let Some(Program::Asking(socket, dialogue)) = self.programs.remove(&number) else { return };
         self.advice = self.advice.or(dialogue.advice());
         if let Some(outcome) = known(&request) {
-            // If the program has gone meanwhile, that is no error.
+            // If the program has closed its connection meanwhile, that is no error.
             let _ = (&socket).write_all(&dialogue.answer(&outcome));
             return;
         }
-        // Until the answer, only watch for the end of the connection.
+        // Until there is an answer, the poller only watches for the end of the connection.
         let quiet = Interest { read: false, write: false };
         let _ = station.poller.change(&socket, STREAMS + number, quiet);
         let waiting = PendingProgram::new(now, socket, dialogue, request);
@@ -383,8 +385,8 @@ impl Programs {
         circmgr.demand(now, Demand { number, target, isolation, since, avoid, shun });
     }
 
-    /// Tries another circuit, unless `TRIES` is exhausted. If `by_exit`, the exit was at fault, and
-    /// the new circuit avoids it.
+    /// Requests another circuit for program `number`, unless its stream has been tried on `TRIES`
+    /// circuits. If `by_exit`, the exit was at fault, and the new circuit avoids it.
     fn again(
         &mut self,
         now: Time,
@@ -407,8 +409,9 @@ impl Programs {
         }
     }
 
-    /// Tries another exit after this one's policy refused the stream, unless `TRIES` is exhausted.
-    /// The circuit stays in use if the exit has refused only one `address`.
+    /// Requests a circuit with another exit, because this exit's policy refused the stream. Fails
+    /// the request if its stream has been tried on `TRIES` circuits. The circuit stays in use for
+    /// other streams if the exit has refused only one `address`.
     fn elsewhere(
         &mut self,
         now: Time,
@@ -436,7 +439,7 @@ impl Programs {
         matches!(program, Some(Program::Waiting(waiting)) if waiting.tries < TRIES)
     }
 
-    /// Sends the program `number` the `reason` why its request has failed.
+    /// Answers program `number` that its request has failed for `reason`.
     fn fail(&mut self, number: u64, reason: Reason) {
         if let Some(Program::Waiting(mut waiting)) = self.programs.remove(&number) {
             let answer = waiting.dialogue.answer(&Outcome::Failed(reason));
@@ -461,7 +464,7 @@ impl Programs {
         }
     }
 
-    /// Closes the stream of the program `number`, which has ended.
+    /// Closes the stream of program `number`, because the program has closed its connection.
     fn leave_stream(
         &mut self,
         now: Time,
@@ -477,7 +480,7 @@ impl Programs {
         station.core.handle(now, Input::Ended { stream });
     }
 
-    /// Removes the program `number`, which has gone before its answer.
+    /// Removes program `number`, which has closed its connection before its request was answered.
     fn leave(
         &mut self,
         now: Time,
@@ -492,7 +495,7 @@ impl Programs {
         }
     }
 
-    /// Handles a `stream` that the exit has ended, or whose circuit is gone.
+    /// Handles the end of `stream`: the exit has ended it, or its circuit is closed.
     fn ended(
         &mut self,
         now: Time,
@@ -527,8 +530,8 @@ impl Programs {
     }
 }
 
-/// Returns whether `reason` may be the exit's fault rather than the destination's. C tor uses the
-/// same reasons, and also tries three exits.
+/// Returns whether `reason` may be the exit's fault rather than the destination's, so that another
+/// exit is worth a try. C tor uses the same reasons, and also tries three exits.
 fn is_worth_another_try(reason: EndReason) -> bool {
     [
         EndReason::DESTROY,
@@ -545,7 +548,7 @@ fn is_worth_another_try(reason: EndReason) -> bool {
 }
 
 /// Returns the flags of BEGIN for the address family that a program requests. `flags` are the
-/// default ones, which depend on the exit.
+/// flags without such a request, which depend on the exit.
 fn allowed(flags: u32, family: Option<Family>) -> u32 {
     match family {
         None => flags,
@@ -556,7 +559,8 @@ fn allowed(flags: u32, family: Option<Family>) -> u32 {
     }
 }
 
-/// Returns whether another exit may resolve the name: this one's name servers failed.
+/// Returns whether another exit may resolve the name: the answers mean that the name servers of
+/// this exit failed.
 fn is_for_now(answers: &[(Answer, u32)]) -> bool {
     !answers.is_empty() && answers.iter().all(|(answer, _)| *answer == Answer::Later)
 }

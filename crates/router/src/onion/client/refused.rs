@@ -1,5 +1,5 @@
-//! Refused requests of programs, for people and machines. They do not name destinations, because
-//! logs are kept.
+//! Refused requests of programs, as texts for people and machines. They do not name destinations,
+//! because logs are kept.
 
 use std::fmt;
 
@@ -10,22 +10,23 @@ use anabranch_proxy::Reason;
 /// A refused request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Refused {
-    /// Port of the destination; `None` for a look-up of a name or an address.
+    /// Port of the destination; `None` for the look-up of a name or an address.
     pub port: Option<u16>,
-    /// Reason.
+    /// Reason for the refusal.
     pub why: Why,
-    /// Remedy for the user.
+    /// Remedy for the user, if there is one.
     pub cure: Option<&'static str>,
 }
 
 /// Reason for refusing a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Why {
-    /// No permitted last hop of the consensus allows streams to this port.
+    /// No permitted last hop of the consensus allows streams to this port. The fields are the
+    /// reason, and the relays that may be the last hop.
     NoExit(NoRelay, Exits),
-    /// No three relays make a path: the position for which there is none.
+    /// No three relays form a path. The field names the position for which there is no relay.
     NoPath(NoRelay),
-    /// No circuit was built in time, with what was missing.
+    /// No circuit was built in time. The field is the condition that was missing.
     TimedOut(Lack),
     /// None of the exits that were tried answered in time.
     Unanswered,
@@ -35,18 +36,18 @@ pub enum Why {
     Onion,
 }
 
-/// Relays that may be the last hop.
+/// Relays that may be the last hop of a circuit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Exits {
     /// All exits.
     Any,
     /// Exits that the user has named.
     Named,
-    /// Exits with support for sets of this design, perhaps only some that the user has named.
+    /// Exits that support sets of this design. If the user has named exits, only these.
     Linking(Design),
 }
 
-/// Missing condition for a circuit when a program's wait timed out.
+/// Missing condition for a circuit at the time when a program's request timed out.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Lack {
     /// There is no consensus.
@@ -60,8 +61,8 @@ pub enum Lack {
 }
 
 impl Why {
-    /// Converts a missing path into a reason: the position for which there is no relay, and the
-    /// permitted last hops.
+    /// Converts the position for which there is no relay, and the permitted last hops, into a
+    /// reason.
     pub(super) fn no_path(none: NoRelay, exits: Exits) -> Why {
         match none.0 {
             Position::Exit(_) => Why::NoExit(none, exits),
@@ -69,7 +70,7 @@ impl Why {
         }
     }
 
-    /// Returns the reason's name for machines.
+    /// Returns the name of the reason for machines.
     #[must_use]
     pub fn word(&self) -> &'static str {
         match self {
@@ -82,7 +83,7 @@ impl Why {
         }
     }
 
-    /// Returns the reason in the program's proxy protocol.
+    /// Returns the corresponding reason in the program's proxy protocol.
     pub(super) fn reason(&self) -> Reason {
         match self {
             Why::NoExit(..) => Reason::NoExit,

@@ -1,27 +1,29 @@
-//! Membership of circuits in sets. A set has the number of the circuit that began it, even after
-//! another circuit has become its head.
+//! Membership of circuits in sets. A set is identified by the number of the circuit that began it,
+//! even after another circuit has become its head.
 
 use std::collections::BTreeMap;
 
 use anabranch_onion::client::CircuitKey;
 
-/// A circuit's set and leg. A circuit on its own is a set of one.
+/// Set and leg of a circuit. A circuit that is in no set counts as a set of one circuit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct SetLeg {
     /// Number of the circuit that began the set.
     pub(super) set: u64,
-    /// Leg number, from 0; reused after the circuit is gone.
+    /// Leg number in the set, from 0. It is reused after the circuit is closed.
     pub(super) leg: usize,
 }
 
-/// The circuits for programs, with their sets and legs.
+/// The circuits that carry programs' streams, with their sets and legs.
 #[derive(Default)]
 pub(super) struct SetBook(BTreeMap<CircuitKey, SetLeg>);
 
 impl SetBook {
-    /// Adds a circuit that is begun: as a further leg of the set of `head`, or else as a new set.
+    /// Adds `circuit`, which is being built. It becomes a further leg of the set of `head`, or a
+    /// new set if `head` is `None`.
     pub(super) fn begin(&mut self, circuit: CircuitKey, head: Option<CircuitKey>) {
-        // The head is gone if the set has outlived all its circuits; then it began the set itself.
+        // The head may be closed if the set has lost all its circuits. Then the head itself began
+        // the set.
         let of = |head: CircuitKey| self.get(head).map_or(head.0, |place| place.set);
         let set = head.map_or(circuit.0, of);
         let is_taken =
@@ -30,12 +32,12 @@ impl SetBook {
         self.0.insert(circuit, SetLeg { set, leg });
     }
 
-    /// Removes `circuit`, which is gone.
+    /// Removes `circuit`, which is closed.
     pub(super) fn end(&mut self, circuit: CircuitKey) {
         self.0.remove(&circuit);
     }
 
-    /// Returns the set and leg of `circuit`, if it is one for programs.
+    /// Returns the set and leg of `circuit`; `None` if it does not carry programs' streams.
     pub(super) fn get(&self, circuit: CircuitKey) -> Option<SetLeg> {
         self.0.get(&circuit).copied()
     }

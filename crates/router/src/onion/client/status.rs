@@ -11,47 +11,47 @@ use anabranch_onion::guards::Reach;
 
 use crate::onion::tap::TapKind;
 
-/// A client's state.
+/// State of a client at one moment.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Status {
     /// Time since the client was started.
     pub now: Time,
-    /// Number of relays in the consensus, and of those with usable descriptors.
+    /// Number of relays in the consensus, and how many of them have usable descriptors.
     pub relays: [usize; 2],
-    /// Nicknames of the primary guards, best first.
+    /// Nicknames of the primary guards in order of preference, each with its reachability.
     pub guards: Vec<(String, Reach)>,
-    /// The circuits for programs, oldest first.
+    /// The circuits that carry programs' streams, oldest first.
     pub circuits: Vec<CircuitStatus>,
-    /// The sets that several circuits may join, oldest first.
+    /// The sets of several circuits, oldest first.
     pub sets: Vec<SetStatus>,
-    /// Design of circuits with several legs.
+    /// Design of sets of several circuits.
     pub design: Design,
     /// Number of connected programs.
     pub programs: usize,
-    /// Number of their streams.
+    /// Number of the programs' streams.
     pub streams: usize,
     /// Number of links to relays.
     pub links: usize,
-    /// Bytes over links: received, sent.
+    /// Bytes on all links: received, sent.
     pub wire: [u64; 2],
-    /// Padding cells: received, sent.
+    /// Numbers of padding cells: received, sent.
     pub padding: [u64; 2],
-    /// Bytes of queued cells: in total, including cells that wait for other legs; only the latter.
+    /// Bytes of queued cells in total, and the part of them that waits for cells of other legs.
     pub waiting: [usize; 2],
-    /// Maximum bytes that have ever waited in one set for other legs.
+    /// Maximum number of bytes that have ever waited for other legs in one set.
     pub most_reordered: usize,
-    /// Limit of queued cells, in bytes (`--memory`).
+    /// Maximum bytes of queued cells (`--memory`).
     pub memory: usize,
-    /// Tap for out-of-order delivery, if links may be unordered.
+    /// Kind of tap for out-of-order delivery, if links may be unordered; `None` otherwise.
     pub tap: Option<TapKind>,
     /// Number of records opened out of order.
     pub early: EarlyCounts,
-    /// Number of open QUIC links and of circuits on them, if QUIC is enabled.
+    /// Number of open QUIC links, and number of circuits on them; `None` if QUIC is disabled.
     pub quic: Option<[usize; 2]>,
 }
 
 impl Status {
-    /// Returns the number of built circuits, and of those being built.
+    /// Returns the number of built circuits, and the number of circuits being built.
     #[must_use]
     pub fn circuits(&self) -> (usize, usize) {
         let is_built = |seen: &&CircuitStatus| !matches!(seen.stage, Stage::Building(_));
@@ -60,30 +60,30 @@ impl Status {
     }
 }
 
-/// A set that several circuits may join.
+/// State of a set of several circuits.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct SetStatus {
-    /// Number of the circuit that began it.
+    /// Number of the circuit that began the set.
     pub number: u64,
-    /// The core's view of the set.
+    /// State of the set as the core reports it.
     pub seen: SetNumbers,
-    /// Further facts about its legs, in the order of [`SetNumbers::legs`].
+    /// Further facts about the set's legs, in the order of [`SetNumbers::legs`].
     pub places: Vec<LegPlace>,
 }
 
 /// A leg's number and path.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct LegPlace {
-    /// Number in the set, from 0; reused after the leg is gone.
+    /// Number of the leg in its set, from 0. It is reused after the leg is closed.
     pub leg: usize,
-    /// Its relays, first hop first.
+    /// Relays of the leg, first hop first.
     pub relays: Vec<RelayName>,
 }
 
 /// A relay's names.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct RelayName {
-    /// Nickname; `?` if it is no longer listed.
+    /// Nickname; `?` if the consensus no longer lists the relay.
     pub nickname: String,
     /// Fingerprint in upper-case hexadecimal.
     pub fingerprint: String,
@@ -92,16 +92,16 @@ pub struct RelayName {
 /// A circuit's state.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CircuitStatus {
-    /// Number.
+    /// Number of the circuit.
     pub number: u64,
-    /// Nicknames of its relays, first hop first.
+    /// Nicknames of the circuit's relays, first hop first.
     pub path: Vec<String>,
-    /// Time since it was begun.
+    /// Time since building of the circuit began.
     pub age: Duration,
-    /// Stage of its life.
+    /// Stage of the circuit's life.
     pub stage: Stage,
-    /// Number of streams on it.
+    /// Number of streams on the circuit.
     pub streams: usize,
-    /// Bytes of streams: received, sent.
+    /// Bytes of streams on the circuit: received, sent.
     pub carried: [u64; 2],
 }

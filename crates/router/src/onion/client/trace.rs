@@ -1,5 +1,6 @@
-//! A client's trace of the cells that its guards see: a row for each cell of a circuit for programs
-//! (`docs/formats.md`). A set is a load, and each of its legs a path.
+//! A client's trace of the cells that its guards see. It has a row for each cell of a circuit that
+//! carries programs' streams (`docs/formats.md`). A set corresponds to a load, and each of its
+//! legs to a path.
 
 use std::io;
 use std::path::Path;
@@ -13,7 +14,7 @@ use anabranch_os::clock::Clock;
 
 use super::sets::SetLeg;
 
-/// Number of legs whose paths have names; further legs have only numbers.
+/// Number of legs with a name for their path; further legs have only numbers.
 const NAMED: usize = 8;
 
 /// A trace that is being written.
@@ -23,10 +24,10 @@ pub(super) struct CellTrace {
 }
 
 impl CellTrace {
-    /// Begins the trace file `target`, with times relative to `clock`.
+    /// Begins the trace file `target`. Times in it are relative to `clock`.
     ///
     /// # Errors
-    /// As [`TraceWriter::create`].
+    /// As for [`TraceWriter::create`].
     pub(super) fn create(
         target: &Path,
         clock: &Clock,
@@ -44,7 +45,7 @@ impl CellTrace {
         Ok(CellTrace { writer: TraceWriter::create_surviving(target, &facts)?, latest: Time::ZERO })
     }
 
-    /// Writes a row for a cell of the circuit with this set and leg.
+    /// Writes a row for the cell `seen` of a circuit whose set and leg are given.
     ///
     /// # Errors
     /// Writing failed, or the disk is too slow.
@@ -66,7 +67,7 @@ impl CellTrace {
     /// Completes the file and renames it to its final name.
     ///
     /// # Errors
-    /// Writing failed; rows flushed earlier are kept.
+    /// Writing failed. Rows that were written to the disk earlier are kept.
     pub(super) fn finish(self) -> io::Result<()> {
         self.writer.finish()
     }

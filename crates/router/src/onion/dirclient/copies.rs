@@ -1,5 +1,5 @@
-//! Documents that the directory client of a caching relay fetches and stores in addition to a
-//! client's: see [`anabranch_onion::directory::mirror`].
+//! Documents that only a caching relay's directory client fetches and stores, for its own clients:
+//! see [`anabranch_onion::directory::mirror`].
 
 use std::sync::Arc;
 
@@ -12,25 +12,26 @@ use rand_chacha::rand_core::Rng;
 
 use super::{DirThread, Fetched, News, Response, ask, unix};
 
-/// File names of C tor's cache.
+/// File names of the stored documents, which are those of C tor's cache.
 pub(super) const CONSENSUS: &str = "cached-consensus";
 pub(super) const SERVERS: &str = "cached-descriptors";
 pub(super) const EXTRAS: &str = "cached-extrainfo";
-/// The cache's files.
+/// All files of stored documents.
 pub(super) const FILES: [&str; 3] = [CONSENSUS, SERVERS, EXTRAS];
 
-/// The mirror and the state of its files.
+/// The mirror of documents, and the state of its files.
 #[derive(Default)]
 pub(super) struct Copies {
     mirror: Mirror,
-    /// Documents on disk have not been read, for lack of a consensus that names them.
+    /// Whether documents on disk have not been read yet, because no consensus that names them is
+    /// known.
     unread: bool,
-    /// Documents have arrived since the last write.
+    /// Whether documents have arrived since the last write.
     unwritten: bool,
 }
 
 impl Copies {
-    /// Creates an empty mirror of documents that `authorities` sign.
+    /// Creates an empty mirror of documents that are signed by `authorities`.
     pub(super) fn new(authorities: Vec<[u8; 20]>) -> Copies {
         Copies { mirror: Mirror::new(authorities), unread: false, unwritten: false }
     }
@@ -51,7 +52,8 @@ impl DirThread {
         self.shelve(&documents);
     }
 
-    /// Requests the next missing documents from a random authority; returns false if none are due.
+    /// Requests the next missing documents from a random authority. Returns false if no request is
+    /// due.
     pub(super) fn copy_some(&mut self) -> bool {
         let (now, newest) = (self.millis(), self.newest());
         let wanted = match self.settings.cache {
@@ -72,13 +74,14 @@ impl DirThread {
         true
     }
 
-    /// Returns the milliseconds until the next request.
+    /// Returns the milliseconds until the next request is due.
     pub(super) fn copies_wait(&self) -> u64 {
         let wait = self.copies.mirror.wait(self.millis(), self.newest());
         wait.filter(|_| self.settings.cache).unwrap_or(u64::MAX)
     }
 
-    /// Returns the start of the newest microdescriptor consensus' validity; 0 if it is too old.
+    /// Returns the start of validity of the newest consensus of flavour microdesc; 0 if it is too
+    /// old.
     fn newest(&self) -> u64 {
         let newest = self.directory.network().map(|network| network.consensus());
         let live = newest.filter(|newest| newest.is_reasonably_live(unix()));
@@ -95,7 +98,7 @@ impl DirThread {
         (Some(authority.name.clone()), outcome)
     }
 
-    /// Serves new `documents`, and writes them to disk once none are missing.
+    /// Serves new `documents`. Writes all documents to disk once none is missing.
     fn take_copies(&mut self, documents: &[Document]) {
         for document in documents {
             match document {
@@ -104,7 +107,7 @@ impl DirThread {
             }
         }
         self.shelve(documents);
-        // With the first consensus since the start, read the documents on disk that it names.
+        // The first consensus since the start names documents on disk, which are read now.
         if std::mem::take(&mut self.copies.unread) {
             let kept = [SERVERS, EXTRAS].map(|name| self.kept_text(name));
             let (documents, damage) = self.copies.mirror.take_up(&kept[0], &kept[1]);

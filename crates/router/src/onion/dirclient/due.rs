@@ -1,8 +1,9 @@
-//! Schedule of publishing a relay's descriptor to an authority; times are seconds since 1970.
+//! Schedule of publishing a relay's descriptor to an authority. Times are in seconds since 1970.
 
 /// Maximum age of a published descriptor, in seconds (dir-spec: 18 hours).
 pub(in crate::onion) const REPUBLISH_S: u64 = 18 * 3600;
-/// First and longest retry interval after a failure, in seconds; it doubles each time.
+/// First pause after a failure, in seconds. It doubles with each failure. The next constant is the
+/// longest pause.
 const FIRST_RETRY_S: u64 = 1;
 const LAST_RETRY_S: u64 = 300;
 
@@ -10,9 +11,9 @@ const LAST_RETRY_S: u64 = 300;
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Due {
     at: u64,
-    /// Interval to wait after the next failure.
+    /// Pause after the next failure, in seconds.
     pause: u64,
-    /// Time of the last success; 0 if there was none.
+    /// Time at which the authority last accepted the descriptor; 0 if it has not.
     taken: u64,
 }
 
@@ -22,12 +23,13 @@ impl Due {
         Due { at: 0, pause: FIRST_RETRY_S, taken: 0 }
     }
 
-    /// Returns whether publishing is due. A time too far ahead was set before the clock went back.
+    /// Returns whether publishing is due at `unix`. If the scheduled time is too far ahead, the
+    /// clock was set back since, and publishing is due.
     pub(super) fn is(&self, unix: u64) -> bool {
         self.at <= unix || self.at > unix + REPUBLISH_S
     }
 
-    /// Returns the seconds until it is due.
+    /// Returns the seconds until publishing is due.
     pub(super) fn wait(&self, unix: u64) -> u64 {
         if self.is(unix) { 0 } else { self.at - unix }
     }
@@ -37,22 +39,22 @@ impl Due {
         *self = Due { at: unix + REPUBLISH_S, taken: unix, ..Due::now() };
     }
 
-    /// Records a failure. Returns whether to report it: the authority may just be starting, so the
-    /// first ones are not.
+    /// Records that publishing failed. Returns whether to report the failure. The first failures
+    /// are not reported, because the authority may just be starting.
     pub(super) fn refused(&mut self, unix: u64) -> bool {
         let pause = self.pause;
         (self.at, self.pause) = (unix + pause, (pause * 2).min(LAST_RETRY_S));
         pause > FIRST_RETRY_S * 4
     }
 
-    /// Records that the descriptor could not be made.
+    /// Records that the descriptor could not be made, so that the longest pause follows.
     pub(super) fn put_off(&mut self, unix: u64) {
         (self.at, self.pause) = (unix + LAST_RETRY_S, LAST_RETRY_S);
     }
 
-    /// Publishes again at once if a later consensus does not list us: the authority may have lost
-    /// the descriptor. One and a half intervals must have passed since (C tor: 90 minutes, with an
-    /// interval of an hour).
+    /// Makes publishing due at once if a later consensus does not list us, because the authority
+    /// may have lost the descriptor. One and a half intervals between consensuses must have passed
+    /// since it was accepted (C tor: 90 minutes, with an interval of an hour).
     pub(super) fn missed(&mut self, unix: u64, valid_after: u64, interval: u64) {
         let ahead = self.taken > unix;
         let long_ago = unix >= self.taken + interval + interval / 2 && valid_after > self.taken;

@@ -1,4 +1,4 @@
-//! Messages from the directory client's thread to its owner.
+//! Messages from the directory client's thread to the thread that owns the client.
 
 use std::io::Write;
 use std::os::unix::net::UnixStream;
@@ -11,29 +11,29 @@ use anabranch_onion::wire::netdoc::Bridge;
 
 use crate::onion::answers::Answers;
 
-/// A directory request to be made over a one-hop circuit.
+/// A directory request that the owner should make over a one-hop circuit.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DirRequest {
-    /// Number, for [`DirClient::report`](super::DirClient::report).
+    /// Number of the request, for [`DirClient::report`](super::DirClient::report).
     pub number: u64,
     /// The authority or bridge to ask; `None` for any cache.
     pub to: Option<Target>,
-    /// The request as sent.
+    /// Bytes of the request to send.
     pub request: Vec<u8>,
-    /// Maximum size of an honest answer's body, in bytes.
+    /// Maximum size of the answer's body that an honest directory sends, in bytes.
     pub limit: usize,
 }
 
-/// Result of a directory request.
+/// Result of a directory request that has ended.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Fetched {
-    /// The kind of document.
+    /// Kind of the requested document.
     pub what: &'static str,
-    /// Name of the relay or authority that was asked, if any.
+    /// Name of the relay or authority that was asked; `None` if there was none.
     pub from: Option<String>,
-    /// It used a circuit, not a directory port.
+    /// Whether the request used a circuit. If not, it used a directory port.
     pub by_circuit: bool,
-    /// The answer was usable.
+    /// Whether the answer was usable.
     pub is_good: bool,
 }
 
@@ -44,13 +44,14 @@ pub enum News {
     Network(Arc<Network>),
     /// The documents of the directory cache have changed.
     Cache(Arc<dyn Answers>),
-    /// The descriptor of the bridge at this index of the list is known or has changed.
+    /// The descriptor of a bridge is known or has changed. The fields are the bridge's index in
+    /// the list of bridges, and its new state.
     Bridge(usize, Box<Bridge>),
     /// Enough is known to build circuits.
     Ready,
-    /// The named authority accepted our descriptor.
+    /// The authority with this name accepted our descriptor.
     Published(String),
-    /// A request is to be made over a circuit.
+    /// The owner should make this request over a circuit.
     DirRequest(DirRequest),
     /// A request has ended.
     Fetched(Fetched),
@@ -68,7 +69,7 @@ pub(in crate::onion) struct NewsSender {
 impl NewsSender {
     pub(in crate::onion) fn tell(&mut self, news: News) {
         let _ = self.news.send(news);
-        // If the pipe is full, the owner is going to wake anyway.
+        // If the pipe is full, the owner has a wake-up pending already.
         let _ = (&*self.bell).write(&[1]);
     }
 }

@@ -1,17 +1,17 @@
-//! The texts of microdescriptors, stored in one file. It is written once none is missing, and until
-//! then only at intervals: thousands arrive in batches of 90.
+//! The texts of microdescriptors, stored in one file. The file is written once no text is missing,
+//! and only at intervals before that, because thousands of texts arrive in batches of 90.
 
 use std::collections::{BTreeMap, BTreeSet};
 
-/// Interval between writes while some are missing, in milliseconds.
+/// Interval between writes while texts are missing, in milliseconds.
 const INTERVAL: u64 = 10_000;
 
-/// The known texts, and whether they are on disk.
+/// The known texts, and whether all of them are on disk.
 #[derive(Debug, Default)]
 pub(super) struct Texts {
     all: BTreeMap<[u8; 32], String>,
     is_changed: bool,
-    /// Latest time of the next write.
+    /// Earliest time of the next write while texts are missing, in milliseconds.
     next: u64,
 }
 
@@ -22,18 +22,19 @@ impl Texts {
         self.is_changed = true;
     }
 
-    /// Returns whether to write the file at `now`, in milliseconds.
+    /// Returns whether to write the file at `now`, in milliseconds. `is_complete` is whether no
+    /// text is missing.
     pub(super) fn are_due(&self, now: u64, is_complete: bool) -> bool {
         self.is_changed && (is_complete || now >= self.next)
     }
 
-    /// Returns the milliseconds until the next write; `None` if everything is written.
+    /// Returns the milliseconds until the next write is due; `None` if everything is written.
     pub(super) fn wait(&self, now: u64) -> Option<u64> {
         self.is_changed.then(|| self.next.saturating_sub(now))
     }
 
-    /// Returns the contents of the file: all texts whose digests are in `named`. Others are
-    /// dropped.
+    /// Returns the content to write to the file at `now`: all texts whose digests are in `named`.
+    /// Other texts are dropped.
     pub(super) fn write(&mut self, now: u64, named: &BTreeSet<[u8; 32]>) -> String {
         self.all.retain(|digest, _| named.contains(digest));
         (self.is_changed, self.next) = (false, now + INTERVAL);

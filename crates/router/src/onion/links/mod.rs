@@ -1,9 +1,9 @@
-//! Carriers of one core's links. A [`Carrier`] owns sockets (or rings) and the links over them; the
-//! station treats all carriers alike.
+//! Carriers of the links of one core (a client's or relay's protocol state). A [`Carrier`] owns
+//! sockets (or rings) and the links over them. The station treats all carriers alike.
 //!
-//! * [`tcp`]: TLS links, each with a TCP connection of its own.
+//! * [`tcp`]: TLS links, each with its own TCP connection.
 //! * [`quic`]: QUIC links, which share UDP sockets.
-//! * [`ring`]: links to the other shards of a relay, which share memory.
+//! * [`ring`]: links to the other shards of a relay, through shared memory.
 
 use std::io;
 use std::net::{IpAddr, SocketAddr};
@@ -24,33 +24,35 @@ pub(in crate::onion) mod quic;
 pub(in crate::onion) mod ring;
 pub(in crate::onion) mod tcp;
 
-/// Smallest token of a carrier's file: it contains the carrier's number, and below that the file's.
+/// Smallest poller token of a carrier's file. A token contains the carrier's number, and the
+/// file's number in the lower bits.
 pub(super) const CARRIERS: u64 = 1 << 60;
-/// Bits of a file's number in a token.
+/// Number of bits for a file's number in a token.
 const FILE: u32 = 52;
 
-/// Returns the token of the file `file` of `carrier`.
+/// Returns the token of the file numbered `file` of the carrier numbered `carrier`.
 pub(super) const fn token(carrier: u8, file: u64) -> u64 {
     debug_assert!(file >> FILE == 0, "a file's number has 52 bits");
     CARRIERS | (carrier as u64) << FILE | file
 }
 
-/// Returns the carrier and the file of `token`.
+/// Returns the numbers of the carrier and of the file that `token` contains.
 pub(super) const fn file(token: u64) -> (u8, u64) {
     ((token >> FILE) as u8, token & ((1 << FILE) - 1))
 }
 
-/// Source of a core's cells: appends cells up to a length, and returns whether there are more.
+/// Source of a core's cells. It appends cells to a vector until that has the given length, and
+/// returns whether there are more.
 pub(super) type Fetch<'a> = dyn FnMut(&mut Vec<u8>, usize) -> bool + 'a;
 
 /// An event of a link.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum LinkNews {
-    /// The handshake is complete.
+    /// The handshake of the link is complete.
     Opened(LinkId, Opened),
-    /// Data may have arrived, and there may be room to send.
+    /// Data may have arrived on the link, or there may be room to send again.
     Served(LinkId),
-    /// The link is over: the station has to call [`Carrier::end`].
+    /// The link has ended: the station has to call [`Carrier::end`].
     Ended(LinkId),
 }
 
@@ -59,131 +61,136 @@ pub(super) enum LinkNews {
 pub(super) struct Opened {
     /// The neighbour's address.
     pub(super) peer: SocketAddr,
-    /// The relay that we dialled, if we opened it.
+    /// Relay that we dialled; `None` if the neighbour opened the link.
     pub(super) target: Option<Target>,
-    /// SHA-256 of the neighbour's certificate, if we opened it.
+    /// SHA-256 of the neighbour's certificate; `None` if the neighbour opened the link.
     pub(super) certificate: Option<[u8; 32]>,
-    /// SHA-256 of our certificate, if the neighbour opened it.
+    /// SHA-256 of our certificate; `None` if we opened the link.
     pub(super) own: Option<[u8; 32]>,
-    /// Capabilities of the link. A second link may be opened alongside it if no proxy is in
-    /// between, so that `peer` is the neighbour's own address.
+    /// Capabilities of the link. A second link may be opened alongside it only if no proxy is in
+    /// between, because `peer` is then the neighbour's own address.
     pub(super) capabilities: Capabilities,
 }
 
-/// Result of ending a link.
+/// Reason why a link has ended, as far as the core has to know.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum LinkEnd {
-    /// The core knew of the link.
+    /// The link ended in order. The core knew of it.
     Closed,
-    /// The core knew of the link, and the neighbour violated the carrier's protocol.
+    /// The neighbour violated the carrier's protocol. The core knew of the link.
     Broken(CarrierFault),
-    /// The core knew of the link, and neither end has closed it.
+    /// The connection was lost: neither end has closed it. The core knew of the link.
     Lost,
-    /// It never opened; this new link tries the relay's next address.
+    /// The link was never open. The field is a new link, which tries the relay's next address.
     Replaced(LinkId),
-    /// It never opened, and the relay has no other address.
+    /// The link was never open, and the relay has no other address.
     Unreachable(Target),
-    /// It never opened; it was to be a second link alongside this one.
+    /// The link was never open. It was to be a second link alongside the link in the field.
     NoneBeside(LinkId),
-    /// The core did not know of it.
+    /// The core did not know of the link.
     Unknown,
 }
 
-/// A set of links over one kind of transport.
+/// A set of links over one kind of transport: TCP, QUIC or memory.
 pub(super) trait Carrier {
-    /// Returns whether it has the link `link`.
+    /// Returns whether the carrier has `link`.
     fn has(&self, link: LinkId) -> bool;
 
-    /// Returns the number of links, open or not.
+    /// Returns the number of links, open or not yet open.
     fn len(&self) -> usize;
 
-    /// Returns the bytes on the wire so far: received, sent.
+    /// Returns the bytes on the wire since the start: received, sent.
     fn transferred(&self) -> [u64; 2];
 
-    /// Returns links whose handshake or shutdown has timed out. Called about once a second.
+    /// Returns the links whose handshake or shutdown has timed out. Must be called about once a
+    /// second.
     fn stale(&mut self, now: Time) -> Vec<LinkId>;
 
-    /// Returns the time of the next call to [`Carrier::resume`].
+    /// Returns the time at which [`Carrier::resume`] is to be called next; `None` if nothing is
+    /// due.
     fn next_timeout(&self) -> Option<Time>;
 
-    /// Runs what is due, and returns the links that may send: the caller flushes them, then takes
-    /// the news.
+    /// Runs what is due, and returns the links that may send. The caller has to flush these links,
+    /// and then to take the events with [`Carrier::next_news`].
     fn resume(&mut self, now: Time, poller: &Poller) -> Vec<LinkId>;
 
-    /// Services the file number `file`, which is ready; the caller then takes the news.
+    /// Services the file numbered `file`, which is ready. The caller then has to take the events
+    /// with [`Carrier::next_news`].
     fn receive(&mut self, now: Time, poller: &Poller, file: u64, ready: Ready);
 
-    /// Returns the next event of a link, after passing received data to `give`, in order.
+    /// Returns the next event of any link; `None` if there is none. Before that, passes received
+    /// data to `give`, in order.
     fn next_news(&mut self, now: Time, give: &mut dyn FnMut(LinkId, &[u8])) -> Option<LinkNews>;
 
     /// Notes that the core has something to send on `link`.
     fn wants(&mut self, link: LinkId);
 
-    /// Sends the core's data for a link, as far as there is room. Returns false once the link is
-    /// over: the caller then calls [`Carrier::end`].
+    /// Sends the core's data on `link`, as much as there is room for. `fetch` is the source of the
+    /// data. Returns false once the link has ended: the caller then has to call [`Carrier::end`].
     fn flush(&mut self, now: Time, poller: &Poller, link: LinkId, fetch: &mut Fetch<'_>) -> bool;
 
-    /// Returns the exported secret that AUTHENTICATE signs.
+    /// Returns the secret exported from TLS for `_link`, which AUTHENTICATE cells sign. `None` if
+    /// the link has none.
     fn export(&mut self, _link: LinkId, _context: &[u8; 32]) -> Option<[u8; 32]> {
         None
     }
 
-    /// Returns the state of a link's connection, if it is known.
+    /// Returns the state of a link's connection; `None` if it is unknown.
     fn look(&mut self, _link: LinkId) -> Option<LinkView> {
         None
     }
 
-    /// Limits all links by these shared meters: for receiving and for sending.
+    /// Limits the rate of all links together by `_meters`: one for receiving and one for sending.
     fn limit(&mut self, _meters: [Meter; 2]) {}
 
     /// Uses another certificate for new links.
     ///
     /// # Errors
-    /// The TLS library's: the old certificate stays.
+    /// The TLS library fails. The old certificate stays in use then.
     fn set_context(&mut self, _context: &Context) -> io::Result<()> {
         Ok(())
     }
 
-    /// Closes a link, once a last [`Carrier::flush`] has sent the remaining data.
+    /// Closes `link` after one more [`Carrier::flush`], which sends the remaining data.
     fn close(&mut self, link: LinkId);
 
-    /// Removes `link`, and returns how it ended.
+    /// Removes `link`, and returns how it has ended.
     fn end(&mut self, now: Time, poller: &Poller, link: LinkId) -> LinkEnd;
 
-    /// Releases the buffers of links that were idle since the last call, and returns those links.
+    /// Releases the buffers of links that were idle since the last call. Returns these links.
     fn rest(&mut self) -> Vec<LinkId> {
         Vec::new()
     }
 
-    /// Gives each record of a link `content` bytes from now on, so that records can be opened out
-    /// of order. Returns false if the link does not support that.
+    /// Limits the content of each record on a link to `_content` bytes from now on, so that
+    /// records can be opened out of order. Returns false if the link does not support that.
     fn fix_records(&mut self, _now: Time, _link: LinkId, _content: usize) -> bool {
         false
     }
 
-    /// Accepts cells of circuits on a link whose neighbour is now known.
+    /// Accepts cells of circuits on a link from now on, because its neighbour is known.
     fn admit_circuits(&mut self, _link: LinkId) {}
 }
 
-/// The carriers of one core.
+/// All carriers of one core.
 pub(super) struct Carriers {
     pub(super) tcp: TcpLinks,
-    /// QUIC links, if enabled.
+    /// Carrier of QUIC links; `None` if they are disabled.
     pub(super) quic: Option<QuicLinks>,
-    /// Links to the relay's other shards, if it has any.
+    /// Carrier of links to the relay's other shards; `None` if there are none.
     pub(super) rings: Option<Rings>,
 }
 
 impl Carriers {
-    /// One more than the largest carrier number.
+    /// Number of kinds of carriers: one more than the largest carrier number.
     pub(super) const COUNT: u8 = 3;
 
-    /// Creates carriers with only TCP links.
+    /// Creates the carrier of TCP links, and no others.
     pub(super) fn new(context: Context) -> Carriers {
         Carriers { tcp: TcpLinks::new(context), quic: None, rings: None }
     }
 
-    /// Returns the carrier with a number, if there is one.
+    /// Returns the carrier with the number `carrier`; `None` if there is none.
     pub(super) fn get_mut(&mut self, carrier: u8) -> Option<&mut dyn Carrier> {
         match carrier {
             tcp::CARRIER => Some(&mut self.tcp),
@@ -205,7 +212,7 @@ impl Carriers {
         self.iter().any(|carrier| carrier.has(link))
     }
 
-    /// Limits all links by `meters`: for receiving and for sending.
+    /// Limits the rate of all links together by `meters`: one for receiving and one for sending.
     pub(super) fn limit(&mut self, meters: &[Meter; 2]) {
         for carrier in 0..Carriers::COUNT {
             self.get_mut(carrier).into_iter().for_each(|links| links.limit(meters.clone()));
@@ -215,7 +222,7 @@ impl Carriers {
     /// Uses another certificate for new links.
     ///
     /// # Errors
-    /// That of the first carrier that fails; the others use the new certificate.
+    /// The error of the first carrier that fails. The other carriers use the new certificate.
     pub(super) fn set_context(&mut self, context: &Context) -> io::Result<()> {
         let set =
             |carrier| self.get_mut(carrier).map_or(Ok(()), |links| links.set_context(context));
@@ -223,16 +230,17 @@ impl Carriers {
         shown.into_iter().collect()
     }
 
-    /// Returns the parameters for a second link to the neighbour at `peer`, over QUIC, if that is
-    /// enabled.
+    /// Returns the parameters for a second link over QUIC to the neighbour at `peer`; `None` if
+    /// QUIC is disabled.
     pub(super) fn wish(&self, peer: IpAddr) -> Option<QuicWish> {
         self.quic.as_ref().map(|quic| quic.wish(peer))
     }
 
-    /// Opens a second link alongside `link`; returns the carrier that will have its events.
+    /// Opens a second link alongside `link`. Returns the number of the carrier that will have the
+    /// new link's events.
     ///
     /// # Errors
-    /// The kernel's or the library's, or no carrier supports that.
+    /// A system call or the QUIC library fails, or no carrier supports that.
     pub(super) fn open_beside(
         &mut self,
         now: Time,
@@ -245,12 +253,12 @@ impl Carriers {
     }
 }
 
-/// Events of a link that were not returned yet.
+/// Events of a link that were not returned yet, in the order in which they are returned.
 #[derive(Debug)]
 struct Fresh {
     link: LinkId,
     opened: Option<Opened>,
-    /// Received bytes have not been delivered yet.
+    /// Whether received bytes have not been passed on yet.
     is_unread: bool,
     ended: bool,
 }
@@ -260,7 +268,8 @@ impl Fresh {
         Fresh { link, opened, is_unread: true, ended }
     }
 
-    /// Returns the next event in `fresh`, whose received bytes are in `plain`.
+    /// Returns the next event in `fresh`. Before that, passes the received bytes in `plain` to
+    /// `give`.
     fn next(
         fresh: &mut Option<Fresh>,
         plain: &mut Vec<u8>,

@@ -1,6 +1,6 @@
-//! A shard's links to the other shards of its relay: to each one ring in each direction with one
-//! writer and one reader, and a waker. No lock is taken on the path of a cell. The tables shared by
-//! all shards are used only when a circuit needs a new link.
+//! A shard's links to the other shards of its relay. To each of them there is a waker, and one
+//! ring in each direction, with one writer and one reader. No lock is taken on the path of a cell.
+//! Tables that all shards share are used only when a circuit needs a new link.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::io;
@@ -21,19 +21,20 @@ use rustix::event::{EventfdFlags, eventfd};
 
 use super::{Carrier, Fetch, LinkEnd, LinkNews, token};
 
-/// Carrier number of links to siblings; a link's number is the other shard's.
+/// Carrier number of links to other shards. The number of such a link is the other shard's.
 pub(in crate::onion) const CARRIER: u8 = 2;
-/// Token of the waker that siblings signal.
+/// Poller token of the waker with which other shards signal this one.
 pub(in crate::onion) const BELL: u64 = token(CARRIER, 0);
 /// Capacity of a ring, in bytes.
 const RING: usize = 256 * CELL;
-/// Bytes fetched at once.
+/// Number of bytes that are fetched from the core at once.
 const BATCH: usize = 64 * CELL;
 
-/// Waker of a thread that waits for files.
+/// Waker of a thread that waits for files, which other threads signal.
 pub(in crate::onion) struct Bell {
     file: OwnedFd,
-    /// It was signalled and has not been cleared: no second write is needed.
+    /// Whether the waker was signalled and has not been cleared since. If so, no second write is
+    /// needed.
     rung: AtomicBool,
 }
 
@@ -43,15 +44,15 @@ impl Bell {
         Ok(Bell { file: eventfd(0, flags)?, rung: AtomicBool::new(false) })
     }
 
-    /// Wakes the owner.
+    /// Wakes the thread that owns the waker.
     pub(in crate::onion) fn ring(&self) {
         if !self.rung.swap(true, Ordering::AcqRel) {
-            // If the counter is full, the owner is going to wake anyway.
+            // If the counter is full, the owner has a wake-up pending already.
             let _ = rustix::io::write(&self.file, &1u64.to_ne_bytes());
         }
     }
 
-    /// Clears the signal. Must be called before looking for its cause.
+    /// Clears the signal. Must be called before the thread looks for the signal's cause.
     fn answer(&self) {
         let _ = rustix::io::read(&self.file, &mut [0u8; 8]);
         self.rung.swap(false, Ordering::AcqRel);
@@ -64,7 +65,7 @@ impl AsFd for Bell {
     }
 }
 
-/// The other shards, as seen by one shard.
+/// A shard's view of the other shards of its relay, before its links are created.
 pub(in crate::onion) struct Siblings {
     pub(in crate::onion) rings: Rings,
     pub(in crate::onion) claims: ShardClaims,
@@ -72,33 +73,33 @@ pub(in crate::onion) struct Siblings {
     sets: Arc<Mutex<Sets>>,
 }
 
-/// A shard's links to the others.
+/// Carrier of a shard's links to the other shards.
 pub(in crate::onion) struct Rings {
     shard: usize,
     bell: Arc<Bell>,
     others: BTreeMap<LinkId, Other>,
-    /// Links that may have received data, or may have room again.
+    /// Links that may have received data, or may have room to send again.
     rung: VecDeque<LinkId>,
 }
 
-/// Table of the relays that any shard has a link to, shared by the shards.
+/// A shard's view of the table that all shards share: which relays any shard has a link to.
 pub(in crate::onion) struct ShardClaims {
     shard: usize,
     claims: Arc<Mutex<Claims>>,
-    /// Links that this shard has counted in the claims, with their relays.
+    /// Links that this shard has entered in the table, each with its relay.
     counted: BTreeMap<LinkId, [u8; 20]>,
 }
 
 /// A link to another shard.
 pub(in crate::onion) struct SiblingLink {
     pub(in crate::onion) link: LinkId,
-    /// Our end is the first one.
+    /// Whether this shard's end counts as the first end of the link.
     pub(in crate::onion) first: bool,
     /// The other shard's number.
     pub(in crate::onion) shard: usize,
 }
 
-/// A table of all shards, locked only for single operations.
+/// A table that all shards share. It is locked only for single operations.
 struct Shared<T>(Arc<Mutex<T>>);
 
 impl<T> Shared<T> {
@@ -144,21 +145,21 @@ impl PointTable for Shared<Points> {
     }
 }
 
-/// Another shard.
+/// Another shard, with the rings from and to it.
 struct Other {
     bell: Arc<Bell>,
     out: RingEnd<Producer<u8>>,
     into: RingEnd<Consumer<u8>>,
-    /// Bytes that were fetched and are not in the ring yet.
+    /// Bytes that were fetched from the core and are not in the ring yet.
     rest: Vec<u8>,
-    /// The core has more to send.
+    /// Whether the core has more to send.
     wants: bool,
 }
 
-/// One end of a ring.
+/// One end of a ring, of the writer or of the reader.
 struct RingEnd<End> {
     ring: End,
-    /// The writer waits for room.
+    /// Whether the writer waits for room.
     full: Arc<AtomicBool>,
 }
 
@@ -205,22 +206,22 @@ fn sibling(shard: usize) -> LinkId {
 }
 
 impl Siblings {
-    /// Returns the waker of this shard.
+    /// Returns the waker of this shard, which other shards signal.
     pub(in crate::onion) fn bell(&self) -> &Arc<Bell> {
         &self.rings.bell
     }
 
-    /// Returns the number of this shard.
+    /// Returns the index of this shard.
     pub(in crate::onion) fn shard(&self) -> usize {
         self.rings.shard
     }
 
-    /// Returns the table of introduction and rendezvous points of all shards.
+    /// Returns the table of introduction and rendezvous points that all shards share.
     pub(in crate::onion) fn points(&self) -> Box<dyn PointTable> {
         Box::new(Shared(Arc::clone(&self.points)))
     }
 
-    /// Returns the table of sets of several circuits of all shards.
+    /// Returns the table of sets of several circuits that all shards share.
     pub(in crate::onion) fn sets(&self) -> Box<dyn SetTable> {
         Box::new(Shared(Arc::clone(&self.sets)))
     }
@@ -239,7 +240,7 @@ impl Rings {
         self.others.insert(sibling(shard), other);
     }
 
-    /// Returns the waker of this shard.
+    /// Returns the waker of this shard, which other shards signal.
     pub(in crate::onion) fn bell(&self) -> &Bell {
         &self.bell
     }
@@ -261,12 +262,12 @@ impl Carrier for Rings {
         self.others.contains_key(&link)
     }
 
-    /// Returns 0: links to other shards are not counted, as they lead to no neighbour.
+    /// Returns 0: links to other shards are not counted, because they lead to no neighbour.
     fn len(&self) -> usize {
         0
     }
 
-    /// Returns no bytes, because memory is no wire.
+    /// Returns 0 for both directions, because memory is no wire.
     fn transferred(&self) -> [u64; 2] {
         [0; 2]
     }
@@ -317,24 +318,25 @@ impl Carrier for Rings {
 }
 
 impl ShardClaims {
-    /// Claims `neighbour`: returns the link to the sibling that has a link to it. Returns `None` if
-    /// this shard is to dial; it then calls [`ShardClaims::count`] or [`ShardClaims::failed`].
+    /// Claims the relay `neighbour` for a new link. If another shard has a link to it, returns the
+    /// link to that shard. Returns `None` if this shard should dial the relay. It then has to call
+    /// [`ShardClaims::count`] or [`ShardClaims::failed`].
     pub(in crate::onion) fn claim(&self, neighbour: [u8; 20]) -> Option<LinkId> {
         let shard = self.claims().claim(neighbour, self.shard);
         (shard != self.shard).then_some(sibling(shard))
     }
 
-    /// Counts `link` as the claimed link to `neighbour`.
+    /// Enters `link` in the table, as the link to the claimed relay `neighbour`.
     pub(in crate::onion) fn count(&mut self, link: LinkId, neighbour: [u8; 20]) {
         self.counted.insert(link, neighbour);
     }
 
-    /// Releases the claim on `neighbour`, because no link to it can be opened.
+    /// Releases the claim on `neighbour`, because no link to that relay can be opened.
     pub(in crate::onion) fn failed(&self, neighbour: [u8; 20]) {
         self.claims().gone(neighbour, self.shard);
     }
 
-    /// Counts an open link to `neighbour`, whichever end opened it.
+    /// Enters the open `link` to `neighbour` in the table, whichever end opened it.
     pub(in crate::onion) fn opened(&mut self, link: LinkId, neighbour: [u8; 20]) {
         if !self.counted.contains_key(&link) {
             self.claims().came(neighbour, self.shard);
@@ -342,14 +344,14 @@ impl ShardClaims {
         }
     }
 
-    /// Transfers the count of `link` to the link `by` that replaces it.
+    /// Replaces `link` in the table by the link `by`, which was opened in its place.
     pub(in crate::onion) fn replaced(&mut self, link: LinkId, by: LinkId) {
         if let Some(neighbour) = self.counted.remove(&link) {
             self.counted.insert(by, neighbour);
         }
     }
 
-    /// Removes the count of `link`, which is gone.
+    /// Removes `link`, which is closed, from the table.
     pub(in crate::onion) fn gone(&mut self, link: LinkId) {
         if let Some(neighbour) = self.counted.remove(&link) {
             self.failed(neighbour);
@@ -382,13 +384,14 @@ impl Other {
         }
     }
 
-    /// Moves the rest into the ring, or asks the reader for a signal when there is room.
+    /// Moves the rest of the fetched bytes into the ring. If there is no room, asks the reader for
+    /// a signal when there is.
     fn write(&mut self) {
         self.push();
         if !self.rest.is_empty() {
             self.out.full.store(true, Ordering::SeqCst);
             fence(Ordering::SeqCst);
-            // The reader may have made room before it saw the flag.
+            // The reader may have made room before it saw the flag, so a second attempt is needed.
             self.push();
         }
     }

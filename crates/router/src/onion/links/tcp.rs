@@ -1,4 +1,4 @@
-//! Links over TCP, each with its own connection.
+//! The carrier of links over TCP, each with its own connection.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
@@ -25,45 +25,46 @@ use crate::onion::ways::BridgeWays;
 
 /// Carrier number of TCP links.
 pub(in crate::onion) const CARRIER: u8 = 0;
-/// Token of the tap for out-of-order delivery. A link's file has the link's number, which is
-/// larger.
+/// Poller token of the tap for out-of-order delivery. The number of a link's file is that of the
+/// link, which is larger.
 pub(in crate::onion) const TAP: u64 = token(CARRIER, 0);
-/// Timeout for opening a link, and for closing it.
+/// Timeout for opening a link, TCP and TLS together, and for closing a link.
 const OPENING: Duration = Duration::from_secs(60);
 
-/// The links, by number.
+/// Carrier of links over TCP, which are stored by number.
 pub(in crate::onion) struct TcpLinks {
     context: Context,
-    /// Kind of links to open and accept.
+    /// Kind of TCP links that are opened and accepted.
     pub(in crate::onion) family: &'static StreamFamily,
     conns: BTreeMap<LinkId, Conn>,
-    /// Tap for out-of-order delivery, and whether links may be unordered at all.
+    /// Tap for out-of-order delivery. The next field is whether links may be unordered at all.
     tap: Tap,
     may_be_unordered: bool,
-    /// Links by the tap's identifiers.
+    /// Links by the identifiers that the tap has for their connections.
     tapped: BTreeMap<Cookie, LinkId>,
-    /// Counters of early records on links that are gone.
+    /// Counts of records opened out of order, on links that are closed.
     early: EarlyCounts,
     last: u64,
     buffer: Vec<u8>,
     plain: Vec<u8>,
-    /// Events of the link that was read last.
+    /// Events of the link that was read last, which were not returned yet.
     fresh: Option<Fresh>,
-    /// Links with data from the tap.
+    /// Links for which the tap has delivered data.
     shown: BTreeSet<LinkId>,
-    /// Timeouts of links.
+    /// Timeouts of links, by time.
     timeouts: BTreeSet<(Time, LinkId)>,
-    /// Rate limits for all links together.
+    /// Rate limits for all links together; `None` without limits.
     limits: Option<Limits>,
-    /// Kind of the sockets of direct connections.
+    /// Protocol (TCP or MPTCP) of the sockets of direct connections.
     pub(in crate::onion) tcp: TcpKind,
-    /// The bridges that are the only relays to dial, and the routes to them.
+    /// The bridges that are the only relays to dial, with the routes to them; `None` without
+    /// bridges.
     ways: Option<BridgeWays>,
-    /// Cells wait in the core until the kernel has room.
+    /// Whether cells wait in the core until the kernel has room for them.
     by_room: bool,
-    /// Bytes on the wire: received, sent.
+    /// Bytes on the wire since the start: received, sent.
     transferred: [u64; 2],
-    /// Timeout for opening a link, TCP and TLS together, and for closing it.
+    /// Timeout for opening a link, TCP and TLS together, and for closing a link.
     pub(in crate::onion) patience: Duration,
 }
 
@@ -105,22 +106,23 @@ impl TcpLinks {
         }
     }
 
-    /// Allows links opened or accepted from now on to be unordered, if the neighbour agrees.
+    /// Allows links that are opened or accepted from now on to be unordered, if the neighbour
+    /// agrees. `tap` delivers their segments.
     pub(in crate::onion) fn set_tap(&mut self, tap: Tap) {
         (self.tap, self.may_be_unordered) = (tap, true);
     }
 
-    /// Opens links only to bridges from now on.
+    /// Opens links only to the bridges of `ways` from now on.
     pub(in crate::onion) fn set_ways(&mut self, ways: BridgeWays) {
         self.ways = Some(ways);
     }
 
-    /// Returns the kind of tap, if links may be unordered.
+    /// Returns the kind of tap; `None` if links may not be unordered.
     pub(in crate::onion) fn tap(&self) -> Option<TapKind> {
         self.may_be_unordered.then(|| self.tap.kind())
     }
 
-    /// Returns the counters of links and their subflows, if MPTCP is enabled.
+    /// Returns the number of links and of their subflows; `None` if MPTCP is disabled.
     pub(in crate::onion) fn mptcp(&self) -> Option<MptcpCounts> {
         let counts = || {
             let mut counts = MptcpCounts::default();
@@ -131,13 +133,14 @@ impl TcpLinks {
         (self.tcp == TcpKind::Multipath).then(counts)
     }
 
-    /// Returns the numbers of records opened out of order, and that did not open.
+    /// Returns the number of records opened out of order, and the number of those that could not
+    /// be opened.
     pub(in crate::onion) fn early(&self) -> EarlyCounts {
         let counts = self.conns.values().filter_map(|conn| conn.early_counts());
         counts.fold(self.early, EarlyCounts::with)
     }
 
-    /// Returns the context of new links, with their certificate.
+    /// Returns the TLS context of new links, with their certificate.
     pub(in crate::onion) fn context(&self) -> &Context {
         &self.context
     }
@@ -156,17 +159,19 @@ impl TcpLinks {
         for link in &held {
             if let Some(conn) = self.conns.get_mut(link).filter(|conn| conn.paused) {
                 conn.paused = false;
-                // Each connection in the table is registered with the poller.
+                // This does not fail, because each connection in the table is registered with the
+                // poller.
                 let _ = poller.change(conn.socket(), token(CARRIER, link.number()), interest(conn));
             }
         }
         held
     }
 
-    /// Adds a connection that a neighbour opened, or that a pluggable transport accepted.
+    /// Adds a connection that a neighbour opened. `by_transport` is whether it came through a
+    /// pluggable transport.
     ///
     /// # Errors
-    /// The kernel's or the TLS library's.
+    /// A system call or the TLS library fails.
     pub(in crate::onion) fn accept(
         &mut self,
         poller: &Poller,
@@ -182,16 +187,17 @@ impl TcpLinks {
         self.add(poller, conn, Interest::READ).map(drop)
     }
 
-    /// Opens a connection to a relay, and returns its link. It dials the first address, and the
-    /// next ones if that fails ([`TcpLinks::dial_again`]).
+    /// Opens a connection to the relay `target`, and returns the new link. The first address is
+    /// dialled now. If that fails later, the next addresses follow ([`TcpLinks::dial_again`]).
     ///
     /// # Errors
-    /// The kernel's or the TLS library's; `NotFound` for a relay without an address.
+    /// A system call or the TLS library fails. `NotFound` if the relay has no address.
     pub(in crate::onion) fn dial(&mut self, poller: &Poller, target: Target) -> io::Result<LinkId> {
         self.dial_from(poller, &target, 0)
     }
 
-    /// Opens a connection to the first address, starting from index `first`, that can be dialled.
+    /// Opens a connection to the first address of `target` that can be dialled. The index `first`
+    /// is the first to try.
     fn dial_from(&mut self, poller: &Poller, target: &Target, first: usize) -> io::Result<LinkId> {
         let mut failed = io::ErrorKind::NotFound.into();
         for place in first..target.addresses.len() {
@@ -230,7 +236,7 @@ impl TcpLinks {
         Some(conn)
     }
 
-    /// Reads the tap's segments, and notes the links that have data.
+    /// Reads segments from the tap, and notes their links.
     fn look_ahead(&mut self, now: Time) {
         let (conns, tapped, shown) = (&mut self.conns, &self.tapped, &mut self.shown);
         self.tap.drain(|segment| {
@@ -245,8 +251,8 @@ impl TcpLinks {
         });
     }
 
-    /// Passes the plain bytes of the next link with data from the tap to `give`, and returns that
-    /// link.
+    /// Takes the next link with data from the tap, and passes the decrypted bytes to `give`.
+    /// Returns that link; `None` if there is none.
     fn take_early(&mut self, give: &mut dyn FnMut(LinkId, &[u8])) -> Option<LinkId> {
         while let Some(link) = self.shown.pop_first() {
             let Some(conn) = self.conns.get_mut(&link) else { continue };
@@ -309,8 +315,9 @@ impl TcpLinks {
         self.fresh = Some(Fresh::new(link, opened, ended));
     }
 
-    /// Dials the relay's next address, if that of `link` could not be reached and there is another.
-    /// It uses a new number; the core does not know the old one.
+    /// Dials the relay's next address if the address of `link` could not be reached and there is
+    /// another. The new link has a new number; the core does not know the old one. `None` if there
+    /// is no other address.
     fn dial_again(&mut self, poller: &Poller, link: LinkId) -> Option<LinkId> {
         let conn = self.conns.get(&link).filter(|conn| !conn.told)?;
         let (target, next) = (conn.target.clone()?, conn.place + 1);
@@ -420,7 +427,7 @@ impl Carrier for TcpLinks {
         if over {
             return false;
         }
-        // While a link is being opened, its socket is already watched for writing.
+        // While a link is being opened, the poller already watches its socket for writing.
         let blocked = !done.unwrap_or(true);
         if conn.watched != blocked {
             conn.watched = blocked;

@@ -13,15 +13,17 @@ use super::hsdir::SharedHsDir;
 use crate::onion::answers::{Answers, PendingRequest};
 use crate::onion::dirclient::unix;
 
-/// Limit of bytes in answers being sent; beyond it, clients receive status 503.
+/// Maximum number of bytes in all answers that are being sent. Beyond that, clients receive status
+/// 503.
 const MOST_SAID: usize = 64 << 20;
 
-/// The bodies of all answers being sent, each counted once regardless of its number of recipients.
+/// Budget for the bodies of all answers that are being sent. A body counts once, regardless of its
+/// number of recipients.
 #[derive(Clone, Default)]
 pub(super) struct ReplyBudget(Rc<RefCell<BTreeMap<usize, (usize, usize)>>>);
 
 impl ReplyBudget {
-    /// Returns the answer to send: `reply`, or "busy" if there is no room for it.
+    /// Returns the answer to send: `reply`, or "busy" if the budget has no room for it.
     fn admit(&self, reply: Reply) -> (Spoken, Hearer) {
         let (number, length) = (reply.body_number(), reply.length());
         let mut bodies = self.0.borrow_mut();
@@ -36,7 +38,8 @@ impl ReplyBudget {
     }
 }
 
-/// Recipient of a body.
+/// A recipient of a body. The body no longer counts in the budget once its last recipient is
+/// dropped.
 pub(super) struct Hearer {
     all: Option<ReplyBudget>,
     number: usize,
@@ -55,18 +58,18 @@ impl Drop for Hearer {
     }
 }
 
-/// Sources of answers.
+/// Sources of answers to directory requests.
 pub(super) struct Shelves<'a> {
-    /// The directory of relays.
+    /// Documents about relays.
     pub(super) cache: &'a dyn Answers,
-    /// The directory of onion services.
+    /// Descriptors of onion services.
     pub(super) hsdir: &'a SharedHsDir,
     pub(super) budget: &'a ReplyBudget,
 }
 
-/// State of a request.
+/// State of a directory request on a stream.
 pub(super) enum Answering {
-    /// The request is incomplete; the flag is set if its circuit comes from a relay.
+    /// The request is incomplete. The flag is whether its circuit comes from a relay.
     Reading(RequestReader, bool),
     /// The answer is not ready yet.
     Waiting(PendingRequest),
@@ -75,7 +78,8 @@ pub(super) enum Answering {
 }
 
 impl Answering {
-    /// Waits for a request of at most `longest` bytes.
+    /// Starts to wait for a request whose body has at most `longest` bytes. `by_relay` is whether
+    /// its circuit comes from a relay.
     pub(super) fn new(longest: usize, by_relay: bool) -> Answering {
         Answering::Reading(RequestReader::new(longest), by_relay)
     }
@@ -84,8 +88,8 @@ impl Answering {
         Answering::Saying { answer, _hearer: hearer }
     }
 
-    /// Reads the request, and writes as much of the answer as there is room for; returns true once
-    /// all is written. Malformed requests receive status 400.
+    /// Reads the request, and writes as much of the answer as there is room for. Returns true once
+    /// all of the answer is written. A malformed request receives status 400.
     pub(super) fn go_on(
         &mut self,
         now: Time,
@@ -106,7 +110,7 @@ impl Answering {
                 Err(_) => Answering::saying(from.budget.admit(Reply::new(400, "Bad request"))),
             };
         }
-        // The circuit does not reveal the client's address, so there is none to pass.
+        // The client's address is not passed, because the circuit does not reveal it.
         if let Answering::Waiting(waiting) = self
             && let Some(reply) = waiting.look(from.cache, None, unix())
         {

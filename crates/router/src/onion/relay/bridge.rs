@@ -1,4 +1,4 @@
-//! A relay that is a bridge: clients with its bridge line reach it at its port, or through
+//! A relay that is a bridge. Clients with its bridge line reach it at its port, or through
 //! pluggable transports, which connect to its Extended ORPort.
 
 use std::io;
@@ -14,35 +14,36 @@ use super::{MainShard, Watch};
 use crate::onion::store::replace;
 use crate::onion::ways::Transports;
 
-/// Tokens of the transports' waker and of the Extended ORPort's.
+/// Poller token of the waker for the transports' events. The next constant is that of the waker
+/// for connections through the Extended ORPort.
 pub(super) const TRANSPORTS: u64 = 4;
 pub(super) const EXTENDED: u64 = 5;
-/// File name of the bridge lines for clients.
+/// Name of the file with the bridge lines for clients.
 const FILE: &str = "bridgelines.txt";
 
-/// Settings that a bridge has in addition to a relay's.
+/// Settings of a bridge, in addition to those of a relay.
 pub struct BridgeSettings {
-    /// Its pluggable transports, which start independently.
+    /// The bridge's pluggable transports. They are started and stopped separately.
     pub transports: Transports,
-    /// Port for connections from the transports, if there are any.
+    /// Extended ORPort for connections of the transports; `None` without transports.
     pub extended: Option<ExtendedPort>,
 }
 
-/// A running bridge's additional state.
+/// State of a running bridge, in addition to that of a relay.
 pub(super) struct BridgeSide {
     transports: Transports,
     pub(super) extended: Option<Extended>,
     file: PathBuf,
-    /// The lines that were reported last.
+    /// Bridge lines that were reported last.
     lines: Vec<String>,
 }
 
 impl BridgeSide {
-    /// Starts watching the bridge's transports on `shard`; bridge lines are written to the folder
-    /// `data`.
+    /// Starts to watch the bridge's transports with the poller of `shard`. Bridge lines are
+    /// written to the folder `data`.
     ///
     /// # Errors
-    /// The kernel's.
+    /// A system call fails.
     pub(super) fn start(
         settings: BridgeSettings,
         shard: &Shard,
@@ -57,7 +58,7 @@ impl BridgeSide {
 }
 
 impl MainShard<'_> {
-    /// Processes events of transports: messages, and transports that have started.
+    /// Processes events of the transports: messages for the log, and transports that have started.
     pub(super) fn take_transports(&mut self, watch: &mut dyn Watch) {
         let Some(side) = &mut self.bridge else { return };
         side.transports.news().said.iter().for_each(|text| watch.note(text));
@@ -84,7 +85,7 @@ impl MainShard<'_> {
         self.describe();
     }
 
-    /// Accepts clients that connected through transports.
+    /// Accepts connections of clients that arrived through transports.
     pub(super) fn take_brought(&mut self, watch: &mut dyn Watch) {
         let now = self.shard.station.clock.now();
         let extended = self.bridge.as_mut().and_then(|side| side.extended.as_mut());
@@ -98,7 +99,8 @@ impl MainShard<'_> {
     }
 }
 
-/// Returns the public address of a listener at `at`: an unspecified IP is replaced by ours.
+/// Returns the public address of a listener at `at`. If `at` has no specific IP address, it is the
+/// relay's advertised address.
 fn known_as(description: &Description, at: SocketAddr) -> SocketAddr {
     let ours = match at.ip() {
         ip if !ip.is_unspecified() => ip,
@@ -108,7 +110,8 @@ fn known_as(description: &Description, at: SocketAddr) -> SocketAddr {
     SocketAddr::new(ours, at.port())
 }
 
-/// Returns the bridge lines: of the plain port, if clients can reach it, and of each transport.
+/// Returns the bridge lines for clients: one for the relay's own port, if clients can reach it,
+/// and one for each transport.
 fn lines(
     description: &Description,
     listen: &[SocketAddr],

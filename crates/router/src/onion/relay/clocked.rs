@@ -1,4 +1,4 @@
-//! A decorator of [`Watch`] that reports wrong clocks.
+//! An observer of a relay that reports wrong clocks, and passes all events on to another observer.
 
 use std::net::SocketAddr;
 
@@ -13,7 +13,7 @@ use crate::onion::dirclient::unix;
 use crate::onion::reload::Outcome;
 use crate::onion::skew::Skew;
 
-/// A [`Watch`] that also evaluates clocks.
+/// A [`Watch`] that evaluates clocks, and passes all events on.
 pub(super) struct Clocked<'w> {
     inner: &'w mut dyn Watch,
     clocks: Clocks,
@@ -21,14 +21,14 @@ pub(super) struct Clocked<'w> {
 }
 
 impl<'w> Clocked<'w> {
-    /// Wraps `inner`, in the network of these authorities.
+    /// Creates an observer for the network of `authorities` that passes events on to `inner`.
     pub(super) fn new(inner: &'w mut dyn Watch, authorities: &[Authority]) -> Clocked<'w> {
         let mut clocked = Clocked { inner, clocks: Clocks::default(), authorities: Vec::new() };
         clocked.trust(authorities);
         clocked
     }
 
-    /// Uses these authorities from now on.
+    /// Uses `authorities` from now on.
     pub(super) fn trust(&mut self, authorities: &[Authority]) {
         self.clocks.trust(authorities.iter().map(|one| one.fingerprint));
         self.authorities = authorities.to_vec();

@@ -1,4 +1,5 @@
-//! Exit streams: names, policy and connections; and directory requests.
+//! Streams that end at a relay: exit streams, with their names, policy and connections, and
+//! directory requests.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -21,15 +22,16 @@ use crate::onion::dns::{Question, Resolver};
 use crate::onion::outside::{Outside, OutsideEvent, Stir, reason};
 use crate::onion::station::{STREAMS, Station};
 
-/// All streams of a relay's core.
+/// All streams that end at one shard of a relay.
 pub(super) struct Exits {
     policy: ExitPolicy,
     outsides: BTreeMap<StreamKey, Outside>,
-    /// Streams whose destination's name is being resolved; `None` for a client's look-up.
+    /// Streams for which a name is being resolved. The value is the stream's destination, or
+    /// `None` if the client only asked for the addresses.
     sought: BTreeMap<StreamKey, Option<Begin>>,
     requests: BTreeMap<StreamKey, Answering>,
     budget: ReplyBudget,
-    /// Onion service descriptors that are stored here.
+    /// Descriptors of onion services that are stored at this relay.
     hsdir: SharedHsDir,
     names: Resolver,
     /// Source of directory documents.
@@ -40,7 +42,7 @@ impl Exits {
     /// Creates a table without streams.
     ///
     /// # Errors
-    /// The kernel's: the resolver's thread cannot be started.
+    /// A system call fails, or the resolver's thread cannot be started.
     pub(super) fn new(policy: ExitPolicy, hsdir: SharedHsDir) -> io::Result<Exits> {
         Ok(Exits {
             policy,
@@ -54,12 +56,13 @@ impl Exits {
         })
     }
 
-    /// Returns a socket that is readable when names are resolved: then call [`Exits::take_names`].
+    /// Returns a socket that is readable when names are resolved. Then [`Exits::take_names`] has
+    /// to be called.
     pub(super) fn waker(&self) -> &UnixStream {
         self.names.waker()
     }
 
-    /// Returns why names outside the hosts file cannot be resolved, if so.
+    /// Returns the reason why names outside the hosts file cannot be resolved; `None` if they can.
     pub(super) fn trouble(&self) -> Option<&str> {
         self.names.trouble()
     }
@@ -69,7 +72,7 @@ impl Exits {
         self.policy = policy;
     }
 
-    /// Connects `stream` to its destination, if the policy allows that.
+    /// Connects `stream` to the destination in `begin`, if the policy allows it.
     pub(super) fn connect(
         &mut self,
         now: Time,
@@ -79,8 +82,8 @@ impl Exits {
     ) {
         match begin.host.parse::<IpAddr>() {
             Ok(address) => self.go(now, station, stream, &[address], begin.port),
-            // Names are resolved even if the policy allows no address: the refusal includes the
-            // address.
+            // The name is resolved even if the policy allows no address, because the refusal
+            // includes the address.
             Err(_) => {
                 let name = begin.host.clone();
                 self.seek(now, station, stream, Some(begin), name);
@@ -88,7 +91,8 @@ impl Exits {
         }
     }
 
-    /// Resolves `name`, for the destination of `stream` (`begin`) or for a client's look-up.
+    /// Starts to resolve `name`. `begin` has the destination of `stream`, or is `None` if the
+    /// client only asks for the addresses.
     pub(super) fn seek(
         &mut self,
         now: Time,
@@ -108,7 +112,8 @@ impl Exits {
         }
     }
 
-    /// Begins a directory request; `by_relay` is whether its circuit comes from a relay.
+    /// Starts a directory request on `stream`. `by_relay` is whether the stream's circuit comes
+    /// from a relay.
     pub(super) fn serve(
         &mut self,
         now: Time,
@@ -121,7 +126,7 @@ impl Exits {
         station.core.handle(now, Input::Connected { stream, reached: None });
     }
 
-    /// Serves new documents from `cache`, also to waiting requests.
+    /// Serves documents from `cache` from now on, and answers waiting requests with them.
     pub(super) fn set_cache(
         &mut self,
         now: Time,
@@ -161,7 +166,8 @@ impl Exits {
             StreamOutput::Readable { stream } => self.stir(now, station, stream, Stir::Readable),
             StreamOutput::Room { stream } => self.stir(now, station, stream, Stir::Room),
             StreamOutput::Ended { stream, reason, .. } => {
-                // Clients end every stream with MISC; DESTROY means that the client did not end it.
+                // Clients end every stream with the reason MISC. The reason DESTROY means that the
+                // circuit was closed, so the client did not end the stream.
                 if let Some(outside) = self.outsides.remove(&stream)
                     && reason == EndReason::DESTROY
                 {
@@ -172,7 +178,7 @@ impl Exits {
         }
     }
 
-    /// Moves the bytes of `stream`.
+    /// Moves bytes between `stream` and its connection, after the event `what`.
     pub(super) fn stir(
         &mut self,
         now: Time,
@@ -202,7 +208,7 @@ impl Exits {
         }
     }
 
-    /// Connects a stream to the first of `addresses` that the policy allows.
+    /// Connects a stream to the first of `addresses` that the exit policy allows.
     fn go(
         &mut self,
         now: Time,

@@ -1,6 +1,6 @@
-//! The Extended ORPort (ext-orport-spec): pluggable transports connect to it with a bridge's
-//! clients and their addresses. Handshakes run on a thread of their own, so that no event loop that
-//! carries cells waits.
+//! The Extended ORPort (ext-orport-spec). Pluggable transports connect to it, and pass on a
+//! bridge's clients with their addresses. Handshakes run on their own thread, so that no event
+//! loop that moves cells waits for them.
 
 use std::collections::BTreeMap;
 use std::io::{self, Read, Write};
@@ -22,9 +22,9 @@ use rand_core::Rng;
 use crate::onion::is_passing;
 use crate::onion::store::{StoreError, replace};
 
-/// File name of the cookie, as in C tor.
+/// Name of the file with the authentication cookie, as in C tor.
 const COOKIE: &str = "extended_orport_auth_cookie";
-/// Timeout of the handshake.
+/// Timeout of a handshake.
 const PATIENCE: Duration = Duration::from_secs(10);
 /// Maximum number of concurrent handshakes.
 const MOST: usize = 1024;
@@ -33,7 +33,7 @@ const STOP: u64 = 0;
 const LISTENER: u64 = 1;
 const FIRST: u64 = 2;
 
-/// The port before its thread is started.
+/// An Extended ORPort before its thread is started.
 pub struct ExtendedPort {
     listener: TcpListener,
     at: SocketAddr,
@@ -41,18 +41,19 @@ pub struct ExtendedPort {
     file: PathBuf,
 }
 
-/// A client's connection through a transport, after the handshake.
+/// A client's connection that has arrived through a transport, after the handshake with the
+/// transport.
 pub(super) struct Brought {
     pub(super) socket: TcpStream,
-    /// The client's address, or else the transport's.
+    /// The client's address if the transport has reported it, otherwise the transport's.
     pub(super) peer: SocketAddr,
 }
 
 impl ExtendedPort {
-    /// Opens a port on loopback, and writes its cookie to a file in the folder `data`.
+    /// Opens an Extended ORPort on loopback, and writes its cookie to a file in the folder `data`.
     ///
     /// # Errors
-    /// The file cannot be written, or the kernel's.
+    /// The file cannot be written, or a system call fails.
     pub fn open(data: &Path) -> Result<ExtendedPort, StoreError> {
         let file = data.join(COOKIE);
         let told = |error| StoreError::File(file.clone(), error);
@@ -65,27 +66,27 @@ impl ExtendedPort {
         Ok(ExtendedPort { listener, at, cookie, file })
     }
 
-    /// Returns the port's address, and the path of the cookie file.
+    /// Returns the port's address, and the path of the file with its cookie.
     #[must_use]
     pub fn place(&self) -> (SocketAddr, PathBuf) {
         (self.at, self.file.clone())
     }
 }
 
-/// Handle of the handshake thread, which ends when this is dropped.
+/// Handle of the thread for handshakes, which ends when this is dropped.
 pub(super) struct Extended {
     brought: Receiver<Brought>,
     waker: UnixStream,
-    /// Closing it ends the thread.
+    /// Socket whose closing ends the thread.
     stop: Option<UnixStream>,
     thread: Option<JoinHandle<()>>,
 }
 
 impl Extended {
-    /// Starts the thread.
+    /// Starts the thread for handshakes on `port`.
     ///
     /// # Errors
-    /// The kernel's.
+    /// A system call fails.
     pub(super) fn start(port: ExtendedPort) -> io::Result<Extended> {
         let (waker, bell) = UnixStream::pair()?;
         waker.set_nonblocking(true)?;
@@ -106,12 +107,12 @@ impl Extended {
         Ok(Extended { brought, waker, stop: Some(stop), thread: Some(thread) })
     }
 
-    /// Returns a socket that is readable when a handshake has completed.
+    /// Returns a socket that is readable when a handshake is complete.
     pub(super) fn waker(&self) -> &UnixStream {
         &self.waker
     }
 
-    /// Returns the connections whose handshakes completed since the last call.
+    /// Returns the connections whose handshakes have completed since the last call.
     pub(super) fn take(&mut self) -> Vec<Brought> {
         let mut rung = [0; 64];
         while self.waker.read(&mut rung).is_ok_and(|count| count == rung.len()) {}
@@ -126,7 +127,7 @@ impl Drop for Extended {
     }
 }
 
-/// State of the thread.
+/// State of the thread for handshakes.
 struct Desk {
     port: ExtendedPort,
     end: UnixStream,
@@ -138,7 +139,7 @@ struct Desk {
     bell: UnixStream,
 }
 
-/// A handshake with a transport about one connection.
+/// A handshake with a transport about one client's connection.
 struct Dialogue {
     socket: TcpStream,
     from: SocketAddr,
@@ -198,12 +199,13 @@ impl Desk {
             Some(None) => drop(self.dialogues.insert(number, dialogue)),
             Some(Some(info)) => {
                 let peer = info.user.unwrap_or(dialogue.from);
-                // Another thread reads it from now on, so this poller must not watch it.
+                // Another thread reads the socket from now on, so this thread's poller must not
+                // watch it.
                 if poller.remove(&dialogue.socket).is_err() {
                     return;
                 }
                 let _ = self.sender.send(Brought { socket: dialogue.socket, peer });
-                // If the pipe is full, the owner is going to wake anyway.
+                // If the pipe is full, the owner has a wake-up pending already.
                 let _ = (&self.bell).write(&[1]);
             }
             None => {}
@@ -212,7 +214,8 @@ impl Desk {
 }
 
 impl Dialogue {
-    /// Reads once; returns the connection's information once it is complete, or `None` on failure.
+    /// Reads once. Returns the information about the client's connection once it is complete. The
+    /// outer `None` means that the handshake has failed.
     fn go_on(&mut self) -> Option<Option<ConnectionInfo>> {
         let mut buffer = [0; 512];
         let count = match self.socket.read(&mut buffer) {
@@ -224,13 +227,13 @@ impl Dialogue {
         let mut said = Vec::new();
         let heard = self.core.take(&buffer[..count], &mut said);
         let sent = say(&self.socket, &said);
-        // A client must not send before its transport has received the acceptance.
+        // A client must not send before its transport has received our acceptance.
         let early = matches!(heard, Ok(Some(_))) && !self.core.rest().is_empty();
         heard.ok().filter(|_| sent && !early)
     }
 }
 
-/// Writes a few bytes, for which a new socket always has room.
+/// Writes a few bytes. A new socket always has room for them. Returns false if writing fails.
 fn say(mut socket: &TcpStream, words: &[u8]) -> bool {
     socket.write_all(words).is_ok()
 }

@@ -1,4 +1,4 @@
-//! A relay's history of transferred bytes, kept on disk between runs.
+//! A relay's history of transferred bytes, which is kept on disk between runs.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -13,26 +13,27 @@ use crate::onion::kept::{Stored, Unknown, read_json, set_aside};
 use crate::onion::store::{StoreError, replace};
 
 const FILE: &str = "bandwidth.json";
-/// Interval between writes: a killed run loses at most this much.
+/// Interval between writes of the history. A run that is killed loses at most the bytes of this
+/// interval.
 const KEEP: Duration = Duration::from_secs(600);
 
-/// The history and its file.
+/// The history of transferred bytes, and its file.
 pub(super) struct HistoryFile {
     pub(super) history: BandwidthHistory,
-    /// Fields that a later version wrote: those of the file, and of each period by its end in
-    /// seconds since 1970.
+    /// Unknown fields of the file, which a later version has written. The next field has those of
+    /// each period, by the period's end in seconds since 1970.
     unknown: Unknown,
     unknown_of: BTreeMap<u64, Unknown>,
     path: PathBuf,
     written: Time,
-    /// The thread that writes the file now, or did last.
+    /// The thread that writes the file now, or has written it last.
     writer: Option<JoinHandle<()>>,
-    /// A message for the operator if the file was damaged.
+    /// Message for the operator, if the file was damaged.
     pub(super) trouble: Option<String>,
 }
 
-/// The file: the end of the current period in seconds since 1970, that period, and earlier ones,
-/// oldest first.
+/// Contents of the file: the end of the current period in seconds since 1970, that period, and
+/// earlier periods, oldest first.
 #[derive(Serialize, Deserialize)]
 struct Written {
     ends: u64,
@@ -42,8 +43,8 @@ struct Written {
     unknown: Unknown,
 }
 
-/// Bytes received and sent in the period, and the maximum rates over ten seconds, in bytes per
-/// second.
+/// Contents of a period in the file: bytes received and sent, and the maximum rates over ten
+/// seconds, in bytes per second.
 #[derive(Serialize, Deserialize)]
 struct WrittenPeriod {
     carried: [u64; 2],
@@ -59,7 +60,8 @@ impl From<&WrittenPeriod> for Period {
 }
 
 impl HistoryFile {
-    /// Reads the history that an earlier run wrote in the folder `data`, if there is one.
+    /// Reads the history that an earlier run has written in the folder `data`. If there is none,
+    /// it is empty.
     ///
     /// # Errors
     /// The file cannot be read, or it is damaged and cannot be renamed.
@@ -94,29 +96,29 @@ impl HistoryFile {
         self.unknown_of = unknown.filter(|(_, unknown)| !unknown.is_empty()).collect();
     }
 
-    /// Records the bytes transferred since the start. Writes the history each `KEEP`, on a thread
-    /// that may wait for the disk.
+    /// Records `carried`, the bytes transferred since the start. Writes the history every
+    /// [`KEEP`], on a thread that may wait for the disk.
     pub(super) fn note(&mut self, now: Time, unix_now: u64, carried: [u64; 2]) {
         self.history.note(now, unix_now, carried);
-        // Two threads that write the file at a time would use the same temporary name.
+        // A new write waits for the last one, because both would use the same temporary file.
         let is_writing = self.writer.as_ref().is_some_and(|writer| !writer.is_finished());
         if now.since(self.written) < KEEP || is_writing {
             return;
         }
         self.written = now;
         let (path, text) = (self.path.clone(), self.text());
-        // If that fails, the next write includes the same data.
+        // If the write fails, the next one includes the same data.
         let work = move || drop(replace(&path, &text));
         self.writer = thread::Builder::new().name("history".into()).spawn(work).ok();
     }
 
-    /// Writes the history now, after a write that has begun.
+    /// Writes the history now, after any write that is in progress.
     ///
     /// # Errors
-    /// The system's: the old file stays.
+    /// The file cannot be written. The old one is unchanged then.
     pub(super) fn write(&mut self) -> Result<(), StoreError> {
         if let Some(writer) = self.writer.take() {
-            // Its result is that of a write whose data the next one includes.
+            // The result of that write does not matter, because this one includes its data.
             let _ = writer.join();
         }
         replace(&self.path, &self.text())
@@ -137,8 +139,8 @@ impl HistoryFile {
     }
 }
 
-/// Returns the ends of the period that ends at `ends` and of those before, newest first, in seconds
-/// since 1970.
+/// Returns the ends of the period that ends at `ends` and of the periods before it, in seconds
+/// since 1970, newest first.
 fn ends_before(ends: u64) -> impl Iterator<Item = u64> {
     (0..).map(move |ago: u64| ends.saturating_sub(ago * PERIOD_S))
 }

@@ -1,4 +1,4 @@
-//! Onion service descriptors published at this relay: one store for all its shards.
+//! Store of the onion service descriptors that are published at this relay. All shards share it.
 
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -6,13 +6,13 @@ use anabranch_onion::directory::hsdir::HsDir;
 use anabranch_onion::directory::http::Request;
 use anabranch_onion::directory::reply::Reply;
 
-/// The store. It is locked while one descriptor is checked or written.
+/// The store of descriptors. It is locked while a descriptor is checked or written.
 #[derive(Clone, Default)]
 pub(super) struct SharedHsDir(Arc<Mutex<HsDir>>);
 
 impl SharedHsDir {
-    /// Returns the answer to a request that is for this store. [`HsDir::answer`] describes
-    /// `by_relay`.
+    /// Returns the answer to `request` if it is about onion service descriptors; `None` otherwise.
+    /// [`HsDir::answer`] describes `by_relay`.
     pub(super) fn answer(&self, request: &Request, by_relay: bool, unix: u64) -> Option<Reply> {
         if !HsDir::is_asked(request) {
             return None;

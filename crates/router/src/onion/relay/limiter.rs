@@ -1,6 +1,7 @@
-//! A decorator of [`Watch`] that reports each kind of violation at most once a minute.
+//! An observer of a relay that passes on reports of each kind of violation at most once a minute.
 //!
-//! Otherwise any client could fill a relay's log, as each of its cells can violate the protocol.
+//! Without this limit, any client could fill a relay's log, because each of a client's cells can
+//! violate the protocol.
 
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -12,21 +13,22 @@ use super::{Numbers, Watch};
 use crate::onion::reload::Outcome;
 use crate::onion::skew::Skew;
 
-/// Minimum interval between two messages about one kind.
+/// Minimum interval between two messages about the same kind of violation.
 const PAUSE: Duration = Duration::from_secs(60);
 
-/// A [`Watch`] with this limit.
+/// A [`Watch`] that limits reports of violations, and passes all other events on.
 pub(super) struct Limiter<'w> {
     inner: &'w mut dyn Watch,
-    /// The kinds seen so far; there are no more than the protocol has faults.
+    /// Kinds of violations seen so far. Their number is limited, because the protocol has few
+    /// kinds.
     kinds: Vec<Kind>,
 }
 
-/// One kind of violation.
+/// Reports of one kind of violation.
 struct Kind {
     violation: Violation,
     told: Time,
-    /// Number of violations suppressed since then.
+    /// Number of violations suppressed since the last report.
     more: u64,
 }
 
@@ -35,8 +37,8 @@ impl<'w> Limiter<'w> {
         Limiter { inner, kinds: Vec::new() }
     }
 
-    /// Returns `None` if this violation is suppressed, or else the number suppressed since the last
-    /// one of its kind.
+    /// Returns `None` if the report of `violation` is to be suppressed. Otherwise returns the
+    /// number of reports of the same kind that were suppressed since the last one.
     fn admit(&mut self, now: Time, violation: Violation) -> Option<u64> {
         let Some(kind) = self.kinds.iter_mut().find(|kind| kind.violation == violation) else {
             self.kinds.push(Kind { violation, told: now, more: 0 });

@@ -13,11 +13,12 @@ use aws_lc_rs::rsa::{KeyPair, KeySize};
 
 use crate::onion::dirclient::unix;
 
-/// Lifetime of a link key and its certificate. It is C tor's, so that observers cannot distinguish
-/// this relay by its rotation.
+/// Lifetime of a link key and its certificate. It is the same as C tor's, so that observers cannot
+/// distinguish this relay by its key rotation.
 const ROTATION: Duration = Duration::from_secs(2 * 3600);
 
-/// Generates keys on a thread of their own: an RSA key takes longer than cells may wait.
+/// Generator of link keys, on its own thread: generating an RSA key takes longer than cells may
+/// wait.
 #[derive(Default)]
 pub(super) struct LinkKeys {
     begun: Time,
@@ -25,7 +26,8 @@ pub(super) struct LinkKeys {
 }
 
 impl LinkKeys {
-    /// Returns a new key, if one was generated. Called about once a second.
+    /// Returns a new key if one has been generated; `None` otherwise. Must be called about once a
+    /// second.
     pub(super) fn made(&mut self, now: Time, keys: &Arc<RelayKeys>) -> Option<io::Result<LinkKey>> {
         if now.since(self.begun) >= ROTATION {
             self.begun = now;
@@ -47,9 +49,10 @@ impl LinkKeys {
 /// Generates a key and a certificate for the links of the relay with `keys`.
 ///
 /// # Errors
-/// The kernel returns no randomness, or the library no key.
+/// The kernel returns no randomness, or the library fails to generate the key.
 pub(super) fn link_key(keys: &RelayKeys) -> io::Result<LinkKey> {
-    // The crate of the other keys takes twice as long, and eight times as long in `anabranch up`.
+    // The crate that generates the other keys takes twice as long for this key, and eight times as
+    // long in `anabranch up`.
     let pair = KeyPair::generate(KeySize::Rsa2048).map_err(io::Error::other)?;
     let private: Pkcs8V1Der<'_> = pair.as_der().map_err(io::Error::other)?;
     let rng = &mut anabranch_os::entropy::generator()?;

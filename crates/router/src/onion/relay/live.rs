@@ -17,7 +17,7 @@ use super::{DESCRIBE, MainShard, READY, Watch};
 use crate::onion::authorities::Authority;
 use crate::onion::reload::{Asked, Renewed};
 
-/// Default limit of queued cells, in bytes.
+/// Default maximum of queued cells, in bytes.
 const MEMORY: usize = 128 << 20;
 
 /// Settings that may change while a relay runs.
@@ -27,19 +27,19 @@ pub struct Live {
     pub own: Vec<IpAddr>,
     /// Exit policy for new streams.
     pub policy: ExitPolicy,
-    /// Allow circuits and streams to private addresses.
+    /// Whether to allow circuits and streams to private addresses.
     pub allow_private: bool,
-    /// Limit of queued cells, in bytes.
+    /// Maximum bytes of queued cells.
     pub memory: usize,
-    /// Description to publish; the relay fills in the uptime, the observed bandwidth and its
-    /// history. Its bandwidth limits the links.
+    /// Description of the relay to publish. The relay fills in its uptime, its observed bandwidth
+    /// and its history. The bandwidth in the description limits the relay's links.
     pub description: Description,
-    /// Time that circuits have to finish after the relay was asked to stop.
+    /// Time for which circuits may continue after the relay was asked to stop.
     pub grace: Duration,
 }
 
 impl Live {
-    /// Creates settings from `description`, without a grace period or private addresses.
+    /// Creates settings from `description`, without a grace period and without private addresses.
     #[must_use]
     pub fn new(description: Description) -> Live {
         let v6 = description.v6.map(|v6| IpAddr::from(*v6.ip()));
@@ -53,8 +53,9 @@ impl Live {
         }
     }
 
-    /// Returns the effective exit policy. It refuses the relay's own machine and network unless
-    /// private addresses are allowed, and IPv6 if the relay does not have it.
+    /// Returns the effective exit policy. It refuses addresses of the relay's own machine and of
+    /// private networks, unless private addresses are allowed. It refuses IPv6 if the relay has no
+    /// IPv6.
     pub(super) fn exit_policy(&self) -> ExitPolicy {
         let policy = match self.allow_private {
             true => self.policy.clone(),
@@ -64,7 +65,8 @@ impl Live {
         if v6 { policy } else { policy.refusing_v6() }
     }
 
-    /// Returns a warning if the relay is in a private network and would refuse all circuits there.
+    /// Returns a warning if the relay's own address is private, so that it would refuse all
+    /// circuits to its neighbours there; `None` otherwise.
     pub(super) fn warning(&self) -> Option<String> {
         let private = self.own.iter().find(|&&own| !is_public(own));
         let private = private.filter(|_| !self.allow_private)?;
@@ -74,7 +76,7 @@ impl Live {
         ))
     }
 
-    /// Returns the settings of one of `threads` shards.
+    /// Returns the core's settings for one of `threads` shards.
     pub(super) fn behaviour(&self, threads: usize) -> Behaviour {
         Behaviour {
             exit: !self.policy.rejects_all(),
@@ -89,12 +91,12 @@ impl Live {
 pub struct Changes {
     /// The new settings.
     pub live: Live,
-    /// The authorities to use, if they have changed.
+    /// The authorities to use from now on; `None` if they have not changed.
     pub authorities: Option<Vec<Authority>>,
 }
 
 impl MainShard<'_> {
-    /// Reads the settings again after SIGHUP; returns false if the relay is to end.
+    /// Reads the settings again after SIGHUP. Returns false if the relay should end.
     pub(super) fn on_hangup(&mut self, watch: &mut Clocked<'_>) -> bool {
         let Some(reload) = &mut self.reload else { return true };
         let outcome = match reload.take() {
@@ -112,7 +114,7 @@ impl MainShard<'_> {
 
     fn adopt(&mut self, changes: Changes, watch: &mut Clocked<'_>) {
         let Changes { mut live, authorities } = changes;
-        // The transports do not depend on the settings that were read.
+        // The bridge's transports stay, because they do not depend on the settings that were read.
         live.description.bridge.clone_from(&self.settings.live.description.bridge);
         let news = live.description.differs_from(&self.settings.live.description);
         if let Some(authorities) = authorities {
@@ -127,13 +129,13 @@ impl MainShard<'_> {
         self.workers.tell(|| WorkerOrder::Live(Box::new(live.clone()), behaviour));
         self.shard.adopt(&live, behaviour);
         self.settings.live = live;
-        // Observed bandwidth alone is published when it is due.
+        // A change of the observed bandwidth alone is published only when publishing is due.
         if news {
             self.describe();
         }
     }
 
-    /// Updates the description; it is published at once only if the relay's own settings differ.
+    /// Updates the description. It is published at once if the relay's own settings differ.
     pub(super) fn describe(&self) {
         let uptime = self.shard.station.clock.now().since(Time::ZERO).as_secs();
         let history = self.history_file.history.clone();
@@ -143,7 +145,8 @@ impl MainShard<'_> {
         self.settings.dirclient.publish(Description { history, ..description });
     }
 
-    /// Updates the description once a minute; unless it differs, it is published when due.
+    /// Updates the description once a minute. Without a change of settings, it is published when
+    /// due.
     pub(super) fn describe_in_time(&mut self, now: Time) {
         if now >= self.describe_at {
             self.describe_at = now + DESCRIBE;

@@ -1,6 +1,7 @@
-//! A relay's self-test: a circuit through others that ends here shows that links to us can be
-//! opened. DROP cells along it give a first observed bandwidth, as in C tor. Without it a new relay
-//! would advertise none, and in a network without measurements no client would choose it.
+//! A relay's self-test: a circuit through other relays that ends at this relay. It shows that
+//! others can open links to this relay. DROP cells along the circuit give a first observed
+//! bandwidth, as in C tor. Without it a new relay would advertise no bandwidth, and in a network
+//! without measurements no client would choose it.
 
 use std::io;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -30,53 +31,56 @@ use crate::onion::meter::Meter;
 use crate::onion::mptcp::TcpKind;
 use crate::onion::station::{Station, Token};
 
-/// Maximum number of DROP cells in a test: they correspond to 54 kB/s for ten seconds.
+/// Maximum number of DROP cells in a test. This number in ten seconds is a rate of 54 kB/s.
 const CELLS: u64 = 1000;
-/// A test uses at most the cells that the rate limit allows in this time, in seconds.
+/// Time in seconds for which the test may use the relay's rate limit: the test sends at most the
+/// cells that the limit allows in this time.
 const SPAN_S: u64 = 10;
-/// Observed bandwidth above which no test is needed, in bytes per second (C tor's figure).
+/// Observed bandwidth in bytes per second above which no test is needed (C tor's value).
 const ENOUGH: u64 = 51_200;
-/// Timeout for building the circuit, and again for its cells.
+/// Timeout for building the test's circuit, and for its cells after that.
 const PATIENCE: Duration = Duration::from_secs(60);
-/// Pauses: after a first failure, doubled after each further one; after a success.
+/// Pause after a first failure. It doubles after each further failure. The next constant is the
+/// longest pause, which also follows a success.
 const AGAIN: Duration = Duration::from_secs(60);
 const DAILY: Duration = Duration::from_secs(12 * 3600);
 const CIRCUIT: CircuitKey = CircuitKey(0);
 
-/// Bytes on the test's own links: received, sent. The test ends when the last strong pointer is
-/// dropped.
+/// Bytes on the test's own links: received, sent. The test ends when the last owning pointer to
+/// this value is dropped.
 type Carried = [AtomicU64; 2];
 
-/// Schedule of tests, and the current one.
+/// Schedule of the self-tests, and the test in progress.
 #[derive(Default)]
 pub(super) struct SelfTest {
     due: Time,
     failures: u32,
     under_way: Option<UnderWay>,
-    /// Bytes on the links of earlier tests.
+    /// Bytes on the links of tests that have ended: received, sent.
     carried: [u64; 2],
 }
 
 struct UnderWay {
     outcome: Receiver<Result<(), String>>,
     carried: Arc<Carried>,
-    /// Names of the relays before ourselves, for messages.
+    /// Names of the relays on the circuit before this relay, for messages.
     through: Vec<String>,
 }
 
-/// The relay to test.
+/// The relay that tests itself.
 pub(super) struct Tested<'a> {
     pub(super) network: &'a Network,
     pub(super) keys: &'a RelayKeys,
     pub(super) description: &'a Description,
     pub(super) clock: Clock,
-    /// Rate limits of the relay's links, which also apply to the test's.
+    /// Rate limits of the relay's links. They also apply to the test's links.
     pub(super) meters: &'a [Meter; 2],
 }
 
 impl SelfTest {
-    /// Starts a test if one is due, unless the relay was observed to carry enough bytes per second
-    /// (`observed`). Returns a message when a test has ended. Called about once a second.
+    /// Starts a test if one is due and `observed`, the observed bandwidth in bytes per second, is
+    /// not sufficient already. Returns a message when a test has ended. Must be called about once
+    /// a second.
     pub(super) fn turn(&mut self, now: Time, observed: u64, relay: &Tested<'_>) -> Option<String> {
         if self.under_way.is_some() {
             return self.ended(now);
@@ -87,7 +91,7 @@ impl SelfTest {
         match begin(relay) {
             Ok(under_way) => {
                 self.under_way = under_way;
-                // If there is no other relay yet, one may appear.
+                // If there is no other relay yet, one may appear later.
                 self.due = now + AGAIN;
                 None
             }
@@ -98,7 +102,7 @@ impl SelfTest {
         }
     }
 
-    /// Returns the bytes on links of tests so far: received, sent.
+    /// Returns the bytes on the links of all tests so far: received, sent.
     pub(super) fn carried(&self) -> [u64; 2] {
         let now = self.under_way.as_ref().map_or([0; 2], |test| read(&test.carried));
         [0, 1].map(|way| self.carried[way] + now[way])
@@ -134,7 +138,7 @@ impl SelfTest {
     }
 }
 
-/// Starts a test's thread; returns `None` if there is no other relay.
+/// Starts the thread of a test. Returns `None` if there is no other relay to build a circuit with.
 fn begin(relay: &Tested<'_>) -> io::Result<Option<UnderWay>> {
     let mut rng = anabranch_os::entropy::generator()?;
     let Some(path) = testing_path(relay.network, ourselves(relay), &mut rng) else {
@@ -168,13 +172,13 @@ fn ourselves(relay: &Tested<'_>) -> Hop {
     Hop { target, key: HopKey::Ntor(relay.keys.ntor().1) }
 }
 
-/// Parts of a test's circuit.
+/// Parts from which a test's circuit is built.
 struct Parts {
     rng: ChaCha20Rng,
     params: Arc<Params>,
     clock: Clock,
     meters: [Meter; 2],
-    /// Number of DROP cells.
+    /// Number of DROP cells to send.
     cells: u64,
 }
 
@@ -200,17 +204,17 @@ fn station(parts: Parts) -> io::Result<Station<Client>> {
     Ok(station)
 }
 
-/// The circuit of one test.
+/// Circuit of one test, with the core and the links that it uses.
 struct Circuit {
     station: Station<Client>,
     cells: u64,
-    /// Time at which the cells were queued.
+    /// Time at which the DROP cells were queued; `None` before that.
     cells_since: Option<Time>,
 }
 
 impl Circuit {
-    /// Builds the circuit, sends the cells, and waits until they have left and a little longer. It
-    /// ends early without a result once `carried` has no owner.
+    /// Builds the circuit along `path`, sends the cells, and waits until they have left and a few
+    /// seconds more. Ends early without a result once `carried` has no owner.
     fn run(mut self, path: Vec<Hop>, carried: &Weak<Carried>) -> Result<(), String> {
         let begun = self.station.clock.now();
         self.station.core.handle(begun, Input::Build { circuit: CIRCUIT, hops: path });
@@ -230,8 +234,9 @@ impl Circuit {
         }
     }
 
-    /// Returns whether all cells were written and some seconds have passed. Those seconds let cells
-    /// in flight arrive: closing a circuit overtakes cells queued on it.
+    /// Returns whether all cells were written and some seconds have passed since. Cells in flight
+    /// arrive in that time. Closing the circuit earlier would overtake cells that are queued on
+    /// it.
     fn cells_have_left(&self, now: Time, sent: u64) -> bool {
         let pause = Duration::from_secs(5);
         let waited = self.cells_since.is_some_and(|since| now.since(since) >= pause);

@@ -1,4 +1,4 @@
-//! One core of a relay and its sockets, which run on one thread.
+//! A shard of a relay: one core and its sockets, which run on one thread.
 
 use std::io;
 use std::net::{IpAddr, SocketAddr, TcpStream};
@@ -26,65 +26,67 @@ use crate::onion::outside::Stir;
 use crate::onion::station::{Station, Token};
 use crate::onion::tap::Tap;
 
-/// Token of the resolver's waker. Other single files belong to the caller.
+/// Poller token of the resolver's waker. Tokens of further files are assigned by the caller.
 const NAMES: u64 = 1;
 
-/// Parts of a shard.
+/// Parts from which a shard is made.
 pub(super) struct Parts {
     pub(super) clock: Clock,
     pub(super) core: Relay,
     pub(super) context: Context,
-    /// Addresses to listen at; empty for shards that receive connections from the first.
+    /// Addresses at which to listen. Empty for shards that receive their connections from the
+    /// first one.
     pub(super) listen: Vec<SocketAddr>,
     pub(super) own: Vec<IpAddr>,
-    /// Rate limits shared by all shards: for receiving, for sending.
+    /// Rate limits that all shards share: one for receiving and one for sending.
     pub(super) meters: [Meter; 2],
     pub(super) policy: ExitPolicy,
     pub(super) siblings: Siblings,
     pub(super) hsdir: SharedHsDir,
-    /// Tap for out-of-order delivery, if links may be unordered.
+    /// Tap for out-of-order delivery, if links may be unordered; `None` otherwise.
     pub(super) tap: Option<Tap>,
-    /// Kind of TCP links.
+    /// Kind of links over TCP.
     pub(super) links: &'static StreamFamily,
-    /// Cells wait in the core until the kernel has room.
+    /// Whether cells wait in the core until the kernel has room for them.
     pub(super) by_room: bool,
-    /// Kind of the links' sockets.
+    /// Protocol of the links' sockets: TCP or MPTCP.
     pub(super) tcp: TcpKind,
-    /// Maximum number of links to one relay, if each extended circuit has its own link.
+    /// Maximum number of links to one relay, if each extended circuit has its own link. `None` if
+    /// circuits share links.
     pub(super) dedicated: Option<usize>,
-    /// Settings of QUIC links, if they are enabled.
+    /// Settings of QUIC links; `None` if they are disabled.
     pub(super) quic: Option<QuicSide>,
 }
 
 /// Settings of a shard's QUIC links.
 pub(super) struct QuicSide {
-    /// Sockets for incoming links; the first shard gets its own once the TCP addresses are known.
+    /// Sockets for incoming QUIC links. The first shard receives its sockets once the TCP
+    /// addresses are known.
     pub(super) sockets: Option<QuicSockets>,
     pub(super) entrance: Entrance,
     pub(super) linking: QuicLinking,
 }
 
-/// A connection that a neighbour has opened.
+/// A connection that a neighbour has opened, before it belongs to a shard.
 pub(super) struct Newcomer {
     pub(super) socket: TcpStream,
     pub(super) peer: SocketAddr,
     pub(super) place: ConnectionSlot,
-    /// It arrived through a pluggable transport.
+    /// Whether the connection arrived through a pluggable transport.
     pub(super) by_transport: bool,
 }
 
-/// A core, its links and its streams.
+/// A shard: a core, its links, and the streams that end at it.
 pub(super) struct Shard {
     pub(super) station: Station<Relay>,
     exits: Exits,
 }
 
 impl Shard {
-    /// Assembles a shard of its `parts`.
+    /// Creates a shard from `parts`.
     ///
     /// # Errors
-    /// An address cannot be listened on (the error names it), or the kernel is out of file
-    /// descriptors.
+    /// An address cannot be listened on (the error names it), or file descriptors run out.
     pub(super) fn new(parts: Parts) -> io::Result<Shard> {
         let Parts { clock, mut core, context, listen, own, meters, .. } = parts;
         let Parts { policy, siblings, hsdir, tap, links, by_room, tcp, dedicated, quic, .. } =
@@ -111,10 +113,11 @@ impl Shard {
         Ok(Shard { station, exits })
     }
 
-    /// Waits for events, and services the core. Returns the events that belong to the caller.
+    /// Waits for events, and services the core. Returns the time, and the tokens of events that
+    /// the caller has to process.
     ///
     /// # Errors
-    /// The kernel's.
+    /// A system call fails.
     pub(super) fn turn(&mut self, watch: &mut dyn Watch) -> io::Result<(Time, Vec<Token>)> {
         let ready = self.station.wait(None)?;
         let now = self.station.clock.now();
@@ -131,7 +134,8 @@ impl Shard {
         Ok((now, others))
     }
 
-    /// Services a file that is `ready`; returns its token if it belongs to the caller.
+    /// Services the file of the event `ready`. Returns the file's token if the caller has to
+    /// process the event; `None` otherwise.
     fn take(&mut self, now: Time, ready: Ready) -> Option<Token> {
         match Token::of(ready.token) {
             Token::File(NAMES) => self.exits.take_names(now, &mut self.station),
@@ -175,7 +179,7 @@ impl Shard {
         }
     }
 
-    /// Applies the new settings `live`. Open streams stay.
+    /// Applies the new settings in `live` and `behaviour`. Open streams continue.
     pub(super) fn adopt(&mut self, live: &Live, behaviour: Behaviour) {
         self.exits.set_policy(live.exit_policy());
         self.station.own.clone_from(&live.own);
@@ -187,12 +191,12 @@ impl Shard {
         self.exits.set_cache(now, &mut self.station, cache);
     }
 
-    /// Returns why names outside the hosts file cannot be resolved, if so.
+    /// Returns the reason why names outside the hosts file cannot be resolved; `None` if they can.
     pub(super) fn trouble(&self) -> Option<&str> {
         self.exits.trouble()
     }
 
-    /// Returns the shard's numbers, for people.
+    /// Returns the shard's counters, for people.
     pub(super) fn numbers(&self) -> Numbers {
         let Station { core, carriers, .. } = &self.station;
         Numbers {

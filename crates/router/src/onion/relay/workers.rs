@@ -1,5 +1,5 @@
-//! The other shards of a relay, each on its own thread. The first shard gives them links and
-//! updates, and receives their events.
+//! The other shards of a relay, each on its own thread. The first shard passes connections and
+//! updates to them, and receives their events.
 
 use std::io;
 use std::net::SocketAddr;
@@ -20,24 +20,24 @@ use crate::onion::answers::Answers;
 use crate::onion::links::ring::Bell;
 use crate::onion::station::TICK;
 
-/// Order to another shard.
+/// Order from the first shard to another one.
 pub(super) enum WorkerOrder {
-    /// A neighbour has opened this connection.
+    /// A neighbour has opened this connection, which the shard should service.
     Link(Newcomer),
     Params(NetworkParams),
     Cache(Arc<dyn Answers>),
-    /// Credentials for incoming links, and for outgoing ones.
+    /// New credentials: for incoming links, and for outgoing links.
     Roles(Role, Role),
     /// Context with the certificate of new TLS links.
     Tls(Context),
     OnionKeys(Vec<CurveKeys>),
-    /// Accept no new links.
+    /// The shard should accept no new links.
     Refuse,
-    /// Changed settings.
+    /// The relay's settings have changed.
     Live(Box<Live>, Behaviour),
 }
 
-/// Report of another shard.
+/// Report of another shard to the first one.
 enum WorkerReport {
     Event(Time, Event),
     Note(String),
@@ -45,28 +45,28 @@ enum WorkerReport {
     Failed(io::Error),
 }
 
-/// All shards but the first.
+/// Handles of all shards but the first.
 pub(super) struct Workers {
     workers: Vec<Hand>,
     told: Receiver<WorkerReport>,
     numbers: Vec<Numbers>,
-    /// Index of the shard that gets the next link; 0 is the first shard.
+    /// Index of the shard that receives the next connection; 0 is the first shard.
     turn: usize,
 }
 
 struct Hand {
-    /// Dropped to end the thread.
+    /// Sender of orders. It is dropped to end the thread.
     orders: Option<Sender<WorkerOrder>>,
     bell: Arc<Bell>,
     thread: Option<JoinHandle<()>>,
 }
 
 impl Workers {
-    /// Starts the shards' threads. Each shard is created on its own thread; if that fails,
+    /// Starts the threads of `shards`. Each shard is created on its own thread. If that fails,
     /// [`Workers::listen`] returns the error.
     ///
     /// # Errors
-    /// The kernel's: a thread cannot be started.
+    /// A thread cannot be started.
     pub(super) fn start(shards: Vec<Parts>) -> io::Result<Workers> {
         let (teller, told) = channel();
         let numbers = vec![Numbers::default(); shards.len()];
@@ -75,7 +75,7 @@ impl Workers {
         Ok(Workers { workers, told, numbers, turn: 0 })
     }
 
-    /// Gives `newcomer` to the next shard; returns it if that is the first one.
+    /// Passes `newcomer` to the next shard. Returns the connection if the first shard is next.
     pub(super) fn hand(&mut self, newcomer: Newcomer) -> Option<Newcomer> {
         let turn = self.turn;
         self.turn = (turn + 1) % (self.workers.len() + 1);
@@ -88,15 +88,15 @@ impl Workers {
         }
     }
 
-    /// Sends an `order` to each of them.
+    /// Sends `order` to each of the other shards.
     pub(super) fn tell(&self, order: impl Fn() -> WorkerOrder) {
         self.workers.iter().for_each(|hand| hand.tell(order()));
     }
 
-    /// Forwards their reports to `watch`.
+    /// Forwards the other shards' reports to `watch`.
     ///
     /// # Errors
-    /// One of them has failed.
+    /// One of the other shards has failed.
     pub(super) fn listen(&mut self, watch: &mut dyn Watch) -> io::Result<()> {
         while let Ok(told) = self.told.try_recv() {
             match told {
@@ -109,7 +109,7 @@ impl Workers {
         Ok(())
     }
 
-    /// Returns the sum of their latest numbers, at most a second old.
+    /// Returns the sum of the other shards' latest counters, which are at most a second old.
     pub(super) fn numbers(&self) -> Numbers {
         self.numbers.iter().fold(Numbers::default(), |sum, numbers| sum.with(numbers))
     }
@@ -132,7 +132,7 @@ impl Hand {
     }
 
     fn tell(&self, order: WorkerOrder) {
-        // A shard that has failed has reported that.
+        // If the shard has failed, it has reported that itself.
         let _ = self.orders.as_ref().map(|orders| orders.send(order));
         self.bell.ring();
     }
@@ -143,16 +143,16 @@ impl Drop for Hand {
         drop(self.orders.take());
         self.bell.ring();
         if let Some(thread) = self.thread.take() {
-            // The panic has been printed on standard error.
+            // A panic of the thread has been printed on standard error.
             let _ = thread.join();
         }
     }
 }
 
-/// Runs a shard until the sender of `orders` is dropped.
+/// Runs `shard` until the sender of `orders` is dropped.
 ///
 /// # Errors
-/// The kernel's.
+/// A system call fails.
 fn work(
     number: usize,
     mut shard: Shard,
@@ -196,17 +196,18 @@ fn follow(now: Time, shard: &mut Shard, order: WorkerOrder, teller: &mut Teller)
     }
 }
 
-/// Sends reports to the first shard's thread.
+/// Sender of a shard's reports to the first shard's thread.
 struct Teller(Sender<WorkerReport>);
 
 impl Teller {
     fn tell(&self, told: WorkerReport) {
-        // If there is no receiver, the first shard is ending this one, too.
+        // If there is no receiver, the first shard is ending, and will end this shard, too.
         let _ = self.0.send(told);
     }
 }
 
-/// If a shard panics, its links and circuits are stuck: the relay ends with it.
+/// Reports a panic of a shard's thread. The shard's links and circuits are stuck then, so the relay
+/// ends.
 impl Drop for Teller {
     fn drop(&mut self) {
         if thread::panicking() {

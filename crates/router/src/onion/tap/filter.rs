@@ -1,4 +1,4 @@
-//! The tap with a socket filter, whose eBPF code is in [`program`](super::program).
+//! The tap that uses a socket filter, whose eBPF code is in [`program`](super::program).
 
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
@@ -11,28 +11,29 @@ use super::Segment;
 use super::program::{ENTRY, HEAD, SOCKETS, program};
 use super::syn::Cookie;
 
-/// Size of the ring in bytes: twice what a link can open out of order.
+/// Size of the ring in bytes: twice the number of bytes that a link can open out of order.
 const RING: usize = 1 << 21;
-/// Kinds of maps (`enum bpf_map_type`), and the flag of an array that can be mapped.
+/// Kinds of maps (`enum bpf_map_type`), and the flag of an array that can be mapped into memory.
 const ARRAY: u32 = 2;
 const RING_BUFFER: u32 = 27;
 const CAN_BE_MAPPED: u32 = 1 << 10;
-/// Flags in an entry's length, and bytes of an entry's header.
+/// Flags in the length of a ring entry, and number of bytes of an entry's header.
 const BUSY: u32 = 1 << 31;
 const DISCARDED: u32 = 1 << 30;
 const BEFORE: usize = 8;
 /// `SO_ATTACH_BPF` of `asm/socket.h`.
 const SO_ATTACH_BPF: i32 = 50;
 
-/// The program, its table of sockets, and its ring.
+/// The loaded program, its table of sockets, and its ring.
 #[derive(Debug)]
 pub(super) struct Filter {
     program: OwnedFd,
     ring: OwnedFd,
     sockets: Mapping,
-    /// Our position in the ring.
+    /// Our reading position in the ring.
     ours: Mapping,
-    /// The kernel's position, followed by the entries, mapped twice.
+    /// The kernel's writing position, followed by the ring's entries, which are mapped twice in a
+    /// row.
     theirs: Mapping,
 }
 
@@ -40,7 +41,7 @@ impl Filter {
     /// Loads the program, and creates its table and ring.
     ///
     /// # Errors
-    /// The kernel's: CAP_BPF is missing, or the kernel is older than 5.8.
+    /// A system call fails: CAP_BPF is missing, or the kernel is older than 5.8.
     pub(super) fn open() -> io::Result<Filter> {
         let sockets = create_map([ARRAY, 4, ENTRY as u32, SOCKETS as u32, CAN_BE_MAPPED])?;
         let ring = create_map([RING_BUFFER, 0, 0, RING as u32, 0])?;
@@ -51,18 +52,18 @@ impl Filter {
         Ok(Filter { program, ring, sockets, ours, theirs })
     }
 
-    /// Attaches the filter to a socket.
+    /// Attaches the filter to `socket`, and returns the socket's cookie.
     ///
     /// # Errors
-    /// The kernel's.
+    /// A system call fails.
     pub(super) fn attach(&self, socket: BorrowedFd<'_>) -> io::Result<Cookie> {
         let file = self.program.as_raw_fd().to_ne_bytes();
         socket_option::set(socket, [libc::SOL_SOCKET, SO_ATTACH_BPF], &file)?;
         Cookie::of(socket)
     }
 
-    /// Adds a socket to the table, with the next byte's sequence `number`; returns false if its
-    /// slot is taken.
+    /// Enters the socket with `cookie` in the table. `number` is the sequence number of the next
+    /// byte. Returns false if the table's slot for the socket is taken.
     pub(super) fn begin(&self, cookie: Cookie, number: u32) -> bool {
         let at = place(cookie);
         let holder = self.sockets.long(at).load(Ordering::Relaxed);
@@ -74,8 +75,8 @@ impl Filter {
         true
     }
 
-    /// Records that bytes before sequence number `number` were read, unless the program has seen
-    /// more.
+    /// Records that the bytes before sequence number `number` were read from the socket, unless
+    /// the program has already seen later ones in order.
     pub(super) fn advance(&self, cookie: Cookie, number: u32) {
         let at = place(cookie);
         let next = self.sockets.word(at + 8);
@@ -85,7 +86,7 @@ impl Filter {
         }
     }
 
-    /// Frees a socket's slot.
+    /// Frees the table's slot of the socket with `cookie`.
     pub(super) fn end(&self, cookie: Cookie) {
         let holder = self.sockets.long(place(cookie));
         if holder.load(Ordering::Relaxed) == cookie.0 {
@@ -93,7 +94,8 @@ impl Filter {
         }
     }
 
-    /// Reads the ring until it is empty, or its next entry is still being written.
+    /// Passes the ring's entries to `show`, until the ring is empty or its next entry is still
+    /// being written.
     pub(super) fn drain(&self, show: &mut dyn FnMut(Segment<'_>)) {
         let ours = self.ours.long(0);
         let mut position = ours.load(Ordering::Relaxed);
@@ -121,12 +123,12 @@ impl AsFd for Filter {
     }
 }
 
-/// Returns the offset of a socket's entry.
+/// Returns the offset in the table of the socket with `cookie`.
 fn place(cookie: Cookie) -> usize {
     (cookie.0 as usize & (SOCKETS - 1)) * ENTRY
 }
 
-/// Parses `entry` of the ring, as the program writes it.
+/// Parses `entry` of the ring, in the format in which the program writes it.
 fn segment(entry: &[u8]) -> Option<Segment<'_>> {
     let (head, bytes) = entry.split_first_chunk::<HEAD>()?;
     let cookie = Cookie(u64::from_ne_bytes(*head.first_chunk()?));

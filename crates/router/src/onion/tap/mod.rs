@@ -1,16 +1,16 @@
-//! Taps: access to TCP segments that the kernel holds back because an earlier one was lost. The
-//! socket stays authoritative; a tap only delivers the same bytes earlier.
+//! Taps: access to TCP segments that the kernel holds back because an earlier segment was lost.
+//! The socket stays authoritative: a tap only delivers the same bytes earlier.
 //!
-//! These are tried, in this order:
+//! The kinds of taps are tried in this order:
 //!
-//! * `filter`: an eBPF socket filter on the connection itself, which copies out-of-order data into
-//!   a ring. It sees only its own socket's data, and copies none without losses. Loading it
-//!   requires CAP_BPF, and using it nothing.
-//! * `packets`: a packet socket, which sees all TCP of its network namespace and selects ours.
-//!   Opening it requires CAP_NET_RAW.
+//! * `filter`: an eBPF socket filter on each connection, which copies out-of-order data into a
+//!   ring. It sees only its own socket's data, and copies no data without losses. Loading it
+//!   requires CAP_BPF, and using it no capability.
+//! * `packets`: a packet socket, which sees all TCP segments of its network namespace and selects
+//!   those of our connections. Opening it requires CAP_NET_RAW.
 //! * None: links are in order, as without taps.
 //!
-//! Taps are opened before the first thread starts ([`Tap::open_all`]); then the capabilities are
+//! Taps are opened before the first thread starts ([`Tap::open_all`]). Then the capabilities are
 //! dropped.
 
 use std::fmt;
@@ -28,13 +28,13 @@ mod syn;
 
 pub(super) use syn::{Cookie, save_syns, saved_syn};
 
-/// Capabilities that only taps need.
+/// Capabilities that only the opening of taps needs.
 const NEEDED: CapabilitySet = CapabilitySet::BPF.union(CapabilitySet::NET_RAW);
 
-/// Kind of tap in use.
+/// Kind of a tap.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub enum TapKind {
-    /// None: the capabilities for another kind were not granted.
+    /// No tap, because the capabilities for another kind were not granted.
     #[default]
     None,
     /// A packet socket.
@@ -53,7 +53,7 @@ impl fmt::Display for TapKind {
     }
 }
 
-/// A tap of one thread.
+/// A tap, which belongs to one thread.
 #[derive(Debug)]
 pub struct Tap(Kind);
 
@@ -64,10 +64,11 @@ enum Kind {
     Filter(Filter),
 }
 
-/// Bytes that arrived out of order, perhaps changed or forged; or the SYN of a connection.
+/// Bytes of a connection that arrived out of order, or the connection's SYN. The bytes may have
+/// been changed or forged on the way.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Segment<'a> {
-    /// The connection.
+    /// Identifier of the connection.
     pub(super) cookie: Cookie,
     /// The TCP sequence number of the first byte, or of the SYN.
     pub(super) number: u32,
@@ -76,8 +77,8 @@ pub(super) struct Segment<'a> {
 }
 
 impl Tap {
-    /// Opens the best available tap for each of `threads` threads. Then drops the capabilities that
-    /// this needed, also for threads started later.
+    /// Opens the best available tap for each of `threads` threads. Then drops the capabilities
+    /// that taps need, also for threads that are started later.
     #[must_use]
     pub fn open_all(threads: usize) -> Vec<Tap> {
         let taps = (0..threads).map(|_| Tap::open()).collect();
@@ -86,7 +87,7 @@ impl Tap {
     }
 
     /// Returns whether the calling thread still has the capabilities that [`Tap::open_all`] should
-    /// have dropped, because a sandbox refuses that call.
+    /// have dropped. That is so if a sandbox refuses the system call.
     #[must_use]
     pub fn keeps_capabilities() -> bool {
         capabilities(None).is_ok_and(|held| held.permitted.intersects(NEEDED))
@@ -100,7 +101,7 @@ impl Tap {
         Tap(filter().or_else(packets).unwrap_or(Kind::None))
     }
 
-    /// Returns no tap.
+    /// Returns a tap of kind `None`, which delivers nothing.
     #[must_use]
     pub fn none() -> Tap {
         Tap(Kind::None)
@@ -116,7 +117,8 @@ impl Tap {
         }
     }
 
-    /// Returns the file that is readable when segments have arrived.
+    /// Returns the file that is readable when segments have arrived; `None` for a tap without
+    /// segments.
     pub(super) fn file(&self) -> Option<BorrowedFd<'_>> {
         match &self.0 {
             Kind::None => None,
@@ -125,8 +127,8 @@ impl Tap {
         }
     }
 
-    /// Watches a socket, which may not be connected yet: a later SYN is delivered. Returns `None`
-    /// if it cannot be watched.
+    /// Starts to watch `socket`, which may not be connected yet: its SYN is delivered later.
+    /// Returns the connection's identifier, or `None` if the socket cannot be watched.
     pub(super) fn attach(&mut self, socket: BorrowedFd<'_>) -> Option<Cookie> {
         match &mut self.0 {
             Kind::None => None,
@@ -135,15 +137,15 @@ impl Tap {
         }
     }
 
-    /// Sets the addresses of a watched socket that is now connecting.
+    /// Sets the addresses of the watched connection `cookie`, which is now being opened to `peer`.
     pub(super) fn connected(&mut self, cookie: Cookie, socket: &TcpStream, peer: SocketAddr) {
         if let (Kind::Packets(packets), Ok(own)) = (&mut self.0, socket.local_addr()) {
             packets.watch(cookie, [own, peer]);
         }
     }
 
-    /// Starts delivery of segments that begin after sequence number `number`: the stream was read
-    /// up to there. Returns false if that is impossible.
+    /// Starts the delivery of segments that begin after sequence number `number`, up to which the
+    /// stream was read. Returns false if that is impossible.
     pub(super) fn begin(&mut self, cookie: Cookie, number: u32) -> bool {
         match &mut self.0 {
             Kind::None => false,
@@ -152,7 +154,7 @@ impl Tap {
         }
     }
 
-    /// Records that the stream was read up to sequence number `number`.
+    /// Records that the stream of the connection `cookie` was read up to sequence number `number`.
     pub(super) fn advance(&mut self, cookie: Cookie, number: u32) {
         match &mut self.0 {
             Kind::None => {}
@@ -161,7 +163,7 @@ impl Tap {
         }
     }
 
-    /// Stops watching a connection.
+    /// Stops watching the connection `cookie`.
     pub(super) fn end(&mut self, cookie: Cookie) {
         match &mut self.0 {
             Kind::None => {}
@@ -180,14 +182,15 @@ impl Tap {
     }
 }
 
-/// Drops the taps' capabilities for this thread and for threads that it starts.
+/// Drops the capabilities that taps need, for this thread and for threads that it starts later.
 fn renounce() {
     let Ok(CapabilitySets { effective, permitted, inheritable }) = capabilities(None) else {
         return;
     };
     let [effective, permitted, inheritable] =
         [effective, permitted, inheritable].map(|set| set.difference(NEEDED));
-    // Dropping is always granted, unless the call itself is forbidden: `Tap::keeps_capabilities`.
+    // The kernel always allows this, unless the call itself is forbidden; see
+    // `Tap::keeps_capabilities`.
     let _ = set_capabilities(None, CapabilitySets { effective, permitted, inheritable });
 }
 

@@ -1,5 +1,5 @@
-//! The tap with a packet socket: it receives all TCP that arrives in its network namespace, and
-//! selects our connections by their addresses.
+//! The tap that uses a packet socket. The socket receives all TCP segments that arrive in its
+//! network namespace. The tap selects those of our connections by their addresses.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -13,23 +13,23 @@ use socket2::{Domain, Protocol, SockFilter, Socket, Type};
 use super::Segment;
 use super::syn::Cookie;
 
-/// `ETH_P_ALL`, all protocols, in network byte order.
+/// `ETH_P_ALL`: all protocols, in network byte order.
 const ALL: i32 = (3_u16).to_be() as i32;
 /// Constants of `linux/if_packet.h`.
 const SOL_PACKET: i32 = 263;
 const PACKET_IGNORE_OUTGOING: i32 = 23;
-/// Requested size of the receive buffer, in bytes.
+/// Size of the socket's receive buffer that is requested from the kernel, in bytes.
 const WAITING: usize = 4 << 20;
-/// Maximum size of a packet that the kernel merges, in bytes.
+/// Maximum size in bytes of a packet that the kernel makes by merging segments.
 const LONGEST: usize = 64 << 10;
 const TCP: u8 = 6;
 const SYN: u8 = 2;
 
-/// The socket, and the watched connections.
+/// The packet socket, and the connections whose segments are selected.
 #[derive(Debug)]
 pub(super) struct Packets {
     socket: Socket,
-    /// Connections by addresses: ours, and the neighbour's.
+    /// Identifiers of the watched connections, by our address and the neighbour's.
     watched: BTreeMap<[SocketAddr; 2], Cookie>,
     known: BTreeMap<Cookie, Connection>,
     buffer: Vec<u8>,
@@ -38,14 +38,15 @@ pub(super) struct Packets {
 #[derive(Debug)]
 struct Connection {
     addresses: [SocketAddr; 2],
-    /// Sequence number that the stream was read up to; `None` before delivery starts.
+    /// Sequence number up to which the stream was read; `None` before the delivery of segments
+    /// starts.
     expected: Option<u32>,
 }
 
 /// A TCP segment in an IP packet.
 #[derive(Debug, PartialEq, Eq)]
 struct TcpSegment<'a> {
-    /// Destination and source.
+    /// Destination and source of the packet.
     addresses: [SocketAddr; 2],
     number: u32,
     is_syn: bool,
@@ -56,34 +57,35 @@ impl Packets {
     /// Opens the packet socket.
     ///
     /// # Errors
-    /// The kernel's: CAP_NET_RAW is missing.
+    /// A system call fails: CAP_NET_RAW is missing.
     pub(super) fn open() -> io::Result<Packets> {
         let socket = Socket::new(Domain::PACKET, Type::DGRAM, Some(Protocol::from(ALL)))?;
         socket.set_nonblocking(true)?;
         socket.attach_filter(&only_tcp())?;
         let option = [SOL_PACKET, PACKET_IGNORE_OUTGOING];
         socket_option::set(socket.as_fd(), option, &1_i32.to_ne_bytes())?;
-        // The kernel limits this to what the system allows.
+        // The kernel may reduce this size to the system's limit.
         let _ = socket.set_recv_buffer_size(WAITING);
         let (watched, known) = (BTreeMap::new(), BTreeMap::new());
         Ok(Packets { socket, watched, known, buffer: vec![0; LONGEST] })
     }
 
-    /// Watches a connection between these addresses: ours, and the neighbour's.
+    /// Starts to watch the connection `cookie`, between our address and the neighbour's in
+    /// `addresses`.
     pub(super) fn watch(&mut self, cookie: Cookie, addresses: [SocketAddr; 2]) {
         let addresses = addresses.map(plain);
         self.watched.insert(addresses, cookie);
         self.known.insert(cookie, Connection { addresses, expected: None });
     }
 
-    /// Records that the stream was read up to sequence number `number`; returns false if the
+    /// Records that the stream was read up to sequence number `number`. Returns false if the
     /// connection is not watched.
     pub(super) fn expect(&mut self, cookie: Cookie, number: u32) -> bool {
         let known = self.known.get_mut(&cookie);
         known.map(|watched| watched.expected = Some(number)).is_some()
     }
 
-    /// Stops watching a connection.
+    /// Stops watching the connection `cookie`.
     pub(super) fn end(&mut self, cookie: Cookie) {
         if let Some(known) = self.known.remove(&cookie)
             && self.watched.get(&known.addresses) == Some(&cookie)
@@ -92,7 +94,7 @@ impl Packets {
         }
     }
 
-    /// Receives all waiting packets, and passes early segments and SYNs to `show`.
+    /// Receives all waiting packets. Passes their out-of-order segments and SYNs to `show`.
     pub(super) fn drain(&mut self, show: &mut dyn FnMut(Segment<'_>)) {
         let Packets { socket, watched, known, buffer } = self;
         while let Ok((count, _)) = recv(&*socket, &mut buffer[..], RecvFlags::DONTWAIT) {
@@ -121,12 +123,14 @@ impl AsFd for Packets {
     }
 }
 
-/// Converts an IPv4-mapped IPv6 address, which only sockets use, to the one on the wire.
+/// Converts an IPv4-mapped IPv6 address, as sockets have it, to the IPv4 address in packets. Other
+/// addresses are not changed.
 fn plain(address: SocketAddr) -> SocketAddr {
     SocketAddr::new(address.ip().to_canonical(), address.port())
 }
 
-/// Parses a packet, which may be truncated; returns `None` for other protocols and for fragments.
+/// Parses an IP packet with a TCP segment, which may be truncated. Returns `None` for other
+/// protocols and for fragments.
 fn parsed(packet: &[u8]) -> Option<TcpSegment<'_>> {
     let (to, from, segment) = match packet.first()? >> 4 {
         4 => v4(packet)?,
@@ -143,7 +147,7 @@ fn parsed(packet: &[u8]) -> Option<TcpSegment<'_>> {
     })
 }
 
-/// Destination, source, and the segment inside.
+/// Destination and source of an IP packet, and the segment in it.
 type Layers<'a> = (IpAddr, IpAddr, &'a [u8]);
 
 fn v4(packet: &[u8]) -> Option<Layers<'_>> {
@@ -163,13 +167,13 @@ fn v6(packet: &[u8]) -> Option<Layers<'_>> {
     (head[6] == TCP).then_some((address(24)?, address(8)?, segment))
 }
 
-/// Returns the data after a header. Short packets have trailing padding, and packets longer than 64
-/// KiB have no length (0).
+/// Returns the data between the offsets `start` and `end` of a packet. Short packets have padding
+/// after `end`. Packets longer than 64 KiB have no length: then `end` is 0.
 fn within(packet: &[u8], start: usize, end: usize) -> Option<&[u8]> {
     packet.get(start..if end == 0 { packet.len() } else { end.min(packet.len()) })
 }
 
-/// Returns the kernel's filter: it accepts IPv4 and IPv6 packets whose next protocol is TCP.
+/// Returns the filter for the kernel. It accepts IPv4 and IPv6 packets whose next protocol is TCP.
 fn only_tcp() -> [SockFilter; 10] {
     let byte = |at| SockFilter::new(0x30, 0, 0, at);
     let equal = |value, then, otherwise| SockFilter::new(0x15, then, otherwise, value);
@@ -180,7 +184,7 @@ fn only_tcp() -> [SockFilter; 10] {
         equal(0x40, 3, 0),
         equal(0x60, 0, 5),
         byte(6),
-        // IPv4 has the protocol at another offset; the comparison is the same.
+        // IPv4 has the protocol at another offset. The following comparison is the same.
         SockFilter::new(0x05, 0, 0, 1),
         byte(9),
         equal(TCP.into(), 0, 1),

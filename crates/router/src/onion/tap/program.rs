@@ -1,49 +1,52 @@
-//! The socket filter, as eBPF instructions.
+//! The program of the socket filter, as eBPF instructions.
 //!
-//! It runs for each segment of its socket. A SYN is reported. For data, the socket's cookie selects
-//! an entry in the table of sockets, which has a sequence number. A segment that begins there or
-//! before is in order, and advances the number. A segment that begins after it is copied into the
-//! ring, in pieces. In any case the segment goes on to the socket.
+//! The program runs for each segment of its socket. A SYN is reported. For data, the socket's
+//! cookie selects an entry in the table of sockets, which has a sequence number. A segment that
+//! begins at that number or before it is in order, and advances the number. A segment that begins
+//! after it is copied into the ring, in pieces. In any case the kernel then processes the segment
+//! as usual.
 
-/// Maximum bytes of a segment in one ring entry: longer segments, merged by the kernel, take
-/// several entries.
+/// Maximum number of bytes of a segment in one ring entry. Longer segments, which the kernel has
+/// merged, need several entries.
 pub(super) const PIECE: usize = 2_048;
-/// Bytes of an entry's header: cookie (8), sequence number (4), number of bytes (4; 0 for a SYN).
+/// Number of bytes of a ring entry's header: cookie (8), sequence number (4), number of bytes (4;
+/// 0 for a SYN).
 pub(super) const HEAD: usize = 16;
 /// Number of sockets in the table, a power of two. The low bits of a socket's cookie select its
 /// slot.
 pub(super) const SOCKETS: usize = 1 << 14;
-/// Bytes of a table entry: cookie (8), sequence number of the next byte (4), padding (4).
+/// Number of bytes of a table entry: cookie (8), sequence number of the next byte (4), padding
+/// (4).
 pub(super) const ENTRY: usize = 16;
-/// Maximum number of pieces of a segment: 64 KiB and a header.
+/// Maximum number of pieces of a segment, which has up to 64 KiB and a header.
 const PIECES: i32 = 33;
 
-/// Kernel functions (`enum bpf_func_id`).
+/// Numbers of the kernel's functions (`enum bpf_func_id`).
 const MAP_LOOKUP: i32 = 1;
 const LOAD_BYTES: i32 = 26;
 const SOCKET_COOKIE: i32 = 46;
 const RING_RESERVE: i32 = 131;
 const RING_SUBMIT: i32 = 132;
 
-/// Registers: `R10` is the end of the stack, `R1` to `R5` are arguments, and `R6` to `R9` survive
-/// calls.
+/// Registers. `R10` is the end of the stack, `R1` to `R5` are arguments, and calls preserve `R6`
+/// to `R9`.
 const R0: u8 = 0;
 const R1: u8 = 1;
 const R2: u8 = 2;
 const R3: u8 = 3;
 const R4: u8 = 4;
 const R5: u8 = 5;
-/// The segment's `sk_buff`.
+/// Register with the address of the segment's `sk_buff`.
 const SEGMENT: u8 = 6;
-/// Bytes of its TCP header.
+/// Register with the number of bytes of the segment's TCP header.
 const HEADER: u8 = 7;
-/// Bytes of data after the header.
+/// Register with the number of bytes of data after the TCP header.
 const LENGTH: u8 = 8;
-/// Bytes of data copied so far.
+/// Register with the number of bytes of data that were copied so far.
 const COPIED: u8 = 9;
 const R10: u8 = 10;
 
-/// Offsets on the stack.
+/// Offsets of variables on the stack.
 const COOKIE: i16 = -8;
 const NUMBER: i16 = -12;
 const KEY: i16 = -16;
@@ -60,7 +63,7 @@ enum Label {
     Out,
 }
 
-/// Instructions, with labels for jumps.
+/// Assembler of eBPF instructions with labels as targets of jumps.
 #[derive(Default)]
 struct Assembler {
     code: Vec<u64>,
@@ -85,7 +88,7 @@ impl Assembler {
         self.put(operation, left, right, 0, value);
     }
 
-    /// Copies a register to another.
+    /// Copies register `from` to register `to`.
     fn copy(&mut self, to: u8, from: u8) {
         self.put(0xbf, to, from, 0, 0);
     }
@@ -102,13 +105,13 @@ impl Assembler {
         self.put(0x0f, to, from, 0, 0);
     }
 
-    /// Subtracts `from` from `to`, with 64 bits.
+    /// Subtracts register `from` from register `to`, with 64 bits.
     fn subtract(&mut self, to: u8, from: u8) {
         self.put(0x1f, to, from, 0, 0);
     }
 
-    /// Jumps to label `to` if `left - right`, with 32 bits in `R5`, passes the comparison
-    /// `operation` with `than`.
+    /// Jumps to the label `to` if `left - right`, computed with 32 bits in `R5`, passes the
+    /// comparison `operation` with `than`.
     fn compare_numbers(&mut self, [left, right]: [u8; 2], operation: u8, than: i32, to: Label) {
         self.put(0xbc, R5, left, 0, 0);
         self.put(0x1c, R5, right, 0, 0);
@@ -131,12 +134,13 @@ impl Assembler {
         self.put(0x63, to, from, offset, 0);
     }
 
-    /// Loads a byte of the segment into `R0`. The header is always present: TCP has parsed it.
+    /// Loads the byte at offset `at` of the segment into `R0`. The TCP header is always present,
+    /// because TCP has parsed it before.
     fn segment_byte(&mut self, at: i32) {
         self.put(0x30, 0, 0, 0, at);
     }
 
-    /// Loads four bytes of the segment into `R0`.
+    /// Loads four bytes at offset `at` of the segment into `R0`.
     fn segment_word(&mut self, at: i32) {
         self.put(0x20, 0, 0, 0, at);
     }
@@ -172,7 +176,8 @@ const BIT_SET: u8 = 0x45;
 const SIGNED_ABOVE: u8 = 0x66;
 const SIGNED_BELOW: u8 = 0xc6;
 
-/// Assembles the program, for the table of sockets and the ring with these file descriptors.
+/// Assembles the program. `sockets` and `ring` are the file descriptors of the table of sockets
+/// and of the ring.
 pub(super) fn program(sockets: i32, ring: i32) -> Vec<u64> {
     let mut code = Assembler::default();
     read_header(&mut code);
@@ -181,13 +186,13 @@ pub(super) fn program(sockets: i32, ring: i32) -> Vec<u64> {
     copy_pieces(&mut code, ring);
     tell_syn(&mut code, ring);
     code.label(Label::Out);
-    // Accept the whole segment.
+    // Returns -1: the kernel keeps the whole segment.
     code.put(0xb4, R0, 0, 0, -1);
     code.put(0x95, 0, 0, 0, 0);
     code.finish()
 }
 
-/// Reads each segment's header length and sequence number, and its socket's cookie.
+/// Emits code that reads the segment's header length and sequence number, and the socket's cookie.
 fn read_header(code: &mut Assembler) {
     code.copy(SEGMENT, R1);
     code.segment_byte(12);
@@ -207,7 +212,8 @@ fn read_header(code: &mut Assembler) {
     code.subtract(LENGTH, HEADER);
 }
 
-/// Loads the address of the socket's table entry into `R0`, if there is one.
+/// Emits code that loads the address of the socket's table entry into `R0`. The program ends if
+/// there is no such entry.
 fn look_up(code: &mut Assembler, sockets: i32) {
     code.load_long(R1, R10, COOKIE);
     code.put(0x57, R1, 0, 0, SOCKETS as i32 - 1);
@@ -222,12 +228,13 @@ fn look_up(code: &mut Assembler, sockets: i32) {
     code.jump(NOT_EQUAL_REGISTER, R1, R2, 0, Label::Out);
 }
 
-/// Advances the entry's number past a segment that is in order.
+/// Emits code that advances the sequence number of the table entry past a segment that is in
+/// order.
 fn follow(code: &mut Assembler) {
     code.load_word(R3, R0, 8);
     code.load_word(R4, R10, NUMBER);
     code.compare_numbers([R4, R3], SIGNED_ABOVE, 0, Label::Early);
-    // Advance to its end, unless that is not further.
+    // The number advances to the segment's end, unless that is not further than the number.
     code.put(0x0c, R4, LENGTH, 0, 0);
     code.compare_numbers([R4, R3], SIGNED_BELOW, 1, Label::Out);
     code.store_word(R0, 8, R4);
@@ -273,8 +280,8 @@ fn tell_syn(code: &mut Assembler, ring: i32) {
     submit(code);
 }
 
-/// Reserves a ring entry and stores the cookie in it; its address is in `R0`. Gives up if the ring
-/// is full.
+/// Emits code that reserves a ring entry, leaves its address in `R0`, and stores the cookie in it.
+/// The program ends if the ring is full.
 fn reserve(code: &mut Assembler, ring: i32) {
     code.map(R1, ring);
     code.set(R2, (HEAD + PIECE) as i32);

@@ -1,4 +1,4 @@
-//! The initial sequence number of connections, and identifiers of sockets.
+//! Initial sequence numbers of connections, and identifiers of sockets.
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
@@ -8,7 +8,7 @@ use anabranch_os::socket_option;
 /// Constants of `linux/tcp.h`.
 const TCP_SAVE_SYN: i32 = 27;
 const TCP_SAVED_SYN: i32 = 28;
-/// Maximum bytes of IP and TCP headers, with options.
+/// Maximum number of bytes of a packet's IP and TCP headers, with options.
 const HEADERS: usize = 512;
 
 /// The kernel's identifier of a socket (`SO_COOKIE`), which is never reused.
@@ -16,10 +16,10 @@ const HEADERS: usize = 512;
 pub(in crate::onion) struct Cookie(pub(super) u64);
 
 impl Cookie {
-    /// Returns a socket's cookie.
+    /// Returns the cookie of `socket`.
     ///
     /// # Errors
-    /// The kernel's.
+    /// A system call fails.
     pub(super) fn of(socket: BorrowedFd<'_>) -> io::Result<Cookie> {
         let mut cookie = [0; 8];
         socket_option::get(socket, [libc::SOL_SOCKET, libc::SO_COOKIE], &mut cookie)?;
@@ -27,16 +27,17 @@ impl Cookie {
     }
 }
 
-/// Makes the kernel save the SYNs of connections that a listener accepts, for [`saved_syn`].
+/// Makes the kernel save the SYN packets of connections that `listener` accepts, for
+/// [`saved_syn`].
 ///
 /// # Errors
-/// The kernel's.
+/// A system call fails.
 pub(in crate::onion) fn save_syns(listener: impl AsFd) -> io::Result<()> {
     socket_option::set(listener.as_fd(), [libc::IPPROTO_TCP, TCP_SAVE_SYN], &1_i32.to_ne_bytes())
 }
 
-/// Returns the sequence number of an accepted connection's SYN; `None` if the kernel has not saved
-/// it, for example during a SYN flood. Can be read only once.
+/// Returns the sequence number of the SYN with which an accepted connection began. `None` if the
+/// kernel has not saved the SYN, for example during a SYN flood. The kernel returns it only once.
 pub(in crate::onion) fn saved_syn(socket: impl AsFd) -> Option<u32> {
     let mut headers = [0; HEADERS];
     let length =
@@ -45,7 +46,7 @@ pub(in crate::onion) fn saved_syn(socket: impl AsFd) -> Option<u32> {
     number_of(headers.get(..length)?)
 }
 
-/// Returns the sequence number in the headers of a packet.
+/// Returns the sequence number in a packet's IP and TCP headers.
 fn number_of(headers: &[u8]) -> Option<u32> {
     let tcp = match headers.first()? >> 4 {
         4 => usize::from(headers[0] & 15) * 4,

@@ -1,9 +1,9 @@
-//! Strangers (peers that are not our clients), and the site that answers them.
+//! Strangers (peers that are not clients of our transport), and the web site that answers them.
 //!
-//! A prober may distinguish a bridge from its site by replies and by their timing. So each
-//! connection is proxied to the site from its first byte, and closed by the site's timeouts. Once a
-//! client of ours is recognised, its connection to the site is dropped. A first request that
-//! arrives in one piece never reaches the site.
+//! A prober could distinguish a bridge from its site by replies and by their timing. So each
+//! connection is proxied to the site from its first byte, and closed by the site's timeouts. Once
+//! a client of our transport is recognised, its connection to the site is dropped. If a client's
+//! first request arrives in one piece, it never reaches the site.
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -15,23 +15,25 @@ use super::ServerStation;
 use crate::pt::PtEvent;
 use crate::pt::wires::WireNews;
 
-/// Limit of bytes queued for one of two joined wires; above it, the other is not read.
+/// Maximum number of bytes queued for one of two joined wires. Above it, the other wire is not
+/// read. A wire is a TCP connection.
 const SPLICED: usize = 64 << 10;
 
-/// Wires to the site.
+/// Wires (TCP connections) to the site.
 #[derive(Default)]
 pub(super) struct Visitors {
-    /// Strangers' wires and their wires to the site, each mapped to the other.
+    /// Pairs of joined wires: each stranger's wire is mapped to a wire to the site, and the other
+    /// way round.
     pairs: BTreeMap<u64, u64>,
-    /// Wires to the site for peers that are not recognised yet.
+    /// Wires to the site for peers that are not recognised yet, by the peer's wire.
     early: BTreeMap<u64, Early>,
-    /// The peer's wire for each wire in `early`.
+    /// The peer's wire for each wire to the site in `early`.
     owners: BTreeMap<u64, u64>,
 }
 
 struct Early {
     wire: u64,
-    /// Bytes of the peer's data that the site was sent.
+    /// Number of bytes of the peer's data that were sent to the site.
     told: usize,
 }
 
@@ -44,8 +46,8 @@ impl Visitors {
 }
 
 impl ServerStation {
-    /// Opens a wire to the site for the new peer `wire`. A failure is reported only if the peer is
-    /// a stranger.
+    /// Opens a wire to the site for the new peer with the wire `wire`. A failure is only reported
+    /// if the peer turns out to be a stranger.
     pub(super) fn announce(&mut self, wire: u64) {
         let Some(site) = self.site else { return };
         let Ok(to) = self.wires.dial(&self.poller, site) else { return };
@@ -53,14 +55,16 @@ impl ServerStation {
         self.visitors.owners.insert(to, wire);
     }
 
-    /// Drops the wire to the site of a peer that has gone or is a client of ours.
+    /// Drops the wire to the site that was opened for the peer `wire`, because the peer is gone or
+    /// is a client of ours.
     pub(super) fn recall(&mut self, wire: u64) {
         if let Some(early) = self.visitors.take_early(wire) {
             self.wires.drop_now(early.wire);
         }
     }
 
-    /// Forwards data that the core has processed to the site, unless it has recognised a client.
+    /// Forwards data of the peer `wire`, which the core has processed, to the site. If the core
+    /// has recognised a client, drops the wire to the site instead.
     pub(super) fn pass_on(&mut self, wire: u64) {
         if self.core.is_ours(ConnId(wire)) {
             return self.recall(wire);
@@ -72,8 +76,8 @@ impl ServerStation {
         }
     }
 
-    /// Joins an unrecognised peer that has ended its stream with the site, and ends the site's
-    /// input. Returns whether there is a site.
+    /// Joins the wire of a peer with the site, because the peer has ended its stream without being
+    /// recognised. Ends the site's input. Returns false if there is no site.
     pub(super) fn hand_over_ended(&mut self, now: Time, wire: u64) -> bool {
         if self.site.is_none() {
             return false;
@@ -85,8 +89,9 @@ impl ServerStation {
         other.is_some()
     }
 
-    /// Joins a stranger's wire with the site, which is sent the stranger's data. Without a site the
-    /// stranger gets no answer, and may stay while there is room.
+    /// Joins the wire of a stranger with the site, and sends the stranger's data `said` to the
+    /// site. Without a site the stranger gets no answer, and its connection stays open while there
+    /// is room.
     pub(super) fn stranger(&mut self, now: Time, wire: u64, said: &[u8]) {
         if !said.is_empty() {
             self.events.push(PtEvent::Stranger);
@@ -113,17 +118,18 @@ impl ServerStation {
         Ok(Early { wire: self.wires.dial(&self.poller, site)?, told: 0 })
     }
 
-    /// Returns whether `wire` belongs to a stranger, or leads to the site.
+    /// Returns whether `wire` belongs to a stranger, or leads to the site (for a stranger or for a
+    /// peer that is not recognised yet).
     pub(super) fn is_of_visit(&self, wire: u64) -> bool {
         self.is_strangers(wire) || self.visitors.owners.contains_key(&wire)
     }
 
-    /// Returns whether `wire` belongs to a stranger, or leads to the site for one.
+    /// Returns whether `wire` belongs to a stranger, or leads to the site for a stranger.
     pub(super) fn is_strangers(&self, wire: u64) -> bool {
         self.visitors.pairs.contains_key(&wire)
     }
 
-    /// Drops `wire` at once, together with the one joined with it.
+    /// Drops `wire` at once, together with the wire with which it is joined.
     pub(super) fn dismiss(&mut self, now: Time, wire: u64) {
         self.wires.drop_now(wire);
         let Some(&other) = self.visitors.pairs.get(&wire) else { return self.forget(now, wire) };
@@ -131,7 +137,7 @@ impl ServerStation {
         self.part(now, wire, other);
     }
 
-    /// Processes data from a `wire` of a visit.
+    /// Processes data from `wire`, which belongs to a stranger or leads to the site.
     pub(super) fn visit(&mut self, now: Time, wire: u64, news: &WireNews) {
         if let Some(&owner) = self.visitors.owners.get(&wire) {
             return self.site_spoke(now, owner, news);
@@ -141,8 +147,9 @@ impl ServerStation {
         }
     }
 
-    /// Processes data or the end from the site for a peer that is not recognised: the peer becomes
-    /// a stranger. A failed connection to the site changes nothing.
+    /// Processes data from the site, or its end, for the peer `owner`, which is not recognised
+    /// yet. The peer becomes a stranger. If the connection to the site has failed, nothing
+    /// changes.
     fn site_spoke(&mut self, now: Time, owner: u64, news: &WireNews) {
         if news.gone {
             self.visitors.take_early(owner);
@@ -158,7 +165,7 @@ impl ServerStation {
         }
     }
 
-    /// Forwards data from `wire` to `other`, with which it is joined.
+    /// Forwards data from `wire` to `other`, the wire with which it is joined.
     fn splice(&mut self, now: Time, (wire, other): (u64, u64), news: &WireNews) {
         self.wires.send(other, &news.bytes);
         if news.ended {
@@ -177,7 +184,7 @@ impl ServerStation {
         }
     }
 
-    /// Separates two joined wires.
+    /// Separates the joined wires `wire` and `other`.
     fn part(&mut self, now: Time, wire: u64, other: u64) {
         for one in [wire, other] {
             self.visitors.pairs.remove(&one);
@@ -185,7 +192,8 @@ impl ServerStation {
         }
     }
 
-    /// Handles progress on a wire of a visit: its queue was sent, or the wire is gone.
+    /// Handles progress on `wire`, which belongs to a stranger or leads to the site: its queue was
+    /// sent, or the wire is `gone`.
     pub(super) fn visit_moved(&mut self, now: Time, wire: u64, gone: bool) {
         if let Some(&owner) = self.visitors.owners.get(&wire) {
             if gone {

@@ -1,4 +1,4 @@
-//! Drawing only: the content is in the [`Model`].
+//! Drawing of the live view. Its content is in the [`Model`].
 
 use std::cmp::Ordering;
 
@@ -16,9 +16,9 @@ use crate::screen::palette::Palette;
 use crate::screen::table::{Column, table};
 use crate::text::{share, sparks};
 
-/// Rows of paths in the table.
+/// Maximum number of paths in the table.
 const ROWS: u16 = 12;
-/// Lines above the table.
+/// Number of lines above the table.
 const HEAD: u16 = 2;
 
 const COLUMNS: [Column<Row>; 11] = [
@@ -50,7 +50,7 @@ impl Picture for Model {
         names(&ORDERS)
     }
 
-    /// Returns the height: the lines above the table, its head and its rows.
+    /// Returns the height of the view: the lines above the table, its head and its rows.
     fn height(&self) -> u16 {
         HEAD + 1 + ROWS
     }

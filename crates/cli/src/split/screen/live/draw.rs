@@ -1,4 +1,4 @@
-//! Drawing only: the content is in the [`Model`].
+//! Drawing of the live view. Its content is in the [`Model`].
 
 use std::cmp::{Ordering, Reverse};
 
@@ -17,7 +17,7 @@ use crate::screen::palette::Palette;
 use crate::screen::table::{Column, table};
 use crate::text::{millis, share, sparks};
 
-/// Lines for sessions.
+/// Maximum number of lines about sessions.
 const SESSIONS: u16 = 4;
 
 const COLUMNS: [Column<Row>; 12] = [
@@ -43,7 +43,7 @@ const ORDERS: [Order<Row>; 5] = [
     ("settings", |_, _| Ordering::Equal),
     ("rate", |a, b| (b.up.rate + b.down.rate).total_cmp(&(a.up.rate + a.down.rate))),
     ("share", |a, b| (b.up.share + b.down.share).total_cmp(&(a.up.share + a.down.share))),
-    // Paths without a value are last.
+    // Paths without a round-trip time are sorted last.
     ("RTT", |a, b| {
         let key = |row: &Row| (row.counters.rtt.is_none(), row.counters.rtt);
         key(a).cmp(&key(b))
@@ -56,7 +56,7 @@ impl Picture for Model {
         names(&ORDERS)
     }
 
-    /// Returns the height: a line about the run, the table, and sessions.
+    /// Returns the height of the view: a line about the run, the table of paths, and sessions.
     fn height(&self) -> u16 {
         self.table_height().saturating_add(1 + SESSIONS)
     }
@@ -85,12 +85,12 @@ impl Picture for Model {
 }
 
 impl Model {
-    /// Returns the height of the table: its head and a line for each path.
+    /// Returns the height of the table: its headings and a line for each path.
     fn table_height(&self) -> u16 {
         u16::try_from(self.book.paths().max(self.rows.len())).unwrap_or(u16::MAX).saturating_add(1)
     }
 
-    /// Returns a line about the whole run.
+    /// Returns the line about the whole run.
     fn whole(&self, ink: Palette) -> Line<'static> {
         let [up, down] = self.rates().map(|rate| scaled(rate, "bit/s"));
         let sessions = self.snapshot.sessions;
@@ -108,8 +108,8 @@ impl Model {
         ])
     }
 
-    /// Returns lines on silent servers, losses, pinned flows, decoys and the newest sessions, up
-    /// to [`SESSIONS`] in all.
+    /// Returns lines about silent servers, losses, pinned flows, decoys and the newest sessions.
+    /// There are at most [`SESSIONS`] of them.
     fn sessions(&self, ink: Palette) -> Text<'static> {
         let newest = self.book.sessions.iter().rev().take(usize::from(SESSIONS));
         let lines = newest.map(|(number, session)| {

@@ -1,6 +1,7 @@
-//! UDP sockets for a relay's incoming QUIC links: for each address one per shard. The kernel
-//! distributes packets among them by destination connection ID. So a QUIC link arrives at the shard
-//! of its TLS link, and stays there even if a NAT changes the neighbour's port.
+//! UDP sockets for a relay's incoming QUIC links: one for each address and shard. The kernel
+//! distributes packets among the sockets by the packets' destination connection ID. So a QUIC link
+//! arrives at the same shard as its TLS link, and stays there even if a NAT changes the
+//! neighbour's port.
 
 use std::io;
 use std::net::SocketAddr;
@@ -10,26 +11,27 @@ use libc::{BPF_ABS, BPF_ALU, BPF_B, BPF_JMP, BPF_JSET, BPF_K, BPF_LD, BPF_MOD, B
 
 use super::Place;
 
-/// BPF_A of `linux/bpf_common.h`: the return value is in the accumulator.
+/// BPF_A of `linux/bpf_common.h`: the filter returns the value in the accumulator.
 const A: u32 = 0x10;
 /// Bit of a packet's first byte that marks a long header (RFC 8999).
 const LONG: u32 = 0x80;
-/// Offset of the destination connection ID: in a long header, which has the version and the ID's
-/// length first; in a short one.
+/// Offset of the destination connection ID in a packet with a long header, after the version and
+/// the ID's length. The next constant is the offset in a packet with a short header.
 const ID_IN_LONG: u32 = 6;
 const ID_IN_SHORT: u32 = 1;
 
-/// A shard's sockets, one for each address, and its index among the shards.
+/// One shard's sockets, one for each address, and the shard's index.
 pub(in crate::onion) struct QuicSockets {
     pub(super) sockets: Vec<UdpSocket>,
     pub(super) place: Place,
 }
 
-/// Creates the sockets of `shards` shards. If the kernel cannot distribute packets by connection
-/// ID, it uses addresses, and QUIC links may arrive at another shard than their TLS link.
+/// Creates the sockets of `shards` shards at the addresses `at`. If the kernel cannot distribute
+/// packets by connection ID, it distributes them by addresses. Then a QUIC link may arrive at
+/// another shard than its TLS link.
 ///
 /// # Errors
-/// An address cannot be bound (the error names it).
+/// An address cannot be bound. The error names it.
 pub(in crate::onion) fn sockets(at: &[SocketAddr], shards: usize) -> io::Result<Vec<QuicSockets>> {
     let place = |nth| QuicSockets { sockets: Vec::new(), place: Place::new(nth, shards) };
     let mut all: Vec<QuicSockets> = (0..shards).map(place).collect();
@@ -43,7 +45,7 @@ pub(in crate::onion) fn sockets(at: &[SocketAddr], shards: usize) -> io::Result<
     Ok(all)
 }
 
-/// Creates one socket per shard at the address `at`, in the order of shards.
+/// Creates one socket for each shard at the address `at`, in the order of shards.
 fn group(mut at: SocketAddr, shards: usize) -> io::Result<Vec<UdpSocket>> {
     let options = UdpOptions { share_port: true, error_queue: false, ..UdpOptions::default() };
     let mut group = Vec::new();
@@ -53,14 +55,15 @@ fn group(mut at: SocketAddr, shards: usize) -> io::Result<Vec<UdpSocket>> {
         group.push(socket);
     }
     if let (Some(first), Ok(of @ 2..)) = (group.first(), u8::try_from(shards)) {
-        // An old kernel distributes by addresses.
+        // If this fails, the kernel is old and distributes packets by addresses.
         let _ = first.choose_by(&program(of));
     }
     Ok(group)
 }
 
-/// Returns the filter that implements [`Place::has`]: the connection ID's first byte, modulo the
-/// number of sockets. A packet too short for that goes to the first socket.
+/// Returns the packet filter that implements [`Place::has`]: the connection ID's first byte,
+/// modulo `of`, the number of sockets. A packet that is too short for that goes to the first
+/// socket.
 fn program(of: u8) -> [libc::sock_filter; 7] {
     let load = BPF_LD | BPF_B | BPF_ABS;
     [
