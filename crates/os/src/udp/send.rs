@@ -164,9 +164,8 @@ impl<'q, 'a> SendBatch<'q, 'a> {
         SendReport { sent, sent_bytes, failures: &queue.failures, earlier }
     }
 
-    /// Returns the number of datagrams of `stride` bytes that the last message can take, which is
-    /// at least
-    /// 1. Begins a message if the last one has no room. `len` bytes remain to be added.
+    /// Returns the number of datagrams of `stride` bytes that the last message can take, at least
+    /// one. Begins a message if the last one has no room. `len` bytes remain to be added.
     fn room(&mut self, datagrams: &Datagrams<'_>, len: usize, stride: usize) -> usize {
         let to = datagrams.to.map(sys::canonical);
         let source = datagrams.source.map(|source| source.to_canonical());
