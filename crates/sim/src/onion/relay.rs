@@ -35,9 +35,9 @@ pub struct Cpu {
 }
 
 impl Default for Cpu {
-    /// Returns values measured on this project's relay. A middle relay takes 1.05 ms for a
-    /// megabyte of cells. Six halves of three ntor-v3 handshakes take 0.55 ms, of which a circuit
-    /// takes a sixth.
+    /// Returns values measured on this project's relay. `cell` follows from 1.05 ms for a megabyte
+    /// of cells in a middle relay. `circuit` is a sixth of 0.55 ms, the time of the six halves of
+    /// three ntor-v3 handshakes.
     fn default() -> Cpu {
         Cpu { cell: Duration::from_nanos(520), circuit: Duration::from_micros(92) }
     }
@@ -133,7 +133,7 @@ impl RelayHost {
         self.processor.busy
     }
 
-    /// Returns the number of protocol violations by its neighbours.
+    /// Returns the number of protocol violations by the relay's neighbours.
     pub fn violations(&self) -> u64 {
         self.violations
     }
