@@ -65,7 +65,7 @@ impl Args {
         Ok(())
     }
 
-    /// Encodes the pairs as a SOCKS5 user name and password, neither of which is empty.
+    /// Encodes the pairs as a SOCKS5 user name and password, both non-empty.
     ///
     /// # Errors
     /// [`ArgsError::TooLong`] if the pairs do not fit.

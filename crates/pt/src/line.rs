@@ -9,7 +9,7 @@ use crate::args::Args;
 /// Maximum bytes of a line.
 pub(crate) const LONGEST: usize = 8 << 10;
 
-/// The protocol by which programs reach a transport at a client.
+/// The protocol between programs and a transport at a client.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Protocol {
     /// SOCKS4, which has no arguments.

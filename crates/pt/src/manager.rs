@@ -13,7 +13,7 @@ pub struct Method {
     pub name: String,
     /// The transport's SOCKS port at a client, or its listening address at a bridge.
     pub address: SocketAddr,
-    /// The protocol by which programs reach the transport at a client; `None` at a bridge.
+    /// The protocol between programs and the transport at a client; `None` at a bridge.
     pub protocol: Option<Protocol>,
     /// Arguments that clients of the bridge need.
     pub args: Args,

@@ -42,7 +42,7 @@ pub const MIN_RTT_WINDOW: Duration = Duration::from_secs(300);
 pub const RACK_REO_WND_DIVISOR: u32 = 4;
 /// Number of recoveries for which a widened reordering window lasts (RFC 8985, section 6.2).
 pub const RACK_REO_WND_PERSIST: u32 = 16;
-/// Maximum factor by which the reordering window is widened (Linux, `TCP_RACK_RECOVERY_THRESH`).
+/// Maximum factor of the reordering window (Linux, `TCP_RACK_RECOVERY_THRESH`).
 pub const RACK_MAX_REO_WND_MULT: u32 = 255;
 /// Factor of `SRTT` in the probe timeout (RFC 8985, section 7.2).
 pub const TLP_SRTT_FACTOR: u32 = 2;
@@ -100,7 +100,7 @@ pub const CHALLENGE_ACK_INTERVAL: Duration = Duration::from_millis(500);
 pub const TIME_WAIT: Duration = Duration::from_secs(60);
 /// Age from which a timestamp of the peer counts as outdated (RFC 7323, section 5.5).
 pub const PAWS_IDLE: Duration = Duration::from_secs(24 * 24 * 3600);
-/// Maximum number of bits by which a window is shifted (RFC 7323, section 2.3).
+/// Maximum shift of a window in bits (RFC 7323, section 2.3).
 pub const MAX_WINDOW_SCALE: u8 = 14;
 /// Maximum segment size of a peer that announces none (RFC 9293, section 3.7.1, IPv4).
 pub const DEFAULT_MSS: u16 = 536;

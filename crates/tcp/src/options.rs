@@ -18,7 +18,7 @@ const ROOM: usize = 40;
 pub struct Options {
     /// Maximum segment size (RFC 9293, section 3.7.1), on SYNs.
     pub mss: Option<u16>,
-    /// Number of bits by which windows are shifted (RFC 7323, section 2), on SYNs.
+    /// Shift of windows in bits (RFC 7323, section 2), on SYNs.
     pub window_scale: Option<u8>,
     /// Whether selective acknowledgements are permitted (RFC 2018, section 2), on SYNs.
     pub sack_permitted: bool,

@@ -14,7 +14,7 @@ use super::{query, socket};
 /// The route that [`route_to`] finds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Route {
-    /// Index of the interface by which the packet leaves.
+    /// Index of the outgoing interface.
     pub oif: u32,
     /// The next router; `None` if the destination is on the interface's own network.
     pub gateway: Option<IpAddr>,

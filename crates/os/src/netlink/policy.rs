@@ -64,7 +64,7 @@ pub struct Rule {
     /// Mark of the packets, and mask of its significant bits. `None` means that the mark does not
     /// matter.
     pub mark: Option<(u32, u32)>,
-    /// Interface by which the packets arrive, or "lo" for packets of this machine itself. `None`
+    /// The packets' incoming interface, or "lo" for packets of this machine itself. `None`
     /// means any interface.
     pub from: Option<String>,
     /// Number of the table in which the route is looked up.

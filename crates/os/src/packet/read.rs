@@ -31,7 +31,7 @@ pub struct Datagram<'a> {
     pub payload: &'a [u8],
 }
 
-/// Identification of the datagram to which a fragment belongs (RFC 791, RFC 8200 section 4.5).
+/// Identification of the datagram that a fragment belongs to (RFC 791, RFC 8200 section 4.5).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct FragmentId {
     /// Source address of the packet.
@@ -45,7 +45,7 @@ pub struct FragmentId {
 /// A fragment of a UDP datagram. The bytes of the datagram include the UDP header.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Fragment<'a> {
-    /// Identification of the datagram to which the fragment belongs.
+    /// Identification of the datagram that the fragment belongs to.
     pub id: FragmentId,
     /// Position of the fragment in the datagram, in units of 8 bytes.
     pub offset: u16,

@@ -16,7 +16,7 @@ const NETNS_COOKIE: i32 = 71;
 /// Options for opening a socket. `Default` returns those of a path of the splitter.
 #[derive(Clone, Debug)]
 pub struct UdpOptions {
-    /// Interface to which the socket is bound (`SO_BINDTODEVICE`; this needs no privilege since
+    /// Interface that the socket is bound to (`SO_BINDTODEVICE`; this needs no privilege since
     /// Linux 5.7). `None` means any interface.
     pub device: Option<String>,
     /// Mark of each packet, for policy routing (`SO_MARK`; this needs `CAP_NET_ADMIN`). `None`
@@ -197,7 +197,7 @@ impl UdpSocket {
         Ok(())
     }
 
-    /// Returns the address and port to which the socket is bound.
+    /// Returns the socket's local address and port.
     ///
     /// # Errors
     /// An error of the kernel.
@@ -205,7 +205,7 @@ impl UdpSocket {
         address(rustix::net::getsockname(&self.fd)?)
     }
 
-    /// Returns the address and port to which the socket is connected.
+    /// Returns the address and port of the peer.
     ///
     /// # Errors
     /// `NotConnected` if the socket is not connected.

@@ -24,7 +24,7 @@ pub(super) const MESSAGES: usize = 64;
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Arrival {
     pub(super) from: SocketAddr,
-    /// The local address to which the message was sent; `None` unless the socket requests it.
+    /// Local destination address of the message; `None` unless the socket requests it.
     pub(super) to: Option<IpAddr>,
     pub(super) ecn: u8,
     pub(super) len: usize,

@@ -22,7 +22,7 @@ pub(crate) struct Cubic {
     /// Window before the last reduction, or less because of fast convergence.
     w_max: f64,
     epoch: Option<Epoch>,
-    /// Fraction of a segment by which the window may already grow.
+    /// Growth earned by the window, as a fraction of a segment.
     credit: f64,
 }
 

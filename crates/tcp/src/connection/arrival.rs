@@ -111,7 +111,7 @@ impl Connection {
         }
     }
 
-    /// Sends a challenge acknowledgement, by which the peer has to confirm a segment (RFC 5961).
+    /// Sends a challenge acknowledgement, which asks the peer to confirm a segment (RFC 5961).
     /// Sends at most one in [`CHALLENGE_ACK_INTERVAL`].
     fn challenge(&mut self, now: Time) {
         let early = |last| now.since(last) < CHALLENGE_ACK_INTERVAL;

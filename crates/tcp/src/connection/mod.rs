@@ -84,7 +84,7 @@ pub struct Connection {
     sender: Sender,
     receiver: Receiver,
     stamps: Stamps,
-    /// Number of bits by which the windows in the peer's segments are shifted.
+    /// Shift of the windows in the peer's segments, in bits.
     peer_scale: u8,
     timers: Timers,
     /// Segments without data that are to be sent: challenges and resets.
